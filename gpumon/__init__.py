@@ -1,0 +1,3 @@
+"""gpumon: a terminal dashboard for GPUs and jobs on Slurm clusters."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,66 @@
+"""What a collector is, and what it fills in one tick."""
+
+from __future__ import annotations
+
+from typing import Dict, List, Protocol
+
+from gpumon.model.reading import Reading
+from gpumon.model.sample import Event, Key, Rows, State
+
+
+class Tick:
+    """One sample in the making. Collectors put readings; the agent turns it into a Sample."""
+
+    __slots__ = ("events", "mono", "rows", "states", "time")
+
+    def __init__(self, time: float, mono: float) -> None:
+        self.time = time
+        self.mono = mono
+        self.rows: Rows = {}
+        self.states: Dict[int, State] = {}
+        self.events: List[Event] = []
+
+    def put(self, entity: str, key: Key, readings: Dict[str, Reading]) -> None:
+        """Add readings of one entity; the names are those of `model.fields`."""
+        rows = self.rows.setdefault(entity, {})
+        row = rows.get(key)
+        if row is None:
+            rows[key] = readings
+        else:
+            row.update(readings)
+
+
+class Schedule:
+    """Says which groups are due: a group of period 0 each tick, others when their time came.
+
+    A tick that comes up to a tenth of the period early counts, so that a 2 s group on a 1 s
+    clock that jitters is read every second tick and not every third.
+    """
+
+    def __init__(self) -> None:
+        self._next: Dict[str, float] = {}
+
+    def due(self, name: str, period_s: float, mono: float) -> bool:
+        if period_s <= 0:
+            return True
+        when = self._next.get(name)
+        if when is not None and mono < when - period_s / 10:
+            return False
+        # keep the rhythm, but never try to catch up with ticks that were missed
+        self._next[name] = (
+            mono + period_s if when is None or mono > when + period_s else when + period_s
+        )
+        return True
+
+
+class Collector(Protocol):
+    """Reads one resource on a node into readings.
+
+    Parsing is a pure function of text beside it; no programs are started; no root is needed.
+    What cannot be read becomes a `Missing` with its reason. An exception that escapes is recorded
+    by the agent as this collector's failure, as data, and never ends the stream.
+    """
+
+    name: str
+
+    def collect(self, tick: Tick) -> None: ...

@@ -1,0 +1,1 @@
+"""Plain data: readings, fields, samples, series. Standard library only, Python 3.9 and later."""

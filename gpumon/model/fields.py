@@ -1,0 +1,265 @@
+"""Every reading that gpumon takes: one table.
+
+Collectors fill these names, the wire declares them in its header and checks their range, the
+store knows from here which of them are series and how old is too old, and the JSON and the
+documentation take names and units from here. Sizes are bytes, times seconds, powers watts.
+
+A *group* is a set of fields of one entity that are read together, at one period; only groups
+that were read in a tick travel in that tick's sample.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+#: upper bounds beyond which a number is a driver's or a file's mistake, never a measurement
+_PERCENT = 100.0
+_BYTES = 2.0**60
+_RATE = 1e14
+_COUNT = 2.0**63
+
+
+class Field(NamedTuple):
+    """One reading: `entity.name`, its unit, and the closed range of plausible values."""
+
+    name: str
+    unit: str
+    high: float
+    series: bool = False  # kept over time by the store
+    low: float = 0.0
+    text: bool = False
+
+
+class Group(NamedTuple):
+    """Fields of one entity that are read together every `period_s` seconds (0: each tick)."""
+
+    entity: str
+    name: str
+    period_s: float
+    fields: tuple[Field, ...]
+
+    @property
+    def key(self) -> str:
+        return f"{self.entity}.{self.name}"
+
+
+def _group(entity: str, name: str, period_s: float, *fields: Field) -> Group:
+    return Group(entity, name, period_s, fields)
+
+
+def _text(name: str) -> Field:
+    return Field(name, "", 0, text=True)
+
+
+# fmt: off
+GROUPS: tuple[Group, ...] = (
+    # -- devices (key: the device's number in the stream, `Device.key`) ---------------------
+    _group(
+        "device", "fast", 0,
+        Field("busy_percent", "%", _PERCENT, series=True),
+        Field("mem_controller_percent", "%", _PERCENT, series=True),
+        Field("mem_used_bytes", "B", _BYTES, series=True),  # without the driver's own reserve
+        Field("mem_reserved_bytes", "B", _BYTES),
+        Field("power_w", "W", 20_000, series=True),
+    ),
+    # the driver's own samples (about 6 a second) since the last read: bursts between ticks
+    _group(
+        "device", "burst", 2,
+        Field("busy_mean_percent", "%", _PERCENT),
+        Field("busy_min_percent", "%", _PERCENT),
+        Field("busy_max_percent", "%", _PERCENT),
+        Field("busy_gap_s", "s", 1e9),  # part of the time that the driver's buffer no longer held
+    ),
+    _group(
+        "device", "gpm", 0,
+        Field("sm_active_percent", "%", _PERCENT, series=True),
+        Field("sm_occupancy_percent", "%", _PERCENT, series=True),
+        Field("tensor_active_percent", "%", _PERCENT, series=True),
+        Field("dram_active_percent", "%", _PERCENT, series=True),
+        Field("fp64_active_percent", "%", _PERCENT),
+        Field("fp32_active_percent", "%", _PERCENT),
+        Field("fp16_active_percent", "%", _PERCENT),
+        Field("int_active_percent", "%", _PERCENT),
+    ),
+    _group(
+        "device", "clocks", 2,
+        Field("sm_clock_mhz", "MHz", 20_000, series=True),
+        Field("mem_clock_mhz", "MHz", 50_000),
+        Field("throttle_mask", "", _COUNT, series=True),  # NVML's clock event reasons, bits
+    ),
+    _group(
+        "device", "links", 2,
+        Field("pcie_tx_bytes_per_s", "B/s", _RATE, series=True),  # device to host
+        Field("pcie_rx_bytes_per_s", "B/s", _RATE, series=True),
+        Field("nvlink_tx_bytes_per_s", "B/s", _RATE, series=True),  # all links together
+        Field("nvlink_rx_bytes_per_s", "B/s", _RATE, series=True),
+        Field("energy_j", "J", 1e15),  # since the driver was loaded
+        Field("throttle_power_s", "s", 1e12),  # counters since the driver was loaded
+        Field("throttle_thermal_s", "s", 1e12),
+    ),
+    _group(
+        "device", "thermal", 5,
+        Field("temperature_c", "°C", 250, series=True, low=-60),
+        Field("mem_temperature_c", "°C", 250, low=-60),
+        Field("fan_percent", "%", 200),
+        Field("encoder_percent", "%", _PERCENT),
+        Field("decoder_percent", "%", _PERCENT),
+    ),
+    _group(
+        "device", "state", 10,
+        Field("pstate", "", 32),
+        Field("power_limit_w", "W", 20_000),
+        Field("pcie_gen", "", 16),
+        Field("pcie_width", "", 64),
+        Field("pcie_replays", "", _COUNT),
+        Field("bar1_used_bytes", "B", _BYTES),
+    ),
+    _group(
+        "device", "health", 60,
+        Field("ecc_corrected", "", _COUNT),  # since the driver was loaded
+        Field("ecc_uncorrected", "", _COUNT),
+        Field("retired_pages", "", _COUNT),  # by single and double bit errors together
+        Field("retired_pending", "", 1),
+        Field("remapped_corrected", "", _COUNT),
+        Field("remapped_uncorrected", "", _COUNT),
+        Field("remap_pending", "", 1),
+        Field("remap_failed", "", 1),
+        Field("recovery_action", "", 16),  # 0 none, 1 reset, 2 reboot, 3 drain, 4 drain and reset
+        Field("persistence_mode", "", 1),
+        Field("compute_mode", "", 8),
+        Field("mig_mode", "", 1),
+        Field("accounting_mode", "", 1),
+    ),
+    # -- what a process does on a device (key: [device key, pid]) ---------------------------
+    _group(
+        "usage", "usage", 2,
+        _text("type"),  # C compute, G graphics, M compute through MPS; joined when several
+        Field("mem_bytes", "B", _BYTES),
+        Field("sm_percent", "%", _PERCENT),  # over the driver's last period
+        Field("mem_percent", "%", _PERCENT),
+        Field("encoder_percent", "%", _PERCENT),
+        Field("decoder_percent", "%", _PERCENT),
+        Field("mem_peak_bytes", "B", _BYTES),  # accounting mode only
+    ),
+    # -- a process on the node (key: pid) ---------------------------------------------------
+    _group(
+        "process", "process", 2,
+        Field("cpu_percent", "%", 1e6),  # of one core; above 100 with several threads
+        Field("rss_bytes", "B", _BYTES),
+        Field("threads", "", 1e7),
+        _text("state"),  # R S D T Z …, as /proc says
+        Field("cpu_s", "s", 1e12),
+        Field("read_bytes_per_s", "B/s", _RATE),  # own processes only
+        Field("write_bytes_per_s", "B/s", _RATE),
+    ),
+    # -- the node (key: "") ------------------------------------------------------------------
+    _group(
+        "host", "host", 0,
+        Field("cpu_percent", "%", _PERCENT, series=True),
+        Field("iowait_percent", "%", _PERCENT),
+        Field("mem_used_bytes", "B", _BYTES, series=True),  # total − available
+        Field("mem_cache_bytes", "B", _BYTES),
+        Field("swap_used_bytes", "B", _BYTES),
+        Field("load1", "", 1e7, series=True),
+        Field("load5", "", 1e7),
+        Field("load15", "", 1e7),
+    ),
+    _group(
+        "host", "pressure", 5,
+        Field("cpu_pressure_percent", "%", _PERCENT),  # "some", mean of 10 s
+        Field("mem_pressure_percent", "%", _PERCENT),
+        Field("io_pressure_percent", "%", _PERCENT),
+    ),
+    # -- the job's cgroup (key: "") ----------------------------------------------------------
+    _group(
+        "job", "cgroup", 0,
+        Field("cpu_cores_used", "", 1e6, series=True),
+        Field("cpu_s", "s", 1e12),
+        Field("cpu_throttled_percent", "%", _PERCENT),  # share of periods that hit the quota
+        # what cannot be given back: anonymous + shared + unreclaimable kernel memory
+        Field("mem_used_bytes", "B", _BYTES, series=True),
+        Field("mem_anon_bytes", "B", _BYTES),
+        Field("mem_shmem_bytes", "B", _BYTES),
+        Field("mem_cache_bytes", "B", _BYTES, series=True),  # page cache, without shmem
+        Field("mem_charged_bytes", "B", _BYTES, series=True),  # all that counts against the limit
+        Field("mem_peak_bytes", "B", _BYTES),  # the kernel's own peak, cache included
+        Field("mem_limit_bytes", "B", _BYTES),
+        Field("swap_used_bytes", "B", _BYTES),
+        Field("oom_events", "", _COUNT),
+        Field("oom_kills", "", _COUNT),
+        Field("processes", "", 1e7),
+    ),
+    _group(
+        "job", "io", 5,
+        Field("read_bytes_per_s", "B/s", _RATE),
+        Field("write_bytes_per_s", "B/s", _RATE),
+        Field("cpu_pressure_percent", "%", _PERCENT),
+        Field("mem_pressure_percent", "%", _PERCENT),
+        Field("io_pressure_percent", "%", _PERCENT),
+    ),
+    # -- network interfaces of the node (key: name) -------------------------------------------
+    _group(
+        "net", "net", 5,
+        Field("rx_bytes_per_s", "B/s", _RATE, series=True),
+        Field("tx_bytes_per_s", "B/s", _RATE, series=True),
+        Field("link_bits_per_s", "bit/s", _RATE),
+    ),
+    # -- file systems that a job can fill (key: label) ----------------------------------------
+    _group(
+        "disk", "disk", 30,
+        _text("path"),
+        Field("total_bytes", "B", _BYTES),
+        Field("used_bytes", "B", _BYTES, series=True),
+        Field("free_bytes", "B", _BYTES),
+    ),
+    # -- the agent itself (key: "") and each of its collectors (key: name) --------------------
+    _group(
+        "agent", "agent", 5,
+        Field("cpu_s", "s", 1e12),
+        Field("rss_bytes", "B", _BYTES),
+        Field("late_s", "s", 1e9),  # how late the tick began, at most, since the last row
+    ),
+    _group(
+        "collector", "collector", 0,
+        Field("ok", "", 1),
+        Field("ms", "ms", 1e9),
+        _text("detail"),
+    ),
+)
+
+# fmt: on
+
+GROUP_BY_KEY = {group.key: group for group in GROUPS}
+ENTITIES = tuple(dict.fromkeys(group.entity for group in GROUPS))
+FIELDS: dict[str, dict[str, Field]] = {
+    entity: {
+        field.name: field for group in GROUPS if group.entity == entity for field in group.fields
+    }
+    for entity in ENTITIES
+}
+GROUP_OF: dict[tuple[str, str], Group] = {
+    (group.entity, field.name): group for group in GROUPS for field in group.fields
+}
+
+#: NVML's clock event reasons, bit by bit, in the words used on screens and in JSON
+THROTTLE_REASONS: tuple[tuple[int, str], ...] = (
+    (0x1, "idle"),
+    (0x2, "applications_clocks"),
+    (0x4, "sw_power_cap"),
+    (0x8, "hw_slowdown"),
+    (0x10, "sync_boost"),
+    (0x20, "sw_thermal"),
+    (0x40, "hw_thermal"),
+    (0x80, "hw_power_brake"),
+    (0x100, "display_clocks"),
+    (0x200, "board_limit"),
+    (0x400, "low_reliability"),
+)
+
+
+def throttle_words(mask: int) -> list[str]:
+    """The reasons in a clock event mask, in bit order; unknown bits as `bit_N`."""
+    words = [word for bit, word in THROTTLE_REASONS if mask & bit]
+    rest = mask & ~sum(bit for bit, _ in THROTTLE_REASONS)
+    words += [f"bit_{n}" for n in range(64) if rest >> n & 1]
+    return words
