@@ -30,7 +30,7 @@ class Device(NamedTuple):
     """
 
     key: int
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody wants here
     uuid: str  # "" when the device was lost before it could be asked
     name: str
     cuda_index: Optional[int] = None
@@ -94,7 +94,7 @@ class Event(NamedTuple):
     device: Optional[int] = None
     pid: Optional[int] = None
     text: str = ""
-    data: Dict[str, Union[str, int, float, bool, None, Dict[str, str]]] = {}
+    data: Dict[str, Union[str, int, float, bool, Dict[str, str], None]] = {}
 
 
 class JobContext(NamedTuple):
