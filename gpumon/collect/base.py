@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Protocol
+import os
+from typing import Dict, List, Mapping, Protocol
 
 from gpumon.model.reading import Reading
 from gpumon.model.sample import Event, Key, Rows, State
+from gpumon.model.text import clean
+
+
+def node_name(environ: Mapping[str, str]) -> str:
+    """This host by its Slurm NodeName inside a job, else by its short host name."""
+    return clean(environ.get("SLURMD_NODENAME", ""), 255) or os.uname().nodename.split(".")[0]
 
 
 class Tick:
@@ -37,11 +44,14 @@ class Schedule:
     clock that jitters is read every second tick and not every third.
     """
 
+    #: a command that takes one sample and ends sets this: then every group is due in every tick
+    everything = False
+
     def __init__(self) -> None:
         self._next: Dict[str, float] = {}
 
     def due(self, name: str, period_s: float, mono: float) -> bool:
-        if period_s <= 0:
+        if period_s <= 0 or Schedule.everything:
             return True
         when = self._next.get(name)
         if when is not None and mono < when - period_s / 10:

@@ -130,6 +130,10 @@ GROUPS: tuple[Group, ...] = (
         Field("mig_mode", "", 1),
         Field("accounting_mode", "", 1),
     ),
+    _group(
+        "device", "processes", 2,
+        Field("processes", "", 1e7),  # how many; none of them in `usage` where this is missing
+    ),
     # -- what a process does on a device (key: [device key, pid]) ---------------------------
     _group(
         "usage", "usage", 2,

@@ -1,0 +1,1 @@
+"""What gpumon costs beside its peers. `python -m benchmarks --help`; README.md says what counts."""

@@ -1,0 +1,67 @@
+"""gpumon's budgets: each a figure of ours against one of a peer of the same run, or a constant."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from benchmarks.measure import Failed, LiveFigures, ShotFigures
+
+Results = dict[str, LiveFigures | ShotFigures | Failed]
+
+
+class Budget(NamedTuple):
+    """`figure` of `ours` <= `factor` x that of `peer` (<= `factor` itself without a peer)."""
+
+    what: str
+    figure: str
+    ours: str
+    factor: float
+    peer: str = ""
+
+
+BUDGETS = (
+    Budget("agent CPU", "cpu_percent", "gpumon collect", 0.5, "nvitop 1 s"),
+    Budget("agent CPU, aim", "cpu_percent", "gpumon collect", 1, "nvtop 1 s"),
+    Budget("agent memory (PSS)", "pss_bytes", "gpumon collect", 1, "nvitop 1 s"),
+    Budget("NVML calls per second", "nvml_calls_per_s", "gpumon collect", 1, "nvitop 1 s"),
+    Budget("dashboard CPU, agent included", "cpu_percent", "gpumon", 2, "nvitop 1 s"),
+    Budget("dashboard CPU, aim", "cpu_percent", "gpumon", 1, "nvitop 1 s"),
+    Budget("`gpumon --help`", "wall_s", "gpumon --help", 1, "nvitop --help"),
+    Budget("`gpumon --version`", "wall_s", "gpumon --version", 1, "nvitop --help"),
+    Budget("`gpumon once`", "wall_s", "gpumon once", 1, "nvitop -1"),
+    Budget("`gpumon once`", "wall_s", "gpumon once", 1 / 3, "gpustat"),
+    Budget("first full screen, s", "first_screen_s", "gpumon", 0.6),
+    Budget("terminal bytes per second", "output_bytes_per_s", "gpumon", 1, "nvtop 1 s"),
+)
+
+
+class Verdict(NamedTuple):
+    budget: Budget
+    ours: float | None
+    limit: float | None
+
+    @property
+    def word(self) -> str:
+        """`pass` or `miss` with how far, or why it is not known."""
+        if self.ours is None:
+            return f"not measured: no {self.budget.ours}"
+        if self.limit is None:
+            return f"not measured: no {self.budget.peer}"
+        part = self.ours / self.limit
+        return f"pass, {part:.2f} of it" if part <= 1 else f"**miss**, {part:.2f} × it"
+
+
+def judge(results: Results) -> list[Verdict]:
+    """Hold each budget against the results; what has no figure is not judged."""
+
+    def figure(name: str, budget: Budget) -> float | None:
+        return getattr(results.get(name), budget.figure, None)
+
+    verdicts = []
+    for budget in BUDGETS:
+        limit: float | None = budget.factor
+        if budget.peer:
+            other = figure(budget.peer, budget)
+            limit = None if other is None else budget.factor * other
+        verdicts.append(Verdict(budget, figure(budget.ours, budget), limit))
+    return verdicts

@@ -1,0 +1,94 @@
+"""The command line: finds the command, then imports only what that command needs."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from gpumon import __version__
+from gpumon.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, GpumonError, UsageError
+
+#: command -> one line of help. Each is a module of this package with add_arguments() and run().
+COMMANDS = {
+    "once": "one sample of this node, like nvidia-smi",
+    "collect": "the node-side agent: samples as lines on standard output",
+    "doctor": "what works here and what does not, and why",
+    "demo": "play a recording that ships with gpumon",
+    "completion": "completion script for bash, zsh or fish",
+}
+
+_EPILOG = """\
+Without a command: the live dashboard of the job around it, else of this node.
+
+exit codes: 0 done, 1 could not (I/O, no answer), 2 wrong usage or input,
+4 no such job, recording or device, 130 interrupted.
+settings: flags, then GPUMON_* in the environment, then
+$XDG_CONFIG_HOME/gpumon/config.toml, then the site's file, then defaults.
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """Ends wrong usage with one line that names what to do."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; see '{self.prog} --help'")
+
+
+def build_parser() -> Parser:
+    """The whole command line; `completion` reads it too."""
+    parser = Parser(
+        prog="gpumon",
+        description="What is my job doing on every GPU, and did I ask for the right resources?",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"gpumon {__version__}")
+    _module("live").add_arguments(parser)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+    for name, text in COMMANDS.items():
+        command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+        _module(name).add_arguments(command)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code. Only here errors become lines and codes."""
+    try:
+        args = build_parser().parse_args(argv)
+        code: int = _module(args.command or "live").run(args)
+        sys.stdout.flush()
+        return code
+    except GpumonError as error:
+        return _complain(str(error), error.code)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # `gpumon once | head -1`: the reader has what it wanted; what is left flushes to nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OK
+    except OSError as error:
+        return _complain(f"{error.filename or 'output'}: {error.strerror or error}", EXIT_FAILED)
+
+
+def _module(name: str) -> _Command:
+    module: _Command = importlib.import_module(f"gpumon.cli.{name}")  # type: ignore[assignment]
+    return module
+
+
+class _Command:
+    """What a command module offers (for the type checker)."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+    def run(self, args: argparse.Namespace) -> int: ...
+
+
+def _complain(message: str, code: int) -> int:
+    if os.environ.get("GPUMON_DEBUG"):
+        raise
+    print(f"gpumon: {' '.join(message.split())}", file=sys.stderr)
+    return code

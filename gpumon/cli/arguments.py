@@ -1,0 +1,40 @@
+"""Argument types that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+import math
+
+MIN_INTERVAL_S = 0.1
+MAX_INTERVAL_S = 3600.0
+
+
+def interval(text: str) -> float:
+    """Seconds between samples: 0.1 to 3600."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not MIN_INTERVAL_S <= value <= MAX_INTERVAL_S:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no interval: give seconds from {MIN_INTERVAL_S:g} to {MAX_INTERVAL_S:g}"
+        )
+    return value
+
+
+def count(text: str) -> int:
+    """A whole number from 1 on."""
+    if not text.isascii() or not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no count: give a whole number from 1 on")
+    return int(text)
+
+
+def speed(text: str) -> float:
+    """How many times faster than recorded: 0.1 to 1000."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0.1 <= value <= 1000:
+        raise argparse.ArgumentTypeError(f"{text!r} is no speed: give a number from 0.1 to 1000")
+    return value

@@ -1,0 +1,5 @@
+"""`python -m gpumon.collect`: the agent without the rest of gpumon."""
+
+from gpumon.collect.agent import main
+
+main()

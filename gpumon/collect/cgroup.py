@@ -1,0 +1,493 @@
+"""The job's cgroup: what all its processes on this node use together, and what it may use.
+
+Slurm's directories are `…/slurm*/…/job_N/step_S/…`; from 26.05 on, with cgroup v2, the job's own
+is named by its SLUID (`s` and 13 of Crockford's base 32). In v1 and hybrid set-ups every
+controller has a tree of its own, and Slurm may use some of them and leave others at `/`.
+Formats: cgroups(7), Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import time
+from typing import Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple
+
+from gpumon.collect.base import Schedule, Tick
+from gpumon.collect.proc import (
+    Rates,
+    missing_because,
+    parse_count,
+    parse_cpu_list,
+    parse_pressure,
+    parse_table,
+    read_text,
+)
+from gpumon.model.reading import Missing, Reading
+
+SLUID = re.compile(r"s[0-9A-HJKMNP-TV-Z]{13}")
+_JOB = re.compile(r"job_(\d{1,10})")
+_STEP = re.compile(r"step_([\w.+-]{1,32})")
+_UNIFIED = ""  # the controller under which v2's one tree is kept
+_NO_LIMIT_BYTES = 1 << 60  # v1 prints "none" as the largest number of pages
+_WALK_PERIOD_S = 5.0
+_MAX_DIRECTORIES = 4096
+
+_NO_LIMIT = Missing("unsupported", "no limit")
+_V1 = Missing("unsupported", "cgroup v1")
+
+
+class JobPath(NamedTuple):
+    """Where a process stands in a job's cgroup: the job's directory in each hierarchy.
+
+    `paths` maps a v1 controller, or "" for the v2 tree, to the path as /proc/PID/cgroup gives it,
+    cut behind the job's directory.
+    """
+
+    name: str  # of the directory: job_4711, or a SLUID
+    job: str  # the job's id; "" where only the SLUID is known
+    step: str  # batch, extern, interactive, 0, …; "" at the job's own level
+    uid: Optional[int]  # of the job's owner; only v1 paths have it
+    paths: Dict[str, str]
+
+
+def _split(path: str) -> Optional[JobPath]:
+    """The job in one path, or None."""
+    parts = path.split("/")
+    below_slurm = False
+    for depth, part in enumerate(parts):
+        if not below_slurm:
+            below_slurm = "slurm" in part
+            continue
+        following = parts[depth + 1] if depth + 1 < len(parts) else ""
+        step = _STEP.fullmatch(following)
+        job = _JOB.fullmatch(part)
+        if job or (step and SLUID.fullmatch(part)):
+            above = parts[depth - 1]
+            owner = parse_count(above[4:]) if above.startswith("uid_") else None
+            return JobPath(
+                part,
+                job.group(1) if job else "",
+                step.group(1) if step else "",
+                owner,
+                {_UNIFIED: "/".join(parts[: depth + 1])},
+            )
+    return None
+
+
+def find_job_cgroup(text: str, environ: Mapping[str, str]) -> Optional[JobPath]:
+    """The job in a text of /proc/PID/cgroup, or None outside of a Slurm job.
+
+    `environ` is that process's environment: where the directory has the job's SLUID for a name,
+    it knows the id.
+    """
+    found: Optional[JobPath] = None
+    paths: Dict[str, str] = {}
+    for line in text.splitlines():
+        hierarchy, colon, rest = line.partition(":")
+        controllers, second, path = rest.partition(":")
+        here = _split(path) if colon and second and hierarchy.isdigit() else None
+        if here is None or (found is not None and here.name != found.name):
+            continue
+        if found is None or (here.step and not found.step):
+            found = here
+        for controller in controllers.split(","):
+            paths[controller] = here.paths[_UNIFIED]
+    if found is None:
+        return None
+    job = found.job
+    if not job and environ.get("SLURM_JOB_SLUID") == found.name:
+        job = environ.get("SLURM_JOB_ID", "")
+        job = job if _JOB.fullmatch(f"job_{job}") else ""
+    return found._replace(job=job, paths=paths)
+
+
+class Mount(NamedTuple):
+    """A mounted cgroup hierarchy. `root` is what of it is mounted, as seen from its top."""
+
+    directory: str
+    root: str
+
+
+def parse_mounts(text: str) -> Dict[str, Mount]:
+    """Controller (or "" for v2) -> its mount, from a text of /proc/PID/mountinfo."""
+    mounts: Dict[str, Mount] = {}
+    for line in text.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, kind = before.split(" "), after.split(" ")
+        if len(fields) < 6 or len(kind) < 3:
+            continue
+        mount = Mount(_unescape(fields[4]), _unescape(fields[3]))
+        if kind[0] == "cgroup2":
+            mounts.setdefault(_UNIFIED, mount)
+        elif kind[0] == "cgroup":
+            for option in kind[2].split(","):
+                mounts.setdefault(option, mount)
+    return mounts
+
+
+def search_job_cgroup(job: str, mounts: Mapping[str, Mount]) -> Optional[JobPath]:
+    """A job's cgroup by its id, for a shell on the node that does not stand in the job.
+
+    Needs `job_N` directories; where they are named by SLUID, the id is nowhere on the node.
+    """
+    if not _JOB.fullmatch(f"job_{job}"):
+        return None
+    found: Optional[JobPath] = None
+    for controller, mount in mounts.items():
+        shape = "system.slice/*slurmstepd.scope" if controller == _UNIFIED else "slurm*/uid_*"
+        top = mount.directory.rstrip("/")
+        for directory in glob.glob(f"{glob.escape(top)}/{shape}/job_{job}"):
+            here = _split(mount.root.rstrip("/") + directory[len(top) :])
+            if here is not None:
+                found = found or here._replace(paths={})
+                found.paths[controller] = here.paths[_UNIFIED]
+    return found
+
+
+def _unescape(path: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), path)
+
+
+def _locate(path: str, mount: Mount) -> str:
+    """The directory of a cgroup path, or "" when it lies outside of what is mounted."""
+    parts = path.split("/")
+    if ".." in parts:  # from another cgroup namespace
+        return ""
+    root = mount.root.rstrip("/")
+    if root and path != root and not path.startswith(root + "/"):
+        return ""
+    return mount.directory.rstrip("/") + path[len(root) :]
+
+
+class JobCgroup:
+    """Readings of the job's cgroup. Without a job it reads nothing.
+
+    `mounts` names the hierarchies' mount points; by default they are looked up in `proc`.
+    """
+
+    name = "cgroup"
+
+    def __init__(
+        self,
+        job: Optional[JobPath],
+        proc: str = "/proc",
+        mounts: Optional[Mapping[str, Mount]] = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if mounts is None:
+            try:
+                mounts = parse_mounts(read_text(f"{proc}/self/mountinfo"))
+            except OSError:
+                mounts = {}
+        self.job = job
+        self._mounts = mounts
+        self._directories: Dict[str, str] = {}
+        for controller, path in (job.paths if job else {}).items():
+            mount = mounts.get(controller)
+            directory = _locate(path, mount) if mount else ""
+            if directory:
+                self._directories[controller] = directory
+        # in a hybrid set-up the v2 tree may hold the job's processes, but not its controllers
+        unified = _UNIFIED in self._directories and "memory" not in self._directories
+        self.version = 2 if unified else 1
+        self._rates = Rates(clock)
+        self._clock = clock
+        self._schedule = Schedule()
+        self._walked: Dict[str, Tuple[float, List[str]]] = {}
+        self._oom_kills: Dict[str, int] = {}
+        self._oom_kills_ended = 0  # in steps that are no more
+
+    @property
+    def exists(self) -> bool:
+        """False outside of a job, and once the job has ended and Slurm has removed it."""
+        return any(os.path.isdir(directory) for directory in self._directories.values())
+
+    def collect(self, tick: Tick) -> None:
+        if self.job is None:
+            return
+        tick.put("job", "", self._fast())
+        if self._schedule.due("job.io", 5, tick.mono):
+            tick.put("job", "", self._io())
+
+    # -- what stands still ---------------------------------------------------------------------
+
+    def cpus(self) -> List[int] | Missing:
+        """Numbers of the CPUs that the job may use on this node."""
+        names = ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus")
+        text: str | Missing = Missing("unsupported", "")
+        for name in names:
+            text = self._read("cpuset", name)
+            if isinstance(text, str) and text.strip():
+                return parse_cpu_list(text) or Missing("error", f"{name} is unreadable")
+        return text if isinstance(text, Missing) else Missing("unsupported", "no cpuset")
+
+    def mem_limit_bytes(self) -> int | Missing:
+        """The least limit of the job's directory and those above it."""
+        directory = self._directory("memory")
+        if isinstance(directory, Missing):
+            return directory
+        name = "memory.max" if self.version == 2 else "memory.limit_in_bytes"
+        top = self._mounts[self._tree("memory")].directory.rstrip("/")
+        least: int | Missing = _NO_LIMIT
+        while True:
+            text = self._read_file(directory, name)
+            limit = parse_count(text) if isinstance(text, str) else None
+            if isinstance(text, Missing) and text.reason == "no-permission":
+                return text
+            if limit is not None and limit < _NO_LIMIT_BYTES:
+                least = limit if isinstance(least, Missing) else min(least, limit)
+            if directory == top or "/" not in directory:
+                return least
+            directory = os.path.dirname(directory)
+
+    def device_minors(self) -> Optional[FrozenSet[int]]:
+        """Minor numbers of the GPUs that may be opened; None when that is not limited or known.
+
+        v1 only: what v2 allows lies in a BPF program that nobody but root may read.
+        """
+        text = self._read("devices", "devices.list") if self.version == 1 else _V1
+        return parse_device_minors(text) if isinstance(text, str) else None
+
+    def pids(self) -> List[int]:
+        """Every process of the job that this user's view of the cgroup shows, in no order."""
+        tree = next((name for name in _TREES_OF_PIDS if name in self._directories), None)
+        if tree is None:
+            return []
+        pids: Dict[int, None] = {}
+        for directory in self._below(tree):
+            text = self._read_file(directory, "cgroup.procs")
+            for line in text.split() if isinstance(text, str) else ():
+                pid = parse_count(line)
+                if pid:  # 0 stands for a process of another PID namespace
+                    pids[pid] = None
+        return list(pids)
+
+    # -- reading files ---------------------------------------------------------------------------
+
+    def _tree(self, controller: str) -> str:
+        return _UNIFIED if self.version == 2 else controller
+
+    def _directory(self, controller: str) -> str | Missing:
+        directory = self._directories.get(self._tree(controller))
+        return directory or Missing("unsupported", f"{controller} is not under Slurm's control")
+
+    def _read(self, controller: str, name: str) -> str | Missing:
+        directory = self._directory(controller)
+        return directory if isinstance(directory, Missing) else self._read_file(directory, name)
+
+    def _read_file(self, directory: str, name: str) -> str | Missing:
+        try:
+            return read_text(f"{directory}/{name}")
+        except OSError as error:
+            return missing_because(error, Missing("unsupported", f"no {name}"))
+
+    def _table(self, controller: str, name: str) -> Dict[str, int] | Missing:
+        text = self._read(controller, name)
+        return text if isinstance(text, Missing) else parse_table(text)
+
+    def _count(self, controller: str, name: str) -> int | Missing:
+        text = self._read(controller, name)
+        if isinstance(text, Missing):
+            return text
+        count = parse_count(text)
+        return Missing("error", f"{name} is unreadable") if count is None else count
+
+    def _below(self, tree: str) -> List[str]:
+        """The job's directory and all below it; steps come and go, so looked up every 5 s."""
+        now = self._clock()
+        walked = self._walked.get(tree)
+        if walked is None or now >= walked[0] + _WALK_PERIOD_S:
+            found = [self._directories[tree]]
+            for directory in found:
+                try:
+                    with os.scandir(directory) as entries:
+                        found += [
+                            entry.path for entry in entries if entry.is_dir(follow_symlinks=False)
+                        ]
+                except OSError:
+                    pass  # a step that has just ended
+                if len(found) >= _MAX_DIRECTORIES:
+                    break
+            walked = self._walked[tree] = (now, found)
+        return walked[1]
+
+    # -- readings --------------------------------------------------------------------------------
+
+    def _fast(self) -> Dict[str, Reading]:
+        cpu_s, throttling = self._cpu_v2() if self.version == 2 else self._cpu_v1()
+        readings: Dict[str, Reading] = {
+            "cpu_cores_used": self._rates.per_second("cpu", cpu_s),
+            "cpu_s": cpu_s,
+            "cpu_throttled_percent": self._throttled_percent(throttling),
+            "mem_limit_bytes": self.mem_limit_bytes(),
+            "processes": len(self.pids()) if self._directories else Missing("unsupported"),
+        }
+        readings.update(self._memory_v2() if self.version == 2 else self._memory_v1())
+        return readings
+
+    def _cpu_v2(self) -> Tuple[Reading, Dict[str, int] | Missing]:
+        table = self._table("cpu", "cpu.stat")
+        usage = _of(table, "usage_usec")
+        return (usage if isinstance(usage, Missing) else usage / 1e6), table
+
+    def _cpu_v1(self) -> Tuple[Reading, Dict[str, int] | Missing]:
+        usage = self._count("cpuacct", "cpuacct.usage")
+        cpu_s = usage if isinstance(usage, Missing) else usage / 1e9
+        return cpu_s, self._table("cpu", "cpu.stat")
+
+    def _throttled_percent(self, table: Dict[str, int] | Missing) -> Reading:
+        periods, throttled = _of(table, "nr_periods"), _of(table, "nr_throttled")
+        if periods == 0:
+            return Missing("unsupported", "no CPU quota")
+        per_s = self._rates.per_second("periods", periods)
+        throttled_per_s = self._rates.per_second("throttled", throttled)
+        if isinstance(per_s, (Missing, str)):
+            return per_s
+        if isinstance(throttled_per_s, (Missing, str)):
+            return throttled_per_s
+        if per_s == 0:
+            return Missing("not-sampled", "nothing ran")
+        return min(100.0, 100 * throttled_per_s / per_s)
+
+    def _memory_v2(self) -> Dict[str, Reading]:
+        table = self._table("memory", "memory.stat")
+        events = self._table("memory", "memory.events")
+        anon, shmem = _of(table, "anon"), _of(table, "shmem")
+        kernel = [_of(table, name) for name in ("slab_unreclaimable", "kernel_stack", "pagetables")]
+        return {
+            # a kernel that does not list one of its own parts still lists the two that matter
+            "mem_used_bytes": _sum(anon, shmem, *(n for n in kernel if isinstance(n, int))),
+            "mem_anon_bytes": anon,
+            "mem_shmem_bytes": shmem,
+            "mem_cache_bytes": _difference(_of(table, "file"), shmem),
+            "mem_charged_bytes": self._count("memory", "memory.current"),
+            "mem_peak_bytes": self._count("memory", "memory.peak"),
+            "swap_used_bytes": self._count("memory", "memory.swap.current"),
+            "oom_events": _of(events, "oom"),
+            "oom_kills": _of(events, "oom_kill"),
+        }
+
+    def _memory_v1(self) -> Dict[str, Reading]:
+        table = self._table("memory", "memory.stat")
+        anon, shmem = _of(table, "total_rss"), _of(table, "total_shmem")
+        return {
+            "mem_used_bytes": _sum(anon, shmem),
+            "mem_anon_bytes": anon,
+            "mem_shmem_bytes": shmem,
+            "mem_cache_bytes": _difference(_of(table, "total_cache"), shmem),
+            "mem_charged_bytes": self._count("memory", "memory.usage_in_bytes"),
+            "mem_peak_bytes": self._count("memory", "memory.max_usage_in_bytes"),
+            "swap_used_bytes": _of(table, "total_swap"),
+            "oom_events": _V1,
+            "oom_kills": self._oom_kills_v1(),
+        }
+
+    def _oom_kills_v1(self) -> Reading:
+        """v1 counts a kill only where it happened: sum over the steps, ended ones included."""
+        directory = self._directory("memory")
+        if isinstance(directory, Missing):
+            return directory
+        directories = self._below("memory")
+        for ended in self._oom_kills.keys() - set(directories):
+            self._oom_kills_ended += self._oom_kills.pop(ended)
+        for below in directories:
+            text = self._read_file(below, "memory.oom_control")
+            kills = _of(parse_table(text) if isinstance(text, str) else text, "oom_kill")
+            if isinstance(kills, int):
+                self._oom_kills[below] = kills
+        if directory not in self._oom_kills:
+            return Missing("unsupported", "no oom_kill in memory.oom_control")
+        return self._oom_kills_ended + sum(self._oom_kills.values())
+
+    def _io(self) -> Dict[str, Reading]:
+        if self.version == 2:
+            text = self._read("io", "io.stat")
+            transferred = text if isinstance(text, Missing) else parse_io_stat(text)
+        else:
+            text = self._read("blkio", "blkio.throttle.io_service_bytes_recursive")
+            transferred = text if isinstance(text, Missing) else parse_blkio_bytes(text)
+        read, written = (
+            (transferred, transferred) if isinstance(transferred, Missing) else transferred
+        )
+        readings: Dict[str, Reading] = {
+            "read_bytes_per_s": self._rates.per_second("read", read),
+            "write_bytes_per_s": self._rates.per_second("write", written),
+        }
+        for resource, field in (("cpu", "cpu"), ("memory", "mem"), ("io", "io")):
+            pressure = self._read(resource, f"{resource}.pressure") if self.version == 2 else _V1
+            readings[f"{field}_pressure_percent"] = (
+                pressure if isinstance(pressure, Missing) else parse_pressure(pressure)
+            )
+        return readings
+
+
+#: trees in which Slurm keeps all processes of a job, the surest first
+_TREES_OF_PIDS = (_UNIFIED, "freezer", "memory", "cpuacct", "cpuset", "devices", "cpu", "pids")
+
+
+def _of(table: Dict[str, int] | Missing, name: str) -> int | Missing:
+    if isinstance(table, Missing):
+        return table
+    return table.get(name, Missing("unsupported", f"no {name}"))
+
+
+def _sum(*parts: int | Missing) -> int | Missing:
+    """All parts together; missing when one is, because less would look like a true total."""
+    total = 0
+    for part in parts:
+        if isinstance(part, Missing):
+            return part
+        total += part
+    return total
+
+
+def _difference(whole: int | Missing, part: int | Missing) -> int | Missing:
+    if isinstance(whole, Missing):
+        return whole
+    if isinstance(part, Missing):
+        return part
+    # the two are not read at one moment: a little below nothing is nothing
+    return max(0, whole - part)
+
+
+def parse_io_stat(text: str) -> Tuple[int, int]:
+    """Bytes read and written over all devices, from v2's io.stat."""
+    totals = {"rbytes": 0, "wbytes": 0}
+    for line in text.splitlines():
+        for pair in line.split()[1:]:
+            name, _, value = pair.partition("=")
+            if name in totals:
+                totals[name] += parse_count(value) or 0
+    return totals["rbytes"], totals["wbytes"]
+
+
+def parse_blkio_bytes(text: str) -> Tuple[int, int]:
+    """Bytes read and written over all devices, from v1's blkio.*io_service_bytes*."""
+    totals = {"Read": 0, "Write": 0}
+    for line in text.splitlines():
+        parts = line.split()
+        if len(parts) == 3 and parts[1] in totals:
+            totals[parts[1]] += parse_count(parts[2]) or 0
+    return totals["Read"], totals["Write"]
+
+
+_NVIDIA_MAJOR = "195"
+_NVIDIA_MINORS = 255  # the control device; the GPUs are below 128
+
+
+def parse_device_minors(text: str) -> Optional[FrozenSet[int]]:
+    """Minors of the GPUs in v1's devices.list; None when all devices are allowed."""
+    minors = set()
+    for line in text.splitlines():
+        parts = line.split()
+        if len(parts) != 3 or "r" not in parts[2]:
+            continue
+        major, _, minor = parts[1].partition(":")
+        if parts[0] == "a" or (parts[0] == "c" and major in ("*", _NVIDIA_MAJOR) and minor == "*"):
+            return None
+        number = parse_count(minor)
+        if parts[0] == "c" and major == _NVIDIA_MAJOR and number is not None and number < 128:
+            minors.add(number)
+    return frozenset(minors)

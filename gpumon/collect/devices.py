@@ -1,0 +1,307 @@
+"""The device collector: all GPUs and MIG instances of the node, each GPU read by its own worker."""
+
+from __future__ import annotations
+
+import os
+import time
+from functools import partial
+from typing import Dict, List, Mapping, Optional, Tuple
+
+from gpumon.collect.base import Tick
+from gpumon.collect.nvml_gpu import Answer, Gpu, Unit
+from gpumon.collect.nvml_reader import DEVICE_FIELDS, Result
+from gpumon.collect.nvml_session import Opened, Session
+from gpumon.collect.workers import Round, Worker
+from gpumon.model.reading import Missing
+from gpumon.model.sample import Device, Event, State
+
+#: share of the interval that a tick waits for its devices, and the most that it ever waits
+_DEADLINE_SHARE = 0.4
+_DEADLINE_MAX_S = 0.5
+#: workers start one after the other unless one takes longer: together they would spend as much
+#: time again on waiting for the interpreter's lock
+_HEAD_START_S = 0.005
+#: a device is hung once it has not answered for this many intervals
+_HUNG_INTERVALS = 1.5
+
+
+class DeviceCollector:
+    """Readings of every NVIDIA device that this process can see.
+
+    Gives the entities `device` (key: `Device.key`) and `usage` (key: (device, pid)), the states
+    of devices that are not well, and Xids as events.
+    """
+
+    name = "nvml"
+
+    def __init__(
+        self,
+        interval_s: float,
+        environ: Optional[Mapping[str, str]] = None,
+        sysfs: str = "/sys",
+        proc: str = "/proc",
+        deadline_s: Optional[float] = None,
+    ) -> None:
+        """`deadline_s`: how long a tick may wait for answers; by default from the interval."""
+        self.interval_s = interval_s
+        self.deadline_s = (
+            min(_DEADLINE_SHARE * interval_s, _DEADLINE_MAX_S) if deadline_s is None else deadline_s
+        )
+        self.devices: List[Device] = []
+        self.driver = ""
+        self.nvml = ""
+        self.cuda = ""
+        self.notes: List[str] = []
+        self.changed = False  # devices, notes or driver; cleared by the agent
+        self._environ: Mapping[str, str] = os.environ if environ is None else environ
+        self._sysfs, self._proc = sysfs, proc
+        self._round = Round()
+        self._session = Session(self._round, proc)
+        self._slots: List[_Slot] = []
+        self._keys = _Keys()
+        self._known: Dict[int, Device] = {}
+        self._states: Dict[int, State] = {}
+        self._xids: Dict[int, int] = {}  # device key -> its last Xid
+        self._stale = True  # devices are to be told anew
+
+    def start(self, deadline_s: float) -> None:
+        """Load the library and open the devices; what takes longer goes on in its thread."""
+        end = time.monotonic() + deadline_s
+        self._round.begin()
+        self._session.begin()
+        if not self._round.wait(deadline_s):
+            self._session.silent()
+        self._take_session()
+        self._open_slots(end)
+        self._add_instances()
+        self._open_slots(end)
+        self._announce()
+
+    def collect(self, tick: Tick) -> None:
+        """Start a round of all workers, and put what has come back by the deadline."""
+        self._take_session()  # before the round: nobody waits for a session to open
+        self._round.begin()
+        if self._session.opened is not None:
+            for slot in self._slots:
+                slot.worker.ask(partial(slot.gpu.read, tick.mono))
+                self._round.wait(_HEAD_START_S)
+        self._round.wait(self.deadline_s)
+        self._take_xids(tick)
+        for slot in self._slots:
+            answers = slot.worker.take()
+            for answer in answers:
+                self._absorb(slot, answer, tick)
+            if not answers:
+                self._miss(slot, tick)
+        self._judge_session()
+        tick.states.update(self._states)
+        self._announce()
+
+    def close(self) -> None:
+        """Let the threads end; one that hangs is left to the end of the process."""
+        self._session.close()
+        for slot in self._slots:
+            slot.worker.close()
+
+    # -- the session and the devices' handles -----------------------------------------------
+
+    def _take_session(self) -> None:
+        opened = self._session.poll()
+        if opened is None:
+            return
+        self.driver, self.nvml = opened.library.driver, opened.library.version
+        self.cuda = opened.cuda
+        for slot in self._slots:
+            slot.gpu.restart(opened.library)
+        self._add_slots(opened, [""] * (opened.device_count - len(self._slots)))
+
+    def _add_slots(self, opened: Opened, uuids: List[str]) -> None:
+        for uuid in uuids:
+            index = 0 if uuid else len(self._slots)
+            gpu = Gpu(opened.library, index, self._sysfs, self._driver_params, uuid)
+            worker: Worker[Answer] = Worker(f"gpumon-nvml-{len(self._slots)}", self._round)
+            self._slots.append(_Slot(gpu, worker, time.time()))
+        self._stale = True
+
+    def _open_slots(self, end: float) -> None:
+        """Open what is not open yet, in start-up: so that the first header names the devices."""
+        self._round.begin()
+        for slot in self._slots:
+            if not slot.gpu.opened:
+                slot.worker.ask(slot.gpu.open)
+        self._round.wait(max(0.0, end - time.monotonic()))
+        for slot in self._slots:
+            for answer in slot.worker.take():
+                if isinstance(answer, Answer):
+                    self._take_opened(slot, answer)
+
+    def _add_instances(self) -> None:
+        """MIG instances that the job is given but that no visible GPU tells of."""
+        opened = self._session.opened
+        if opened is None:
+            return
+        known = {unit.uuid for slot in self._slots for unit in slot.units}
+        wanted = [uuid for uuid in wanted_instances(self._environ) if uuid not in known]
+        self._add_slots(opened, wanted)
+
+    def _take_opened(self, slot: _Slot, answer: Answer) -> None:
+        opened = self._session.opened
+        if answer.opened is None or opened is None:
+            return
+        slot.units, self._stale = answer.opened, True
+        for unit in slot.units:
+            if unit.mig is None and unit.handle is not None:
+                opened.watch.add(unit.device_index, unit.handle)
+
+    def _judge_session(self) -> None:
+        """Open the session anew once every device says that it is gone."""
+        if not self._slots or self._session.opened is None:
+            return
+        why = self._slots[0].session_error
+        if why and all(slot.session_error for slot in self._slots):
+            self._session.lose(why)
+        elif any(slot.answered and not slot.session_error for slot in self._slots):
+            self._session.well()
+
+    def _driver_params(self) -> str:
+        try:
+            with open(f"{self._proc}/driver/nvidia/params", encoding="utf-8") as file:
+                return file.read(65536)
+        except OSError:
+            return ""
+
+    # -- one tick ---------------------------------------------------------------------------
+
+    def _absorb(self, slot: _Slot, answer: Answer | Exception, tick: Tick) -> None:
+        if isinstance(answer, Exception):  # a mistake of ours: said, and the others go on
+            for key in self._slot_keys(slot):
+                self._set_state(key, "error", tick, f"{type(answer).__name__}: {answer}")
+            return
+        self._take_opened(slot, answer)
+        slot.answered, slot.silent = True, False
+        slot.session_error = answer.session_error
+        for unit, result in answer.results:
+            key = self._keys.of(unit)
+            self._put(key, result, tick)
+            if result.lost:
+                xid = self._xids.get(key)
+                detail = result.lost if xid is None else f"Xid {xid}"
+                self._set_state(key, "lost", tick, detail)
+            elif result.error:
+                self._set_state(key, "error", tick, result.error)
+            else:
+                slot.answered_at = tick.time
+                self._set_state(key, "", tick)
+
+    def _put(self, key: int, result: Result, tick: Tick) -> None:
+        if result.row:
+            tick.put("device", key, result.row)
+        for pid, line in result.usage.items():
+            tick.put("usage", (key, pid), line)
+
+    def _miss(self, slot: _Slot, tick: Tick) -> None:
+        """No answer in this tick: a value that is not there, or stands for too long, is missing."""
+        waited_s = time.monotonic() - slot.worker.asked_at
+        hung = slot.worker.busy and waited_s > _HUNG_INTERVALS * self.interval_s
+        call = slot.gpu.calling
+        if not slot.silent and (hung or not slot.answered):
+            slot.silent = True
+            silence = Missing("timeout", f"no answer to {call}" if call else "no answer")
+            for key in self._slot_keys(slot):
+                tick.put("device", key, dict.fromkeys(DEVICE_FIELDS, silence))
+        if hung:
+            for key in self._slot_keys(slot):
+                self._set_state(key, "hung", tick, call, slot.answered_at)
+
+    def _take_xids(self, tick: Tick) -> None:
+        opened = self._session.opened
+        for xid in opened.watch.drain() if opened is not None else ():
+            slots = (slot for slot in self._slots if slot.gpu.index == xid.device_index)
+            key = next((self._keys.of(slot.units[0]) for slot in slots), None)
+            if key is not None:
+                self._xids[key] = xid.code
+            tick.events.append(Event(xid.time, "xid", device=key, text=str(xid.code)))
+
+    def _set_state(
+        self, key: int, state: str, tick: Tick, detail: str = "", since: Optional[float] = None
+    ) -> None:
+        """Remember a device's state and when it began; "" is well."""
+        before = self._states.get(key)
+        if not state:
+            self._states.pop(key, None)
+            return
+        if before is not None and before.state == state:
+            since = before.since
+        self._states[key] = State(state, tick.time if since is None else since, detail)
+
+    # -- what the header says ---------------------------------------------------------------
+
+    def _slot_keys(self, slot: _Slot) -> List[int]:
+        return [self._keys.of(unit) for unit in slot.units]
+
+    def _announce(self) -> None:
+        """Bring devices and notes up to date, and say whether they are news."""
+        notes = [self._session.note] if self._session.note else []
+        if notes != self.notes:
+            self.notes, self.changed = notes, True
+        if not self._stale:
+            return
+        self._stale = False
+        devices = [self._device(unit) for slot in self._slots for unit in slot.units]
+        if devices != self.devices:
+            self.devices, self.changed = devices, True
+
+    def _device(self, unit: Unit) -> Device:
+        """The unit as the header tells it; a lost one keeps what was known of it."""
+        key = self._keys.of(unit)
+        known = self._known.get(key)
+        if known is not None and (unit.missing is not None or not unit.uuid):
+            return known
+        device = Device(key, unit.device_index, unit.uuid, unit.name, None, unit.mig, unit.facts)
+        if unit.uuid and unit.name:
+            self._known[key] = device
+        return device
+
+
+def wanted_instances(environ: Mapping[str, str]) -> List[str]:
+    """UUIDs of the MIG instances that CUDA_VISIBLE_DEVICES names."""
+    entries = (entry.strip() for entry in environ.get("CUDA_VISIBLE_DEVICES", "").split(","))
+    return [entry for entry in entries if entry.startswith("MIG-")]
+
+
+class _Slot:
+    """A GPU with its worker, and what is known of it between ticks."""
+
+    def __init__(self, gpu: Gpu, worker: Worker[Answer], now: float) -> None:
+        self.gpu = gpu
+        self.worker = worker
+        self.units: List[Unit] = [Unit(gpu.index, gpu.uuid)]
+        self.answered = False  # at least once
+        self.answered_at = now  # wall clock of the last good answer
+        self.silent = False  # its silence has been put as readings
+        self.session_error = ""
+
+
+class _Keys:
+    """Numbers the devices of one stream; by UUID, and by place until the UUID is known."""
+
+    def __init__(self) -> None:
+        self._by_uuid: Dict[str, int] = {}
+        self._by_place: Dict[Tuple[int, ...], int] = {}
+        self._named: Dict[int, str] = {}
+        self._next = 0
+
+    def of(self, unit: Unit) -> int:
+        place: Tuple[int, ...] = (unit.device_index,)
+        if unit.mig is not None:
+            place = (unit.device_index, unit.mig.gi, unit.mig.ci)
+        key = self._by_uuid.get(unit.uuid) if unit.uuid else None
+        if key is None:
+            key = self._by_place.get(place)
+            if key is None or (unit.uuid and key in self._named):
+                key, self._next = self._next, self._next + 1
+        if unit.uuid:
+            self._by_uuid[unit.uuid] = key
+            self._named[key] = unit.uuid
+        self._by_place[place] = key
+        return key

@@ -1,0 +1,158 @@
+"""Network and InfiniBand traffic of the node. It is never a single job's: say so where shown."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from typing import Callable, Dict, Iterable, List, NamedTuple, Optional
+
+from gpumon.collect.base import Schedule, Tick
+from gpumon.collect.proc import Rates, missing_because, parse_count, read_text
+from gpumon.model.reading import Missing, Reading
+from gpumon.model.text import clean
+
+_PERIOD_S = 5.0
+_MAX_INTERFACES = 8
+_BYTES_PER_WORD = 4  # InfiniBand counts its data in words of 4 bytes
+_LINK_RATE = re.compile(r"(\d{1,5}(?:\.\d)?) Gb/sec")
+_UNKNOWN_SPEED = Missing("unsupported", "link speed unknown")
+
+
+class Interface(NamedTuple):
+    """Bytes since the interface was made."""
+
+    name: str
+    rx_bytes: int
+    tx_bytes: int
+
+
+def parse_net_dev(text: str) -> List[Interface]:
+    """/proc/net/dev, without the loopback."""
+    interfaces = []
+    for line in text.splitlines():
+        name, colon, rest = line.rpartition(":")
+        fields = rest.split()
+        if not colon or len(fields) < 16:
+            continue
+        received, sent = parse_count(fields[0]), parse_count(fields[8])
+        if received is not None and sent is not None and name.strip() != "lo":
+            interfaces.append(Interface(clean(name.strip(), 32), received, sent))
+    return interfaces
+
+
+def parse_link_rate(text: str) -> Optional[float]:
+    """Bits per second of an InfiniBand port's `rate`: `100 Gb/sec (4X EDR)`."""
+    match = _LINK_RATE.match(text)
+    return float(match.group(1)) * 1e9 if match else None
+
+
+class Network:
+    """Rates of the physical interfaces and InfiniBand ports, at most eight of each."""
+
+    name = "network"
+
+    def __init__(
+        self,
+        proc: str = "/proc",
+        sys: str = "/sys",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._net_dev = f"{proc}/self/net/dev"
+        self._net = f"{sys}/class/net"
+        self._infiniband = f"{sys}/class/infiniband"
+        self._schedule = Schedule()
+        self._rates = Rates(clock)
+
+    def collect(self, tick: Tick) -> None:
+        if not self._schedule.due("net", _PERIOD_S, tick.mono):
+            return
+        for interface in self._interfaces():
+            self._put(tick, interface, self._ethernet_speed(interface.name))
+        for port, directory in self._ports():
+            self._put_port(tick, port, directory)
+
+    def _put(self, tick: Tick, interface: Interface, link_bits_per_s: Reading) -> None:
+        name, received, sent = interface
+        readings: Dict[str, Reading] = {
+            "rx_bytes_per_s": self._rates.per_second(("rx", name), received),
+            "tx_bytes_per_s": self._rates.per_second(("tx", name), sent),
+            "link_bits_per_s": link_bits_per_s,
+        }
+        tick.put("net", name, readings)
+
+    # -- interfaces ------------------------------------------------------------------------------
+
+    def _interfaces(self) -> List[Interface]:
+        """The physical ones that ever carried something; all when none is physical."""
+        try:
+            interfaces = parse_net_dev(read_text(self._net_dev))
+        except OSError:
+            return []
+        physical = [i for i in interfaces if os.path.exists(f"{self._net}/{i.name}/device")]
+        return _busiest(physical or interfaces)
+
+    def _ethernet_speed(self, name: str) -> Reading:
+        try:
+            text = read_text(f"{self._net}/{name}/speed")
+        except OSError:
+            return _UNKNOWN_SPEED  # EINVAL while the link is down
+        megabits = parse_count(text)  # −1 and 2³² − 1 stand for unknown
+        if not megabits or megabits >= (1 << 32) - 1:
+            return _UNKNOWN_SPEED
+        return megabits * 1e6
+
+    # -- InfiniBand --------------------------------------------------------------------------------
+
+    def _ports(self) -> List[tuple[str, str]]:
+        """Name and directory of each port: mlx5_0, or mlx5_0/2 where there are several."""
+        ports = []
+        for device in _names_in(self._infiniband)[:64]:
+            directory = f"{self._infiniband}/{device}/ports"
+            numbers = _names_in(directory)[:64]
+            for number in numbers:
+                label = device if len(numbers) == 1 else f"{device}/{number}"
+                ports.append((clean(label, 32), f"{directory}/{number}"))
+        return [port for port in ports if _is_active(port[1])][:_MAX_INTERFACES]
+
+    def _put_port(self, tick: Tick, port: str, directory: str) -> None:
+        readings: Dict[str, Reading] = {}
+        for field, counter in (("rx", "port_rcv_data"), ("tx", "port_xmit_data")):
+            words = _count(f"{directory}/counters/{counter}")
+            total = words if isinstance(words, Missing) else words * _BYTES_PER_WORD
+            readings[f"{field}_bytes_per_s"] = self._rates.per_second((field, port), total)
+        try:
+            rate = parse_link_rate(read_text(f"{directory}/rate"))
+        except OSError:
+            rate = None
+        readings["link_bits_per_s"] = _UNKNOWN_SPEED if rate is None else rate
+        tick.put("net", port, readings)
+
+
+def _busiest(interfaces: Iterable[Interface]) -> List[Interface]:
+    """By all they ever carried, not by the last seconds: the choice should not flicker."""
+    ranked = sorted(interfaces, key=lambda i: (-(i.rx_bytes + i.tx_bytes), i.name))
+    used = [i for i in ranked if i.rx_bytes + i.tx_bytes]
+    return (used or ranked[:1])[:_MAX_INTERFACES]
+
+
+def _names_in(directory: str) -> List[str]:
+    try:
+        return sorted(os.listdir(directory))
+    except OSError:
+        return []
+
+
+def _is_active(directory: str) -> bool:
+    try:
+        return "ACTIVE" in read_text(f"{directory}/state")
+    except OSError:
+        return True
+
+
+def _count(path: str) -> int | Missing:
+    try:
+        count = parse_count(read_text(path))
+    except OSError as error:
+        return missing_because(error, Missing("unsupported"))
+    return Missing("error") if count is None else count

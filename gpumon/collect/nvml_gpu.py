@@ -1,0 +1,228 @@
+"""One GPU as a worker sees it: opened by index or UUID, with the MIG instances on it."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from typing import Any, Callable, List, NamedTuple, Optional, Tuple
+
+from gpumon.collect.gpm import Gpm
+from gpumon.collect.nvml import NOT_FOUND, OK, SESSION_CODES, Library, Query
+from gpumon.collect.nvml_facts import Facts, device_facts, instance_facts
+from gpumon.collect.nvml_reader import DEVICE_FIELDS, Reader, Result
+from gpumon.collect.nvml_usage import Row
+from gpumon.model.reading import Missing, Reading
+from gpumon.model.sample import Mig
+
+#: a device that could not be opened is tried again this often
+_RETRY_S = 10.0
+#: how often the instances of a GPU in MIG mode are compared with those that were opened
+_INSTANCES_S = 60.0
+
+
+class Unit(NamedTuple):
+    """A whole GPU or one MIG instance; `reader` is None where it could not be opened."""
+
+    device_index: int
+    uuid: str = ""
+    name: str = ""
+    mig: Optional[Mig] = None
+    facts: Facts = {}
+    reader: Optional[Reader] = None
+    handle: Any = None
+    missing: Optional[Missing] = None  # why it could not be opened, or not completely
+    code: int = OK  # NVML's, of the same
+
+
+class Answer(NamedTuple):
+    """What one job of a worker gave: the units if they were (re)opened, and their readings."""
+
+    opened: Optional[List[Unit]]
+    results: List[Tuple[Unit, Result]]
+
+    @property
+    def session_error(self) -> str:
+        """The error's text, if every unit failed in a way that the whole session may be gone."""
+        gone = self.results and all(result.session_error for _, result in self.results)
+        return self.results[0][1].error if gone else ""
+
+
+class Gpu:
+    """One GPU and its MIG instances, or one instance alone; `open` and `read` run in a worker."""
+
+    def __init__(
+        self, library: Library, index: int, sysfs: str, params: Callable[[], str], uuid: str = ""
+    ) -> None:
+        """`uuid`: a MIG instance whose GPU does not tell its instances."""
+        self.library = library
+        self.index = index
+        self.uuid = uuid
+        self.opened = False
+        self._sysfs = sysfs
+        self._params = params
+        self._calling = ""
+        self._queries: List[Query] = []
+        self._units: List[Unit] = []
+        self._told = False  # that it could not be opened
+        self._retry_at = 0.0
+        self._instances_at = 0.0
+
+    @property
+    def calling(self) -> str:
+        """The NVML call that has not come back, "" when there is none; for other threads."""
+        for query in self._queries:
+            if query.calling:
+                return query.calling
+        return self._calling
+
+    def restart(self, library: Library) -> None:
+        """Use a new session with the driver from the next read on."""
+        self.library, self.opened, self._retry_at = library, False, 0.0
+
+    def open(self) -> Answer:
+        """Get the handle, and all that does not change."""
+        self._free()
+        self._queries, self._units, self._told = [], [], False
+        self._retry_at = time.monotonic() + _RETRY_S
+        self._instances_at = time.monotonic() + _INSTANCES_S
+        self._units = self._open_instance() if self.uuid else self._open_whole()
+        self.opened = all(unit.missing is None for unit in self._units)
+        return Answer(list(self._units), [])
+
+    def read(self, mono: float) -> Answer:
+        """Read what is due; opens what is not open, or is not what it was."""
+        opened: Optional[List[Unit]] = None
+        if not self.opened and time.monotonic() >= self._retry_at:
+            opened = self.open().opened
+        results = [(unit, self._read(unit, mono)) for unit in self._units]
+        if self.opened and self._changed():
+            opened = self.open().opened
+            results = [(unit, self._read(unit, mono)) for unit in self._units]
+        return Answer(opened, results)
+
+    def _read(self, unit: Unit, mono: float) -> Result:
+        if unit.reader is not None:
+            return unit.reader.read(mono)
+        missing = Missing("error") if unit.missing is None else unit.missing
+        row: Row = {} if self._told else dict.fromkeys(DEVICE_FIELDS, missing)
+        self._told = True
+        text = self.library.error_text(unit.code)
+        if missing.reason == "lost":
+            return Result(row, {}, lost=text)
+        return Result(row, {}, text, unit.code in SESSION_CODES)
+
+    def _query(self, handle: Any) -> Query:
+        query = Query(self.library, handle)
+        self._queries.append(query)
+        return query
+
+    def _free(self) -> None:
+        """Give GPM's samples back, unless the session that made them is gone."""
+        for unit in self._units:
+            reader = unit.reader
+            if reader is None or reader.gpm is None:
+                continue
+            if reader.query.library is self.library:
+                reader.gpm.close()
+
+    def _changed(self) -> bool:
+        """Whether MIG was switched, or instances were made or destroyed."""
+        whole = self._units[0].reader if self._units else None
+        if whole is None or self.uuid:
+            return False
+        if whole.mig_changed:
+            return True
+        if not whole.mig_on or time.monotonic() < self._instances_at:
+            return False
+        self._instances_at = time.monotonic() + _INSTANCES_S
+        handles = self._instance_handles(whole.query)
+        uuids = {_text(Query(self.library, found).text("nvmlDeviceGetUUID")) for found in handles}
+        return uuids != {unit.uuid for unit in self._units if unit.mig is not None}
+
+    def _handle(self, name: str, argument: Any) -> Tuple[Any, int]:
+        handle = ctypes.c_void_p()
+        self._calling = name
+        code = self.library.call(name, argument, ctypes.byref(handle))
+        self._calling = ""
+        return handle, code
+
+    def _open_whole(self) -> List[Unit]:
+        handle, code = self._handle("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(self.index))
+        if code != OK:
+            return [Unit(self.index, missing=self.library.missing(code), code=code)]
+        query = self._query(handle)
+        mode = ctypes.c_uint()
+        pending = ctypes.c_uint()
+        no_mig = query.call("nvmlDeviceGetMigMode", ctypes.byref(mode), ctypes.byref(pending))
+        mig_on = no_mig is None and mode.value == 1
+        gpm = None if mig_on else Gpm(query, params=self._params)
+        reader = Reader(query, mig_on=mig_on, gpm=gpm)
+        facts = device_facts(query, self._sysfs)
+        facts["power_kind"] = reader.power_kind(facts)
+        facts["gpm"] = _gpm_fact(gpm)
+        uuid = _text(query.text("nvmlDeviceGetUUID"))
+        name = _text(query.text("nvmlDeviceGetName"))
+        whole = Unit(self.index, uuid, name, None, facts, reader, handle, query.lost)
+        if not mig_on:
+            return [whole]
+        instances = [
+            self._instance(self._query(found), whole, handle)
+            for found in self._instance_handles(query)
+        ]
+        return [whole, *instances]
+
+    def _instance_handles(self, query: Query) -> List[Any]:
+        count = query.u32("nvmlDeviceGetMaxMigDeviceCount")
+        handles = []
+        for i in range(count if isinstance(count, int) else 0):
+            handle = ctypes.c_void_p()
+            missing = query.call("nvmlDeviceGetMigDeviceHandleByIndex", i, ctypes.byref(handle))
+            if missing is None:
+                handles.append(handle)
+            elif query.code != NOT_FOUND:
+                break
+        return handles
+
+    def _instance(self, query: Query, parent: Unit, parent_handle: Any) -> Unit:
+        gi = query.u32("nvmlDeviceGetGpuInstanceId")
+        ci = query.u32("nvmlDeviceGetComputeInstanceId")
+        name, uuid = _text(query.text("nvmlDeviceGetName")), _text(query.text("nvmlDeviceGetUUID"))
+        gi_number = gi if isinstance(gi, int) else 0
+        gpm = Gpm(query, parent_handle, gi_number, self._params)
+        facts = instance_facts(query, parent.facts)
+        facts["gpm"] = _gpm_fact(gpm)
+        mig = Mig(parent.uuid, gi_number, ci if isinstance(ci, int) else 0, profile(name))
+        reader = Reader(query, instance=True, gpm=gpm)
+        return Unit(parent.device_index, uuid, name, mig, facts, reader, query.handle, query.lost)
+
+    def _open_instance(self) -> List[Unit]:
+        """An instance by UUID alone: its GPU may not be readable, or not even be listed."""
+        handle, code = self._handle("nvmlDeviceGetHandleByUUID", self.uuid.encode())
+        if code != OK:
+            return [Unit(self.index, self.uuid, missing=self.library.missing(code), code=code)]
+        query = self._query(handle)
+        parent = ctypes.c_void_p()
+        found = query.call("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", ctypes.byref(parent))
+        if found is not None:
+            return [self._instance(query, Unit(self.index), None)]
+        of_parent = self._query(parent)
+        index = of_parent.u32("nvmlDeviceGetIndex")
+        self.index = index if isinstance(index, int) else self.index
+        uuid = _text(of_parent.text("nvmlDeviceGetUUID"))
+        return [self._instance(query, Unit(self.index, uuid), parent)]
+
+
+def profile(name: str) -> str:
+    """The MIG profile in a device's name: "NVIDIA A100 MIG 3g.40gb" -> "3g.40gb"."""
+    return name.rpartition(" MIG ")[2] if " MIG " in name else ""
+
+
+def _gpm_fact(gpm: Optional[Gpm]) -> Reading:
+    if gpm is None:
+        return Missing("mig")
+    refused = gpm.probe()
+    return 1 if refused is None else refused
+
+
+def _text(reading: Reading) -> str:
+    return reading if isinstance(reading, str) else ""

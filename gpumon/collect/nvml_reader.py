@@ -1,0 +1,286 @@
+"""All readings of one GPU or MIG instance, group by group, each at its own period."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from typing import Dict, List, NamedTuple, Optional, Tuple
+
+from gpumon.collect.base import Schedule
+from gpumon.collect.gpm import Gpm
+from gpumon.collect.nvml import SESSION_CODES, Query
+from gpumon.collect.nvml_burst import Burst
+from gpumon.collect.nvml_facts import WHOLE_GPU
+from gpumon.collect.nvml_fields import Fields, Rate
+from gpumon.collect.nvml_structs import Bar1Memory, Memory, MemoryV2, Utilization
+from gpumon.collect.nvml_usage import Row, Usage
+from gpumon.model.fields import FIELDS, GROUP_BY_KEY, Field
+from gpumon.model.reading import IMPLAUSIBLE, MIG, UNSUPPORTED, Missing, Reading
+
+_GROUPS = {
+    name: (GROUP_BY_KEY[f"device.{name}"].period_s,
+           tuple(field.name for field in GROUP_BY_KEY[f"device.{name}"].fields))
+    for name in ("fast", "burst", "gpm", "clocks", "links", "thermal", "state", "health",
+                 "processes")
+}  # fmt: skip
+DEVICE_FIELDS = tuple(FIELDS["device"])
+#: group -> field values that it needs, all fetched in one call
+_FIELDS_OF = {
+    "fast": ("power_w",),
+    "links": ("energy_j", "pcie_tx", "pcie_rx", "nvlink_tx", "nvlink_rx", "throttle_power_s",
+              "throttle_thermal_s"),
+    "thermal": ("mem_temperature_c",),
+    "state": ("pcie_replays",),
+    "health": ("ecc_corrected", "ecc_uncorrected", "retired_sbe", "retired_dbe",
+               "retired_pending", "remapped_corrected", "remapped_uncorrected", "remap_pending",
+               "remap_failed", "recovery_action"),
+}  # fmt: skip
+_RATES = ("pcie_tx", "pcie_rx", "nvlink_tx", "nvlink_rx")
+#: groups of which an instance tells nothing of its own
+_WHOLE_GPU_GROUPS = ("clocks", "links", "thermal", "state", "health")
+_CLOCK_SM, _CLOCK_MEM = 1, 2
+_PSTATE_UNKNOWN = 32
+#: total against used + free + reserved: the driver rounds to pages
+_SUM_TOLERANCE = 0.01
+
+
+class Result(NamedTuple):
+    """One read of one device: its row, its processes, and how the device fares."""
+
+    row: Row
+    usage: Dict[int, Row]
+    error: str = ""  # every call failed, for a reason other than the device's absence
+    session_error: bool = False  # … and so that the session itself may be gone
+    lost: str = ""  # NVML's words for the absence of the device
+
+
+def check(field: Field, value: Reading) -> Reading:
+    """The value, or Missing where the quantity cannot have it (NaN included)."""
+    if isinstance(value, (int, float)) and not field.low <= value <= field.high:
+        return Missing("implausible", f"{value:g}")
+    return value
+
+
+def check_row(entity: str, row: Row) -> Row:
+    """Apply the range of the field table to a row, in place."""
+    fields = FIELDS[entity]
+    for name, value in row.items():
+        if not isinstance(value, (Missing, str)):
+            field = fields[name]
+            if not field.low <= value <= field.high:
+                row[name] = check(field, value)
+    return row
+
+
+class Reader:
+    """Reads one device; made and used by its worker's thread."""
+
+    def __init__(
+        self,
+        query: Query,
+        *,
+        instance: bool = False,
+        mig_on: bool = False,
+        gpm: Optional[Gpm] = None,
+    ) -> None:
+        self.query = query
+        self.mig_on = mig_on  # of a whole GPU: as it was opened
+        self.mig_changed = False
+        self.gpm = gpm
+        self._instance = instance
+        self._no_activity = mig_on or instance
+        self._schedule = Schedule()
+        self._fields = Fields(query)
+        self._rates = {name: Rate() for name in _RATES}
+        self._usage = Usage(query, instances_apart=mig_on)
+        self._usage.mig = self._no_activity
+        self._burst = Burst(query)
+        self._utilization = Utilization()
+        self._memory = Memory()
+        self._memory_v2 = MemoryV2()
+        self._memory_v2.version = ctypes.sizeof(self._memory_v2) | 2 << 24
+        self._bar1 = Bar1Memory()
+        self._value = ctypes.c_uint()
+        self._other = ctypes.c_uint()
+
+    def read(self, mono: float) -> Result:
+        """Read what is due at the tick's monotonic time."""
+        query = self.query
+        was_lost = query.lost is not None
+        query.good, query.failed = 0, {}
+        if was_lost and query.revive():
+            self._schedule = Schedule()
+        due = [
+            name for name, (period, _) in _GROUPS.items()
+            if self._schedule.due(name, period, mono)
+        ]  # fmt: skip
+        row: Row = {}
+        usage: Dict[int, Row] = {}
+        self._read_groups(due, row, usage)
+        if query.lost is not None:
+            lost = query.lost
+            names = [n for g in due for n in _GROUPS[g][1]] if was_lost else DEVICE_FIELDS
+            text = query.library.error_text(query.lost_code)
+            return Result(dict.fromkeys(names, lost), {}, lost=text)
+        for line in usage.values():
+            check_row("usage", line)
+        error, session_error = self._verdict()
+        return Result(check_row("device", row), usage, error, session_error)
+
+    def power_kind(self, facts: Row) -> Reading:
+        """Whether `power_w` is the mean of one second or of the instant.
+
+        nvml.h: nvmlDeviceGetPowerUsage gives a mean from Ampere on, except GA100 (capability 8.0).
+        """
+        if not isinstance(self._fields.read(("power_w",))["power_w"], Missing):
+            return "average"
+        capability = facts["compute_capability"]
+        if isinstance(capability, Missing):
+            return capability
+        modern = float(capability) >= 8 and capability != "8.0"
+        return "average" if modern else "instant"
+
+    def _read_groups(self, due: List[str], row: Row, usage: Dict[int, Row]) -> None:
+        values: Dict[str, Reading] = {}
+        names = [] if self._instance else [n for g in due for n in _FIELDS_OF.get(g, ())]
+        if names:
+            values = self._fields.read(names)
+        for name in due:
+            if self._instance and name in _WHOLE_GPU_GROUPS:
+                row.update(dict.fromkeys(_GROUPS[name][1], WHOLE_GPU))
+            elif name == "processes":
+                row["processes"], lines = self._usage.read()
+                usage.update(lines)
+            else:
+                getattr(self, f"_read_{name}")(row, values)
+
+    def _verdict(self) -> Tuple[str, bool]:
+        """(text, session) of the error that every call of this read ended with."""
+        query = self.query
+        if query.good or not query.failed:
+            return "", False
+        code = max(query.failed, key=lambda code: query.failed[code])
+        return query.library.error_text(code), set(query.failed) <= SESSION_CODES
+
+    # -- groups: each fills its fields of the table ------------------------------------------
+
+    def _read_fast(self, row: Row, values: Row) -> None:
+        query = self.query
+        if self._no_activity:
+            row["busy_percent"] = row["mem_controller_percent"] = MIG
+        else:
+            missing = query.call("nvmlDeviceGetUtilizationRates", ctypes.byref(self._utilization))
+            known = missing is None
+            row["busy_percent"] = self._utilization.gpu if known else missing  # type: ignore[assignment]
+            row["mem_controller_percent"] = (
+                self._utilization.memory if known else missing  # type: ignore[assignment]
+            )
+        row["mem_used_bytes"], row["mem_reserved_bytes"] = self._memory_now()
+        row["power_w"] = WHOLE_GPU if self._instance else self._power_now(values["power_w"])
+
+    def _memory_now(self) -> Tuple[Reading, Reading]:
+        """(used without the reserve, reserve); older drivers count them together."""
+        query, memory = self.query, self._memory_v2
+        missing = query.call("nvmlDeviceGetMemoryInfo_v2", ctypes.byref(memory))
+        if missing is None:
+            total, parts = memory.total, memory.used + memory.free + memory.reserved
+            if abs(total - parts) > _SUM_TOLERANCE * total:
+                return IMPLAUSIBLE, IMPLAUSIBLE
+            return memory.used, memory.reserved
+        without_v2 = query.call("nvmlDeviceGetMemoryInfo", ctypes.byref(self._memory))
+        if without_v2 is not None:
+            return without_v2, without_v2
+        return self._memory.used, missing
+
+    def _power_now(self, average: Reading) -> Reading:
+        """The mean of one second where the device tells it, else the driver's plain reading."""
+        if not isinstance(average, Missing) or average.reason != "unsupported":
+            return average
+        power = self.query.u32("nvmlDeviceGetPowerUsage")
+        return power / 1000 if isinstance(power, int) else power
+
+    def _read_burst(self, row: Row, values: Row) -> None:
+        if self._no_activity:
+            row.update(dict.fromkeys(_GROUPS["burst"][1], MIG))
+        else:
+            row.update(self._burst.read())
+
+    def _read_gpm(self, row: Row, values: Row) -> None:
+        if self.gpm is None:
+            row.update(dict.fromkeys(_GROUPS["gpm"][1], MIG))
+        else:
+            row.update(self.gpm.read())
+
+    def _read_clocks(self, row: Row, values: Row) -> None:
+        query = self.query
+        for name, domain in (("sm_clock_mhz", _CLOCK_SM), ("mem_clock_mhz", _CLOCK_MEM)):
+            row[name] = query.u32("nvmlDeviceGetClockInfo", domain, memo=name)
+        mask = query.u64("nvmlDeviceGetCurrentClocksEventReasons")
+        if query.library.function("nvmlDeviceGetCurrentClocksEventReasons") is None:
+            mask = query.u64("nvmlDeviceGetCurrentClocksThrottleReasons")  # its name before 535
+        row["throttle_mask"] = mask
+
+    def _read_links(self, row: Row, values: Row) -> None:
+        now = time.monotonic()
+        for name in _RATES:
+            rate = self._rates[name].update(values[name], now)
+            field = f"{name}_bytes_per_s"
+            if isinstance(rate, Missing) and rate.reason != "measuring" and self.gpm is not None:
+                counted = self.gpm.rates.get(field, rate)
+                rate = rate if _unsupported(counted) else counted
+            row[field] = rate
+        energy = values["energy_j"]
+        if _unsupported(energy):
+            energy = self.query.u64("nvmlDeviceGetTotalEnergyConsumption")
+            energy = energy / 1000 if isinstance(energy, int) else energy
+        row["energy_j"] = energy
+        row["throttle_power_s"] = values["throttle_power_s"]
+        row["throttle_thermal_s"] = values["throttle_thermal_s"]
+
+    def _read_thermal(self, row: Row, values: Row) -> None:
+        query = self.query
+        row["temperature_c"] = query.u32("nvmlDeviceGetTemperature", 0)
+        row["mem_temperature_c"] = values["mem_temperature_c"]
+        row["fan_percent"] = query.u32("nvmlDeviceGetFanSpeed")
+        for engine in ("Encoder", "Decoder"):
+            row[f"{engine.lower()}_percent"] = (
+                MIG if self.mig_on else self._pair(f"nvmlDeviceGet{engine}Utilization")
+            )
+
+    def _read_state(self, row: Row, values: Row) -> None:
+        query = self.query
+        pstate = query.u32("nvmlDeviceGetPerformanceState")
+        row["pstate"] = UNSUPPORTED if pstate == _PSTATE_UNKNOWN else pstate
+        limit = query.u32("nvmlDeviceGetEnforcedPowerLimit")
+        row["power_limit_w"] = limit / 1000 if isinstance(limit, int) else limit
+        row["pcie_gen"] = query.u32("nvmlDeviceGetCurrPcieLinkGeneration")
+        row["pcie_width"] = query.u32("nvmlDeviceGetCurrPcieLinkWidth")
+        row["pcie_replays"] = values["pcie_replays"]
+        missing = query.call("nvmlDeviceGetBAR1MemoryInfo", ctypes.byref(self._bar1))
+        row["bar1_used_bytes"] = self._bar1.used if missing is None else missing
+
+    def _read_health(self, row: Row, values: Row) -> None:
+        query = self.query
+        for name in _FIELDS_OF["health"]:
+            if not name.startswith("retired_") or name == "retired_pending":
+                row[name] = values[name]
+        single, double = values["retired_sbe"], values["retired_dbe"]
+        if isinstance(single, Missing) or isinstance(double, Missing):
+            row["retired_pages"] = single if isinstance(single, Missing) else double
+        else:
+            row["retired_pages"] = int(single) + int(double)
+        row["persistence_mode"] = query.u32("nvmlDeviceGetPersistenceMode")
+        row["compute_mode"] = query.u32("nvmlDeviceGetComputeMode")
+        row["mig_mode"] = mig_mode = self._pair("nvmlDeviceGetMigMode")
+        self.mig_changed = isinstance(mig_mode, int) and bool(mig_mode) != self.mig_on
+        row["accounting_mode"] = accounting = query.u32("nvmlDeviceGetAccountingMode")
+        self._usage.accounting = accounting == 1
+
+    def _pair(self, name: str) -> Reading:
+        """The first of the two unsigned ints that a function fills."""
+        missing = self.query.call(name, ctypes.byref(self._value), ctypes.byref(self._other))
+        return self._value.value if missing is None else missing
+
+
+def _unsupported(reading: Reading) -> bool:
+    return isinstance(reading, Missing) and reading.reason == "unsupported"

@@ -1,0 +1,150 @@
+"""Space in the file systems that a job can fill without noticing: temporary directories.
+
+Asking a file system may block for ever (a network mount whose server is gone), so each is
+asked by a thread of its own, which is left to itself when it does not come back.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+
+from gpumon.collect.base import Schedule, Tick
+from gpumon.collect.proc import missing_because, read_text
+from gpumon.model.reading import TIMEOUT, Missing, Reading
+from gpumon.model.text import clean
+
+_PERIOD_S = 30.0
+_DEADLINE_S = 0.2
+_MAX_FILE_SYSTEMS = 8
+_MAX_PATH = 256
+
+_LOCAL_TYPES = frozenset(
+    ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "bcachefs")
+)
+_SCRATCH = re.compile(r"/(?:[\w.-]+/){0,2}[\w.-]*(?:scratch|nvme|ssd|local)[\w.-]*$", re.IGNORECASE)
+
+
+class Space(NamedTuple):
+    """What a file system says of itself. `free_bytes` is what a user may still write."""
+
+    device: int  # tells whether two paths lie in one file system
+    total_bytes: int
+    used_bytes: int
+    free_bytes: int
+
+
+def measure(path: str) -> Space:
+    """Asks the file system of `path`; may block. Raises OSError."""
+    device = os.stat(path).st_dev
+    answer = os.statvfs(path)
+    return Space(
+        device,
+        answer.f_blocks * answer.f_frsize,
+        (answer.f_blocks - answer.f_bfree) * answer.f_frsize,
+        answer.f_bavail * answer.f_frsize,
+    )
+
+
+def parse_scratch_mounts(text: str) -> List[str]:
+    """Mount points of local file systems that are scratch by their name, from mountinfo."""
+    paths = []
+    for line in text.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, kind = before.split(" "), after.split(" ")
+        if len(fields) >= 6 and kind[0] in _LOCAL_TYPES and _SCRATCH.match(fields[4]):
+            paths.append(fields[4])
+    return paths
+
+
+def candidates(environ: Mapping[str, str], mountinfo: str) -> List[Tuple[str, str]]:
+    """(label, path) of what to ask, the user's own directories first."""
+    found = [
+        ("slurm_tmpdir", environ.get("SLURM_TMPDIR", "")),
+        ("tmpdir", environ.get("TMPDIR", "")),
+        ("tmp", "/tmp"),
+        ("shm", "/dev/shm"),
+    ]
+    found += [(os.path.basename(path), path) for path in parse_scratch_mounts(mountinfo)]
+    unique: Dict[str, str] = {}
+    for label, path in found:
+        if path.startswith("/") and "\0" not in path and path not in unique.values():
+            unique.setdefault(clean(label, 32), path)
+    return list(unique.items())[:_MAX_FILE_SYSTEMS]
+
+
+class _Question:
+    """One file system, asked in the background."""
+
+    def __init__(self, path: str, ask: Callable[[str], Space]) -> None:
+        self.path = path
+        self.answer: Space | Missing = TIMEOUT
+        self._ask = ask
+        self._thread: Optional[threading.Thread] = None
+
+    def start(self) -> None:
+        """Unless the last question still hangs: a second one would hang beside it."""
+        if self._thread is None or not self._thread.is_alive():
+            self.answer = TIMEOUT
+            self._thread = threading.Thread(target=self._run, daemon=True, name="storage")
+            self._thread.start()
+
+    def wait(self, until: float) -> None:
+        if self._thread is not None:
+            self._thread.join(max(0.0, until - time.monotonic()))
+
+    def _run(self) -> None:
+        try:
+            self.answer = self._ask(self.path)
+        except OSError as error:
+            self.answer = missing_because(error, Missing("unsupported", "no such directory"))
+
+
+class Storage:
+    """Total, used and free bytes of the file systems in `paths` (label, path)."""
+
+    name = "storage"
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        proc: str = "/proc",
+        paths: Optional[List[Tuple[str, str]]] = None,
+        ask: Callable[[str], Space] = measure,
+    ) -> None:
+        if paths is None:
+            try:
+                paths = candidates(environ, read_text(f"{proc}/self/mountinfo"))
+            except OSError:
+                paths = candidates(environ, "")
+        self._questions = {label: _Question(path, ask) for label, path in paths}
+        self._schedule = Schedule()
+
+    def collect(self, tick: Tick) -> None:
+        if not self._schedule.due("disk", _PERIOD_S, tick.mono):
+            return
+        for question in self._questions.values():
+            question.start()
+        until = time.monotonic() + _DEADLINE_S
+        seen: List[int] = []
+        for label, question in self._questions.items():
+            question.wait(until)
+            answer = question.answer
+            if isinstance(answer, Missing):
+                if answer.reason != "unsupported":  # what does not exist is no file system
+                    tick.put("disk", label, _row(question.path, answer))
+            elif answer.device not in seen:
+                seen.append(answer.device)
+                tick.put("disk", label, _row(question.path, answer))
+
+
+def _row(path: str, answer: Space | Missing) -> Dict[str, Reading]:
+    row: Dict[str, Reading] = {"path": clean(path, _MAX_PATH)}
+    if not isinstance(answer, Missing) and answer.total_bytes <= 0:
+        answer = Missing("unsupported", "the file system does not say")
+    for field in ("total_bytes", "used_bytes", "free_bytes"):
+        row[field] = answer if isinstance(answer, Missing) else getattr(answer, field)
+    return row

@@ -1,0 +1,1 @@
+"""Samples in forms that other programs read."""

@@ -1,0 +1,160 @@
+"""One sample as JSON (design: numbers are numbers, units in the names, null with its reason)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpumon.model.fields import FIELDS, throttle_words
+from gpumon.model.reading import NOT_SAMPLED, Missing, Reading
+from gpumon.model.sample import Device, Header, Process, Sample
+
+VERSION = 1
+
+Json = dict[str, Any]
+
+
+def sample_json(header: Header, sample: Sample) -> Json:
+    """The object that `gpumon once --json` prints."""
+    processes = {
+        event.pid: process_facts(event.pid, event.data)
+        for event in sample.events
+        if event.kind == "process" and event.pid is not None
+    }
+    return {
+        "version": VERSION,
+        "gpumon": header.gpumon,
+        "node": header.node,
+        "time": round(sample.time, 3),
+        "driver": header.driver or None,
+        "nvml": header.nvml or None,
+        "cuda": header.cuda or None,
+        "notes": header.notes,
+        "devices": [_device(device, sample, processes) for device in header.devices],
+        "host": _host(header, sample),
+        "net": _table(sample, "net", "interface"),
+        "disk": _table(sample, "disk", "label"),
+        "job": _job(header, sample),
+        "agent": _agent(sample),
+    }
+
+
+def process_facts(pid: int, data: Json) -> Process:
+    """The facts in a `process` event."""
+    known = {name: data[name] for name in Process._fields if name in data and name != "pid"}
+    return Process(pid, **{"user": "", "command": "", "name": "", **known})
+
+
+def _values(readings: dict[str, Reading], names: list[str]) -> tuple[Json, dict[str, str]]:
+    """Values by name, null where missing, and the reasons of those."""
+    values: Json = {}
+    missing: dict[str, str] = {}
+    for name in names:
+        reading = readings.get(name, NOT_SAMPLED)
+        if isinstance(reading, Missing):
+            values[name] = None
+            missing[name] = (
+                f"{reading.reason}: {reading.detail}" if reading.detail else reading.reason
+            )
+        else:
+            values[name] = round(reading, 3) if isinstance(reading, float) else reading
+    return values, missing
+
+
+def _device(device: Device, sample: Sample, processes: dict[int | None, Process]) -> Json:
+    state = sample.states.get(device.key)
+    rows = sample.rows.get("device", {}).get(device.key, {})
+    lost = state is not None and state.state in ("lost", "hung")
+    if lost and state is not None:
+        gone = Missing("lost" if state.state == "lost" else "timeout", state.detail)
+        rows = dict.fromkeys(FIELDS["device"], gone)
+    values, missing = _values(rows, list(FIELDS["device"]))
+    facts, missing_facts = _values(device.facts, list(device.facts))
+    mask = values.pop("throttle_mask")
+    if "throttle_mask" in missing:
+        missing["throttle"] = missing.pop("throttle_mask")
+    xids = [event for event in sample.events if event.kind == "xid" and event.device == device.key]
+    return {
+        "index": device.index,
+        "cuda_index": device.cuda_index,
+        "uuid": device.uuid or None,
+        "name": device.name or None,
+        "mig": device.mig._asdict() if device.mig else None,
+        "state": state._asdict() if state else None,
+        **values,
+        "throttle": None if mask is None else throttle_words(int(mask)),
+        "xid": int(xids[-1].text) if xids and xids[-1].text.isdecimal() else None,
+        **facts,
+        "processes": [
+            _process(pid, usage, sample, processes.get(pid))
+            for (key, pid), usage in _usages(sample)
+            if key == device.key
+        ],
+        "missing": {**missing, **missing_facts},
+    }
+
+
+def _usages(sample: Sample) -> list[tuple[tuple[int, int], dict[str, Reading]]]:
+    return [
+        (key, readings)
+        for key, readings in sample.rows.get("usage", {}).items()
+        if isinstance(key, tuple)
+    ]
+
+
+def _process(pid: int, usage: dict[str, Reading], sample: Sample, facts: Process | None) -> Json:
+    facts = facts or Process(pid, "", "", "")
+    on_device, missing = _values(usage, list(FIELDS["usage"]))
+    readings = sample.rows.get("process", {}).get(pid, {})
+    on_node, missing_node = _values(readings, list(FIELDS["process"]))
+    return {
+        "pid": pid,
+        "user": facts.user or None,
+        **on_device,
+        **on_node,
+        "framework": facts.framework or None,
+        "job": facts.job or None,
+        "command": facts.command or facts.name or None,
+        "note": facts.note or None,
+        "missing": {**missing, **missing_node},
+    }
+
+
+def _host(header: Header, sample: Sample) -> Json:
+    facts, missing = _values(header.facts, list(header.facts))
+    readings = sample.rows.get("host", {}).get("", {})
+    values, missing_values = _values(readings, list(FIELDS["host"]))
+    return {**facts, **values, "missing": {**missing, **missing_values}}
+
+
+def _job(header: Header, sample: Sample) -> Json | None:
+    if header.job is None:
+        return None
+    readings = sample.rows.get("job", {}).get("", {})
+    values, missing = _values(readings, list(FIELDS["job"]))
+    body = {**header.job._asdict(), **values}
+    if (
+        values["mem_limit_bytes"] is None
+    ):  # what Slurm's environment says, where the cgroup has none
+        body["mem_limit_bytes"] = header.job.mem_limit_bytes
+    return {**body, "missing": missing}
+
+
+def _table(sample: Sample, entity: str, name: str) -> list[Json]:
+    rows = []
+    for key, readings in sample.rows.get(entity, {}).items():
+        values, missing = _values(readings, list(FIELDS[entity]))
+        rows.append({name: key, **values, "missing": missing})
+    return rows
+
+
+def _agent(sample: Sample) -> Json:
+    values, _ = _values(sample.rows.get("agent", {}).get("", {}), list(FIELDS["agent"]))
+    collectors = {
+        str(name): {
+            "ok": row.get("ok") == 1,
+            "ms": row.get("ms"),
+            "detail": row.get("detail") or None,
+        }
+        for name, row in sample.rows.get("collector", {}).items()
+    }
+    return {**values, "collectors": collectors}

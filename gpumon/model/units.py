@@ -1,0 +1,99 @@
+"""Numbers for people: bytes in binary units, durations, rates. One form each, everywhere."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+_KIB = 1024.0
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+
+def bytes_text(size_bytes: float) -> str:
+    """`512 B`, `38.2 GiB`, `80 GiB`: three significant digits, no false precision."""
+    value, unit = _scaled(size_bytes)
+    return f"{_three(value)} {unit}"
+
+
+def of_bytes_text(used_bytes: float, total_bytes: float) -> str:
+    """`31 / 256 GiB`: both in the unit of the total, as on a shared axis."""
+    value, unit = _scaled(total_bytes)
+    factor = _KIB ** _UNITS.index(unit)
+    return f"{_three(used_bytes / factor)} / {_three(value)} {unit}"
+
+
+def rate_text(bytes_per_s: float) -> str:
+    """`2.1 GiB/s`."""
+    return f"{bytes_text(bytes_per_s)}/s"
+
+
+def bits_text(bits_per_s: float) -> str:
+    """`100 Gbit/s`: links are sold in powers of ten."""
+    for factor, unit in ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")):
+        if bits_per_s >= factor:
+            return f"{_three(bits_per_s / factor)} {unit}"
+    return f"{bits_per_s:.0f} bit/s"
+
+
+def clock_text(seconds: float) -> str:
+    """`02:14:09`, from a day on `3-02:14:09` as Slurm writes it."""
+    whole = max(0, int(seconds))
+    days, rest = divmod(whole, 86400)
+    text = f"{rest // 3600:02d}:{rest % 3600 // 60:02d}:{rest % 60:02d}"
+    return f"{days}-{text}" if days else text
+
+
+def age_text(seconds: float) -> str:
+    """`12 s`, `4 m`, `3 h 05 m`, `2 d 3 h`: how long ago, or how long."""
+    whole = max(0, int(seconds))
+    if whole < 120:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} m"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} m"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def span_text(seconds: float) -> str:
+    """A plot's width: `1m`, `10m`, `3h`, `7d`."""
+    whole = round(seconds)
+    for factor, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if whole >= factor and whole % factor == 0:
+            return f"{whole // factor}{unit}"
+    if whole >= 3600:
+        return f"{whole / 3600:.1f}h"
+    if whole >= 60:
+        return f"{whole / 60:.1f}m"
+    return f"{whole}s"
+
+
+def parse_size(text: str) -> Optional[float]:
+    """Bytes from `10G`, `512M`, `1.5T`, `100`; K, M, G, T are powers of 1024. None if no size."""
+    text = text.strip().upper().removesuffix("IB") if text else ""
+    text = text[:-1] if text.endswith("B") else text
+    factor = 1.0
+    if text and text[-1] in "KMGT":
+        factor = _KIB ** ("KMGT".index(text[-1]) + 1)
+        text = text[:-1]
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value * factor if 0 <= value < 1e18 else None
+
+
+def _scaled(value: float) -> tuple[float, str]:
+    scaled = float(value)
+    for unit in _UNITS[:-1]:
+        if abs(scaled) < 999.5:
+            return scaled, unit
+        scaled /= _KIB
+    return scaled, _UNITS[-1]
+
+
+def _three(value: float) -> str:
+    """Three significant digits, without a trailing `.0`."""
+    if abs(value) >= 99.95 or value == int(value):
+        return f"{value:.0f}"
+    text = f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"
+    return text.rstrip("0").rstrip(".")

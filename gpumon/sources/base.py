@@ -1,0 +1,67 @@
+"""What a source is, and how lines become samples in a sink."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from gpumon.errors import WireError
+from gpumon.model.sample import Header, Sample
+from gpumon.model.view import Status
+from gpumon.wire import Decoder
+
+
+class Sink(Protocol):
+    """What takes the samples: the store, or a tee into store and recording."""
+
+    def header(self, node: str, header: Header) -> None: ...
+    def add(self, node: str, sample: Sample) -> None: ...
+    def status(self, node: str, status: Status) -> None: ...
+
+
+class Source(Protocol):
+    """Brings samples of one or several nodes to a sink, from threads of its own."""
+
+    name: str
+
+    def start(self, sink: Sink) -> None:
+        """Begin; returns at once."""
+
+    def stop(self) -> None:
+        """End; never waits for a node, returns within a fraction of a second."""
+
+    def now(self) -> float:
+        """Epoch seconds on the clock of what is shown: the wall clock, or a recording's."""
+
+
+class Feed:
+    """Decodes the lines of one stream into a sink; bad lines are counted, never fatal.
+
+    `node` is the stream's own name for itself, from its header. A stream of another major version
+    ends with WireError, because nothing in it can be trusted.
+    """
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._decoder = Decoder()
+        self.node = ""
+        self.bad_lines = 0
+        self.ended = ""  # text of the stream's own `end` event
+
+    def line(self, line: bytes) -> Header | Sample | None:
+        """Take one line; returns what it was (None: blank, unknown or bad)."""
+        try:
+            item = self._decoder.line(line)
+        except WireError:
+            if self._decoder.header is None:
+                raise
+            self.bad_lines += 1
+            return None
+        if isinstance(item, Header):
+            self.node = item.node
+            self._sink.header(item.node, item)
+        elif isinstance(item, Sample):
+            self._sink.add(self.node, item)
+            for event in item.events:
+                if event.kind == "end":
+                    self.ended = event.text or "ended"
+        return item

@@ -1,0 +1,1 @@
+"""The screen: the only import of textual. Reads the store, knows no connection."""

@@ -1,0 +1,1 @@
+"""Screens as functions: what the store says, in rows of text runs."""

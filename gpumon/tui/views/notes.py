@@ -1,0 +1,133 @@
+"""What is wrong, or worth knowing, in one line each; the worst first."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gpumon.model.fields import throttle_words
+from gpumon.model.reading import number
+from gpumon.model.units import age_text
+from gpumon.model.view import DeviceView
+from gpumon.store import NodeView
+from gpumon.tui.lines import Row
+from gpumon.tui.state import ViewState
+
+SIGNS = {"bad": "●", "attention": "▲", "note": "·", "unknown": "?"}
+ASCII_SIGNS = {"bad": "!", "attention": "^", "note": "-", "unknown": "?"}
+_RANK = {"bad": 0, "attention": 1, "unknown": 2, "note": 3}
+
+#: clock event reasons that cost speed, in words for people; idle and full power are normal
+_SLOWED = {
+    "hw_slowdown": "hardware slowdown",
+    "sw_thermal": "too hot (software)",
+    "hw_thermal": "too hot (hardware)",
+    "hw_power_brake": "power brake",
+    "low_reliability": "voltage limit",
+}
+
+
+class Note(NamedTuple):
+    level: str  # bad, attention, unknown, note
+    text: str
+    action: str = ""
+
+
+def device_name(node: NodeView, device: DeviceView, *, several: bool) -> str:
+    return f"{node.name}:{device.device.label}" if several else f"GPU {device.device.label}"
+
+
+def notes(state: ViewState) -> list[Note]:
+    """Everything to say about the nodes and devices shown."""
+    found: list[Note] = []
+    several = len(state.nodes) > 1
+    for node in state.nodes:
+        status = node.status(state.now)
+        if status.state in ("lost", "ended") and status.detail:
+            level = "bad" if status.state == "lost" else "note"
+            found.append(Note(level, f"{node.name}: {status.detail}"))
+        if node.header is not None:
+            devices = bool(node.devices())
+            hint = "" if devices else "gpumon demo shows how it looks with GPUs"
+            level = "attention" if devices else "note"
+            found += [Note(level, text, hint) for text in node.header.notes]
+        found += _failures(node, state.now)
+    for node, device in state.devices:
+        found += _device_notes(node, device, device_name(node, device, several=several), state.now)
+    return sorted(found, key=lambda note: _RANK[note.level])
+
+
+def _failures(node: NodeView, now: float) -> list[Note]:
+    """Collectors that failed in their latest run."""
+    found = []
+    for name in node.keys("collector"):
+        row = node.row("collector", name, now)
+        if number(row["ok"].reading) == 0 and row["ok"].fresh:
+            found.append(Note("attention", f"the {name} collector failed: {row['detail'].reading}"))
+    return found
+
+
+def _device_notes(node: NodeView, device: DeviceView, name: str, now: float) -> list[Note]:
+    found = []
+    state = device.state
+    if state is not None:
+        ago = age_text(now - state.since)
+        if state.state == "lost":
+            why = f" ({state.detail})" if state.detail else ""
+            found.append(
+                Note("bad", f"{name} is lost since {ago}{why}", "tell the staff; other GPUs go on")
+            )
+            return found
+        if state.state == "hung":
+            call = f" in {state.detail}" if state.detail else ""
+            found.append(Note("bad", f"{name}: the driver has not answered for {ago}{call}"))
+            return found
+        found.append(Note("attention", f"{name}: {state.detail or state.state}"))
+    key = device.key
+
+    def value(field: str) -> float | None:
+        return number(node.latest("device", key, field, now).reading)
+
+    mask = value("throttle_mask")
+    slowed = [_SLOWED[word] for word in throttle_words(int(mask or 0)) if word in _SLOWED]
+    if slowed:
+        found.append(Note("attention", f"{name} runs slower: {', '.join(slowed)}"))
+    if value("ecc_uncorrected"):
+        found.append(
+            Note("bad", f"{name}: {value('ecc_uncorrected'):.0f} uncorrectable memory errors",
+                 "results may be wrong; tell the staff")
+        )  # fmt: skip
+    if value("remap_failed"):
+        found.append(Note("bad", f"{name}: memory row remapping failed", "tell the staff"))
+    if value("remap_pending") or value("retired_pending"):
+        found.append(Note("attention", f"{name}: memory repair waits for a reset of the GPU"))
+    if value("recovery_action"):
+        found.append(Note("bad", f"{name}: the driver asks for a reset", "tell the staff"))
+    if device.xid is not None:
+        ago = age_text(now - device.xid.time)
+        found.append(
+            Note("attention", f"{name}: the driver reported Xid {device.xid.text} {ago} ago")
+        )
+    return found
+
+
+def note_rows(state: ViewState, width: int, most: int) -> list[Row]:
+    """At most `most` rows; the last says how many more there are."""
+    found = notes(state)
+    if not found or most <= 0:
+        return []
+    signs = ASCII_SIGNS if state.glyphs == "ascii" else SIGNS
+    rows: list[Row] = []
+    cut = found if len(found) <= most else found[:most]
+    for note in cut:
+        role = "dim" if note.level == "note" else note.level
+        row: Row = [
+            (f" {signs[note.level]} ", role),
+            (note.text, "" if note.level == "bad" else role),
+        ]
+        if note.action:
+            row.append((f"  {note.action}", "key"))
+        rows.append(row)
+    if len(found) > most:
+        text, role = rows[-1][-1]
+        rows[-1][-1] = (f"{text}   +{len(found) - most} more", role)
+    return rows

@@ -1,0 +1,264 @@
+"""All processes: on the devices, and those of the job; sorted, filtered, or as a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from gpumon.model.reading import Missing, Reading, number
+from gpumon.model.units import age_text, bytes_text
+from gpumon.model.view import Latest, ProcessView
+from gpumon.store import NodeView
+from gpumon.tui.filter import matches, parse_filter
+from gpumon.tui.lines import Row, fit, fit_row
+from gpumon.tui.state import View, ViewState, Zone
+from gpumon.tui.values import brief, percent
+from gpumon.tui.views.request import FRAMEWORK_NAMES
+
+
+class Entry(NamedTuple):
+    """One row of the table: a process, the devices it is on, and what to sort by."""
+
+    node: NodeView
+    process: ProcessView
+    devices: list[str]  # labels
+    mem: Reading  # on all its devices together
+    sm: Reading
+    depth: int = 0
+
+    @property
+    def identity(self) -> tuple[str, int]:
+        return self.node.name, self.process.facts.pid
+
+
+class Column(NamedTuple):
+    name: str
+    title: str
+    width: int
+    right: bool
+    key: Callable[[Entry], tuple[bool, float | str]]
+    descending: bool = True
+
+
+def _by_number(get: Callable[[Entry], Reading]) -> Callable[[Entry], tuple[bool, float | str]]:
+    def key(entry: Entry) -> tuple[bool, float | str]:
+        value = number(get(entry))
+        return (value is not None, value if value is not None else 0.0)
+
+    return key
+
+
+def _reading(name: str) -> Callable[[Entry], Reading]:
+    def get(entry: Entry) -> Reading:
+        latest = entry.process.readings.get(name)
+        return latest.reading if latest is not None else Missing("not-sampled")
+
+    return get
+
+
+COLUMNS = (
+    Column("pid", "PID", 8, True, _by_number(lambda e: e.process.facts.pid), descending=False),
+    Column("user", "user", 10, False, lambda e: (True, e.process.facts.user), descending=False),
+    Column("gpu", "GPU", 7, False, lambda e: (True, ",".join(e.devices)), descending=False),
+    Column("mem", "GPU mem", 10, True, _by_number(lambda e: e.mem)),
+    Column("sm", "SM", 6, True, _by_number(lambda e: e.sm)),
+    Column("cpu", "CPU", 7, True, _by_number(_reading("cpu_percent"))),
+    Column("rss", "memory", 10, True, _by_number(_reading("rss_bytes"))),
+    Column("threads", "thr", 5, True, _by_number(_reading("threads"))),
+    Column("time", "since", 9, True, _by_number(lambda e: -e.process.facts.start)),
+)
+SORTS = tuple(column.name for column in COLUMNS)
+
+
+def entries(state: ViewState) -> list[Entry]:
+    """The processes to show, filtered and in order."""
+    terms, _ = parse_filter(state.filter_text)
+    found = []
+    several = len(state.nodes) > 1
+    for node in state.nodes:
+        labels = {
+            device.key: f"{node.name}:{device.device.label}" if several else device.device.label
+            for device in node.devices()
+        }
+        for process in state.processes(node):
+            entry = _entry(node, process, labels)
+            if not terms or matches(terms, *_filterable(entry)):
+                found.append(entry)
+    column = next(column for column in COLUMNS if column.name == state.sort)
+    found.sort(key=lambda e: e.process.facts.pid)
+    found.sort(key=column.key, reverse=column.descending != state.reverse)
+    return _as_tree(found) if state.tree else found
+
+
+def _entry(node: NodeView, process: ProcessView, labels: dict[int, str]) -> Entry:
+    devices = [labels.get(key, str(key)) for key in sorted(process.usage)]
+    mem = _together([usage.get("mem_bytes") for usage in process.usage.values()], sum)
+    sm = _together([usage.get("sm_percent") for usage in process.usage.values()], max)
+    return Entry(node, process, devices, mem, sm)
+
+
+def _together(readings: list[Latest | None], join: Callable[[list[float]], float]) -> Reading:
+    """One number of several devices; missing when one of them is, for a part is no total."""
+    values = []
+    for latest in readings:
+        if latest is None:
+            return Missing("not-sampled")
+        value = number(latest.reading)
+        if value is None:
+            return latest.reading
+        values.append(value)
+    return join(values) if values else Missing("not-sampled")
+
+
+def _filterable(entry: Entry) -> tuple[dict[str, str], dict[str, list[float]]]:
+    facts, readings = entry.process.facts, entry.process.readings
+    state = readings.get("state")
+    texts = {
+        "user": facts.user, "command": f"{facts.command} {facts.name}", "node": entry.node.name,
+        "framework": f"{facts.framework} {FRAMEWORK_NAMES.get(facts.framework, '')}",
+        "state": str(state.reading) if state is not None else "",
+    }  # fmt: skip
+    numbers = {
+        "pid": [float(facts.pid)],
+        "gpu": [float(label.split(":")[-1].split("/")[0]) for label in entry.devices],
+        "mem": _known(entry.mem),
+        "sm": _known(entry.sm),
+        "cpu": _known(_reading("cpu_percent")(entry)),
+        "rss": _known(_reading("rss_bytes")(entry)),
+        "threads": _known(_reading("threads")(entry)),
+    }
+    return texts, numbers
+
+
+def _known(reading: Reading) -> list[float]:
+    value = number(reading)
+    return [] if value is None else [value]
+
+
+def _as_tree(found: list[Entry]) -> list[Entry]:
+    """Children behind their parents, in the order of the sort among siblings."""
+    by_id = {entry.identity: entry for entry in found}
+    children: dict[tuple[str, int], list[Entry]] = {}
+    roots = []
+    for entry in found:
+        parent = (entry.node.name, entry.process.facts.ppid)
+        if parent in by_id and parent != entry.identity:
+            children.setdefault(parent, []).append(entry)
+        else:
+            roots.append(entry)
+    ordered: list[Entry] = []
+    seen: set[tuple[str, int]] = set()
+    stack = [(entry, 0) for entry in reversed(roots)]
+    while stack:
+        entry, depth = stack.pop()
+        if entry.identity in seen:
+            continue
+        seen.add(entry.identity)
+        ordered.append(entry._replace(depth=depth))
+        below = children.get(entry.identity, [])
+        stack += [(child, depth + 1) for child in reversed(below)]
+    # a cycle of forged parents has no root: such rows are shown flat
+    return ordered + [entry for entry in found if entry.identity not in seen]
+
+
+def process_view(state: ViewState, width: int, height: int) -> View:
+    """A header, then the rows around the cursor, which follows its process."""
+    found = entries(state)
+    _place_cursor(state, found, height - 2)
+    rows: list[Row] = [_summary(state, found, width)]
+    header, zones = _header(state, width)
+    rows.append(header)
+    for position in range(state.top, min(len(found), state.top + height - 2)):
+        zones.append(Zone(0, len(rows), width, 1, f"point({position})"))
+        rows.append(_row(state, found[position], width, selected=position == state.cursor))
+    if not found:
+        text = "nothing matches the filter; Esc clears it" if state.filter_text else "no processes"
+        rows.append([(f"  {text}", "dim")])
+    return View(rows, zones)
+
+
+def _place_cursor(state: ViewState, found: list[Entry], room: int) -> None:
+    identities = [entry.identity for entry in found]
+    if state.cursor_pid in identities:
+        state.cursor = identities.index(state.cursor_pid)
+    state.cursor = min(max(state.cursor, 0), max(0, len(found) - 1))
+    state.cursor_pid = identities[state.cursor] if found else None
+    room = max(1, room)
+    state.top = min(max(state.top, state.cursor - room + 1, 0), state.cursor)
+    state.top = min(state.top, max(0, len(found) - room))
+
+
+def _summary(state: ViewState, found: list[Entry], width: int) -> Row:
+    on_devices = sum(1 for entry in found if entry.devices)
+    text = f" {len(found)} processes, {on_devices} on GPUs"
+    order = "ascending" if state.reverse else "largest first"
+    row: Row = [(text, ""), (f"   sorted by {state.sort}, {order}", "dim")]
+    if state.tree:
+        row.append(("   tree", "dim"))
+    if state.filter_text:
+        _, wrong = parse_filter(state.filter_text)
+        row.append((f"   filter: {state.filter_text}", "key"))
+        if wrong:
+            row.append((f"   {wrong}", "bad"))
+    return fit_row(row, width)
+
+
+def _header(state: ViewState, width: int) -> tuple[Row, list[Zone]]:
+    row: Row = [(" ", "")]
+    zones = []
+    x = 1
+    for column in _columns(width):
+        arrow = (
+            ("↑" if column.descending == state.reverse else "↓") if state.glyphs != "ascii" else "*"
+        )
+        title = column.title + (arrow if column.name == state.sort else "")
+        row.append((fit(title, column.width, right=column.right) + " ", "dim"))
+        zones.append(Zone(x, 1, column.width, 1, f"sort_by('{column.name}')"))
+        x += column.width + 1
+    return [*row, ("command", "dim")], zones
+
+
+def _columns(width: int) -> list[Column]:
+    """All columns where there is room, the most telling ones at 80."""
+    narrow = {"pid", "user", "gpu", "mem", "sm", "cpu"}
+    return [column for column in COLUMNS if width >= 110 or column.name in narrow]
+
+
+def _row(state: ViewState, entry: Entry, width: int, *, selected: bool) -> Row:
+    facts, readings = entry.process.facts, entry.process.readings
+    gone = entry.process.ended is not None
+    role = "dim" if gone else ""
+    cells = {
+        "pid": str(facts.pid),
+        "user": facts.user or "?",
+        "gpu": ",".join(entry.devices) or "-",
+        "mem": brief(entry.mem, bytes_text) if entry.devices else "-",
+        "sm": brief(entry.sm, percent) if entry.devices else "-",
+        "cpu": brief(_reading("cpu_percent")(entry), percent),
+        "rss": brief(_reading("rss_bytes")(entry), bytes_text),
+        "threads": brief(_reading("threads")(entry), lambda value: f"{value:.0f}"),
+        "time": age_text(state.now - facts.start) if facts.start else "?",
+    }
+    marker = (">" if state.glyphs == "ascii" else "▶") if selected else " "
+    text = marker + "".join(
+        fit(cells[column.name], column.width, right=column.right) + " "
+        for column in _columns(width)
+    )
+    command = "  " * min(entry.depth, 12) + (
+        "└ " if entry.depth and state.glyphs != "ascii" else ""
+    )
+    command += facts.command or facts.name or facts.note or "?"
+    if facts.note and facts.command:
+        command += f"  ({facts.note})"
+    process_state = readings.get("state")
+    if gone:
+        command = f"ended: {command}"
+    elif process_state is not None and process_state.reading in ("Z", "T", "D"):
+        words = {"Z": "zombie", "T": "stopped", "D": "waiting for a device"}
+        command = f"({words[str(process_state.reading)]}) {command}"
+    name = FRAMEWORK_NAMES.get(facts.framework, "")
+    row: Row = [(text, "title" if selected else role)]
+    if name and facts.framework != "cuda-other":
+        row.append((f"[{name}] ", "third"))
+    row.append((command, "title" if selected else "dim" if not facts.own else role))
+    return fit_row(row, width)

@@ -1,0 +1,159 @@
+"""Runs the device collector in a process of its own, over an emulated driver."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gpumon.model.reading import Missing
+from gpumon.model.sample import Event, State
+from tests.nvml.emulator import Emulated
+
+ROOT = Path(__file__).parents[2]
+
+#: reads options (JSON) from its arguments, writes one JSON line
+_PROGRAM = """
+import json, os, sys, time
+from gpumon.collect.base import Schedule, Tick
+from gpumon.collect.devices import DeviceCollector
+from gpumon.model.reading import Missing
+options = json.loads(sys.argv[1])
+Schedule.everything = options["everything"]
+collector = DeviceCollector(options["interval_s"], **options["arguments"])
+began = time.monotonic()
+collector.start(options["start_s"])
+out = {"start_s": time.monotonic() - began, "ticks": []}
+
+def plain(reading):
+    return [reading.reason, reading.detail] if isinstance(reading, Missing) else reading
+
+def told():
+    return {
+        "driver": collector.driver, "nvml": collector.nvml, "cuda": collector.cuda,
+        "notes": collector.notes, "changed": collector.changed,
+        "devices": [
+            {**device._asdict(), "mig": device.mig and device.mig._asdict(),
+             "label": device.label,
+             "facts": {name: plain(fact) for name, fact in device.facts.items()}}
+            for device in collector.devices
+        ],
+    }
+
+def one():
+    tick = Tick(time.time(), time.monotonic())
+    collector.changed = False
+    began = time.monotonic()
+    collector.collect(tick)
+    took_s = time.monotonic() - began
+    rows = [
+        [entity, key, {name: plain(value) for name, value in row.items()}]
+        for entity, found in tick.rows.items() for key, row in found.items()
+    ]
+    out["ticks"].append({
+        "time": tick.time, "took_s": took_s, "rows": rows, "states": list(tick.states.items()),
+        "events": tick.events, "told": told(),
+    })
+    return took_s
+
+out["told"] = told()
+cpu_s = time.process_time()
+for number in range(options["ticks"]):
+    took_s = one()
+    for text in options["after"].get(str(number), []):
+        with open(options["override"] + ".new", "w") as file:
+            file.write(text)
+        os.replace(options["override"] + ".new", options["override"])
+        time.sleep(0.05)  # the driver looks for changes every 20 ms
+    if number + 1 < options["ticks"]:
+        time.sleep(max(0, options["interval_s"] - took_s))
+out["cpu_s"] = time.process_time() - cpu_s
+collector.close()
+print(json.dumps(out))
+"""
+
+
+class Ticked(NamedTuple):
+    """One tick: rows as the collector put them, and what it told of the devices then."""
+
+    time: float
+    took_s: float
+    device: dict[int, dict[str, Any]]
+    usage: dict[tuple[int, int], dict[str, Any]]
+    states: dict[int, State]
+    events: list[Event]
+    told: dict[str, Any]
+
+
+class Collected(NamedTuple):
+    told: dict[str, Any]  # after `start`
+    start_s: float
+    cpu_s: float
+    ticks: list[Ticked]
+
+    def latest(self) -> dict[int, dict[str, Any]]:
+        """Device key -> its newest readings over all ticks."""
+        rows: dict[int, dict[str, Any]] = {}
+        for tick in self.ticks:
+            for key, row in tick.device.items():
+                rows.setdefault(key, {}).update(row)
+        return rows
+
+
+def collect(
+    gpus: Emulated,
+    ticks: int = 1,
+    interval_s: float = 0.3,
+    *,
+    start_s: float = 30.0,
+    everything: bool = False,
+    after: dict[int, list[str]] | None = None,
+    **arguments: Any,
+) -> Collected:
+    """Start a collector, take ticks, close it. `after`: scenario overrides following a tick.
+
+    Unless said otherwise a tick waits long for its answers, so that a slow machine sees what
+    a fast one sees; tests of deadlines set `deadline_s`.
+    """
+    arguments.setdefault("deadline_s", 20.0)
+    options = {
+        "ticks": ticks,
+        "interval_s": interval_s,
+        "start_s": start_s,
+        "everything": everything,
+        "after": {str(number): texts for number, texts in (after or {}).items()},
+        "override": gpus.env["FAKE_NVML_OVERRIDE"],
+        "arguments": arguments,
+    }
+    done = gpus.run([sys.executable, "-c", _PROGRAM, json.dumps(options)], cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    out = json.loads(done.stdout)
+    return Collected(
+        _told(out["told"]), out["start_s"], out["cpu_s"], [_tick(one) for one in out["ticks"]]
+    )
+
+
+def _tick(one: dict[str, Any]) -> Ticked:
+    rows: dict[str, dict[Any, dict[str, Any]]] = {"device": {}, "usage": {}}
+    for entity, key, row in one["rows"]:
+        rows[entity][tuple(key) if isinstance(key, list) else key] = _readings(row)
+    return Ticked(
+        one["time"],
+        one["took_s"],
+        rows["device"],
+        rows["usage"],
+        {key: State(*state) for key, state in one["states"]},
+        [Event(*event) for event in one["events"]],
+        _told(one["told"]),
+    )
+
+
+def _told(told: dict[str, Any]) -> dict[str, Any]:
+    for device in told["devices"]:
+        device["facts"] = _readings(device["facts"])
+    return told
+
+
+def _readings(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: Missing(*v) if isinstance(v, list) else v for name, v in row.items()}

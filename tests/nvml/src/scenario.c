@@ -1,0 +1,126 @@
+/* Which scenario holds now. Its files are looked at every 20 ms and read again when they changed. */
+#include "fake.h"
+
+#include <errno.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#define LOOK_EVERY_S 0.02
+/* A call uses the scenario that it started with; it is freed after this many newer ones. Calls
+ * never hold one while they sleep, so that even a delayed call is done with it long before. */
+enum { KEPT = 8 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct scenario *volatile current;
+static struct scenario *kept[KEPT];
+static int generations;
+static volatile double looked_at_s;
+static struct timespec scenario_mtime, override_mtime, pids_mtime;
+
+static double seconds(clockid_t clock) {
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+double monotonic_s(void) { return seconds(CLOCK_MONOTONIC); }
+double wall_s(void) { return seconds(CLOCK_REALTIME); }
+
+void nap_us(double us) {
+    struct timespec t = {(time_t)(us / 1e6), (long)(fmod(us, 1e6) * 1e3)};
+    while (nanosleep(&t, &t) && errno == EINTR) {}
+}
+
+double scenario_time(const struct scenario *c) {
+    return c->freeze >= 0 ? c->freeze : (wall_s() - c->epoch) * c->speed;
+}
+
+u64 wall_us(const struct scenario *c, double t) {
+    return to_u64((c->epoch + t / (c->speed > 0 ? c->speed : 1)) * 1e6);
+}
+
+static struct timespec mtime_of(const char *path) {
+    struct stat s;
+    struct timespec none = {0, 0};
+    return path && *path && !stat(path, &s) ? s.st_mtim : none;
+}
+
+static int differ(struct timespec a, struct timespec b) {
+    return a.tv_sec != b.tv_sec || a.tv_nsec != b.tv_nsec;
+}
+
+static int read_scenario(struct scenario *c, const char *path) {
+    FILE *file = path && *path ? fopen(path, "r") : NULL;
+    if (!file) return 0;
+    parse_scenario(c, file);
+    fclose(file);
+    return 1;
+}
+
+static void read_pids(struct scenario *c, const char *scenario_path) {
+    const char *given = getenv("FAKE_NVML_PIDS"), *slash;
+    char relative[512];
+    if (given && *given) {
+        snprintf(c->pids_file, sizeof c->pids_file, "%s", given);
+    } else if (c->pids_file[0] && c->pids_file[0] != '/' && scenario_path &&
+               (slash = strrchr(scenario_path, '/'))) {
+        memcpy(relative, c->pids_file, sizeof relative);
+        snprintf(c->pids_file, sizeof c->pids_file, "%.*s/%s", (int)(slash - scenario_path),
+                 scenario_path, relative);
+    }
+    pids_mtime = mtime_of(c->pids_file);
+    FILE *file = c->pids_file[0] ? fopen(c->pids_file, "r") : NULL;
+    if (!file) return;
+    parse_pids(c, file);
+    fclose(file);
+}
+
+static void load(void) { /* lock held */
+    const char *path = getenv("FAKE_NVML_SCENARIO"), *override = getenv("FAKE_NVML_OVERRIDE");
+    const char *epoch = getenv("FAKE_NVML_EPOCH"), *freeze = getenv("FAKE_NVML_FREEZE");
+    struct scenario *c = calloc(1, sizeof *c);
+    if (!c) abort();
+    scenario_defaults(c);
+    c->generation = ++generations;
+    scenario_mtime = mtime_of(path);
+    override_mtime = mtime_of(override);
+    if (path && !strncmp(path, "preset:", 7)) {
+        parse_preset(c, path + 7);
+    } else if (read_scenario(c, path)) {
+        if (c->epoch < 0)
+            c->epoch = (double)scenario_mtime.tv_sec + (double)scenario_mtime.tv_nsec * 1e-9;
+    } else {
+        if (path) fprintf(stderr, "fake-nvml: cannot read %s\n", path);
+        c->gpu_count = 1;
+    }
+    read_scenario(c, override);
+    if (epoch) c->epoch = atof(epoch);
+    if (freeze) c->freeze = atof(freeze);
+    if (c->epoch < 0) c->epoch = floor((wall_s() - monotonic_s()) / 10) * 10; /* boot */
+    read_pids(c, path);
+    scenario_finish(c);
+    free(kept[generations % KEPT]);
+    kept[generations % KEPT] = c;
+    __sync_synchronize();
+    current = c;
+}
+
+static int files_changed(const struct scenario *c) {
+    return differ(mtime_of(getenv("FAKE_NVML_SCENARIO")), scenario_mtime) ||
+           differ(mtime_of(getenv("FAKE_NVML_OVERRIDE")), override_mtime) ||
+           differ(mtime_of(c->pids_file), pids_mtime);
+}
+
+struct scenario *current_scenario(void) {
+    double now = monotonic_s();
+    if (current && now - looked_at_s < LOOK_EVERY_S) return current;
+    pthread_mutex_lock(&lock);
+    looked_at_s = now;
+    if (!current || files_changed(current)) load();
+    struct scenario *c = current;
+    pthread_mutex_unlock(&lock);
+    return c;
+}

@@ -1,0 +1,650 @@
+"""The emulated driver through the official Python binding, each case in a fresh process."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+
+from gpumon.model.reading import Missing
+from tests.nvml.client import ask
+from tests.nvml.emulator import (
+    Emulated,
+    Proc,
+    Scenario,
+    binding_dir,
+    expected,
+    library_dir,
+    old_library_dir,
+)
+from tests.nvml.scenario import FOLDER
+
+A100 = "A100-SXM4-80GB"
+MIB = 2**20
+NAMES = sorted(path.stem for path in FOLDER.glob("*.scn"))
+
+
+# -- values ------------------------------------------------------------------------------------
+def test_both_versions_of_memory_info():
+    with Emulated(Scenario().gpu(0, model=A100, mem_mib=20000)) as gpus:
+        answer = ask(
+            gpus,
+            """
+            [h] = devices()
+            old = N.nvmlDeviceGetMemoryInfo(h)
+            new = N.nvmlDeviceGetMemoryInfo(h, version=N.nvmlMemory_v2)
+            wrong = code(lambda: N.nvmlDeviceGetMemoryInfo(h, version=2))
+            answer = [x >> 20 for x in (old.used, new.used, new.reserved, old.total)]
+            answer += [old.free == new.free, wrong]
+            """,
+        )
+    assert answer == [20904, 20000, 904, 81920, True, 13]
+
+
+def test_waves_are_the_same_in_every_process():
+    scenario = Scenario().gpu(0, model="T4", util="sine 50 40 30")
+    scenario.gpu(1, model="T4", util="noise 50 40 1")
+    program = """
+        h = devices()
+        answer = [N.nvmlDeviceGetUtilizationRates(x).gpu for x in h]
+        answer.append(N.nvmlDeviceGetTotalEnergyConsumption(h[0]))
+    """
+    with Emulated(scenario, freeze_s=12.5) as gpus:
+        assert ask(gpus, program) == ask(gpus, program)
+    with Emulated(scenario, freeze_s=7.5) as gpus:  # a quarter of the period
+        assert ask(gpus, program)[0] == 90
+
+
+def test_values_move_while_a_program_runs():
+    with Emulated(Scenario().gpu(0, model="T4", util=10)) as gpus:
+        answer = ask(
+            gpus,
+            """
+            [h] = devices()
+            before = N.nvmlDeviceGetUtilizationRates(h).gpu
+            with open(os.environ["FAKE_NVML_OVERRIDE"], "w") as file:
+                file.write("[gpu 0]\\nutil = 77\\nmem = 5000\\n")
+            time.sleep(0.06)
+            info = N.nvmlDeviceGetMemoryInfo(h, version=N.nvmlMemory_v2)
+            answer = [before, N.nvmlDeviceGetUtilizationRates(h).gpu, info.used >> 20]
+            """,
+        )
+        assert answer == [10, 77, 5000]
+        gpus.override("[gpu 0]\nutil = 33\n")
+        assert gpus.expected()[0]["readings"]["busy_percent"] == 33
+
+
+def test_sample_buffers_and_field_values():
+    with Emulated(Scenario().gpu(0, model=A100, util=50, power_w=200), start_s=60) as gpus:
+        answer = ask(
+            gpus,
+            """
+            [h] = devices()
+            kind, samples = N.nvmlDeviceGetSamples(h, N.NVML_GPU_UTILIZATION_SAMPLES, 0)
+            newest = samples[-1].timeStamp
+            ids = [N.NVML_FI_DEV_MEMORY_TEMP, N.NVML_FI_DEV_POWER_INSTANT,
+                   N.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION,
+                   (N.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, 0xFFFFFFFF), 250]
+            fields = N.nvmlDeviceGetFieldValues(h, ids)
+            now = fields[0].timestamp
+            energy_j = fields[2].value.ullVal / 1000
+            answer = [kind, len(samples), samples[-1].sampleValue.uiVal, 0 <= now - newest,
+                      [f.nvmlReturn for f in fields], fields[1].value.uiVal, energy_j,
+                      now / 1e6]
+            """,
+        )
+        elapsed_s = answer.pop() - gpus.epoch_s
+    assert answer.pop() == pytest.approx(200 * elapsed_s, rel=0.01)
+    assert answer == [1, 100, 50, True, [0, 0, 0, 0, 3], 200000]
+
+
+def test_gpm_where_the_board_has_it():
+    scenario = Scenario().gpu(0, model="H200", util=80, gpm_tensor=33).gpu(1, model=A100)
+    program = """
+        h = devices()
+        supported = [N.nvmlGpmQueryDeviceSupport(x).isSupportedDevice for x in h]
+        first, second = N.nvmlGpmSampleAlloc(), N.nvmlGpmSampleAlloc()
+        N.nvmlGpmSampleGet(h[0], first)
+        time.sleep(0.12)
+        N.nvmlGpmSampleGet(h[0], second)
+        query = N.c_nvmlGpmMetricsGet_t()
+        query.version = N.NVML_GPM_METRICS_GET_VERSION
+        ids = [2, 3, 5, 10, 21]
+        query.numMetrics, query.sample1, query.sample2 = len(ids), first, second
+        for i, k in enumerate(ids):
+            query.metrics[i].metricId = k
+        N.nvmlGpmMetricsGet(query)
+        metrics = [query.metrics[i] for i in range(len(ids))]
+        answer = [supported, [m.nvmlReturn for m in metrics], [m.value for m in metrics]]
+    """
+    for freeze_s in (None, 30.0):
+        with Emulated(scenario, freeze_s=freeze_s) as gpus:
+            supported, codes, values = ask(gpus, program)
+        assert supported == [1, 0]
+        assert codes == [0] * 5
+        assert values == pytest.approx([62.4, 33.6, 33, 32, 80 * 21000 / 1024])
+
+
+def test_values_beyond_the_possible():
+    with Emulated("implausible") as gpus:
+        answer = ask(
+            gpus,
+            """
+            h = devices()
+            answer = [[N.nvmlDeviceGetUtilizationRates(x).gpu, N.nvmlDeviceGetTemperature(x, 0)]
+                      for x in h]
+            """,
+        )
+        readings = gpus.expected()[0]["readings"]
+    assert answer[0] == [37100, 6553]
+    assert answer[1][0] == answer[2][0] == 50
+    wrong = ("busy_percent", "temperature_c", "power_w", "mem_used_bytes", "encoder_percent")
+    assert [readings[name] for name in wrong] == [Missing("implausible")] * len(wrong)
+
+
+# -- processes ---------------------------------------------------------------------------------
+def test_process_lists():
+    procs = [
+        Proc("self", 1000, sm=60),
+        Proc("ppid", "na", type="G"),
+        Proc(4194305, 5),  # beyond the kernel's pids: the driver drops it
+    ]
+    with Emulated(Scenario().gpu(0, model=A100, util=80, procs=procs)) as gpus:
+        answer = ask(
+            gpus,
+            """
+            [h] = devices()
+            compute = N.nvmlDeviceGetComputeRunningProcesses(h)
+            graphics = N.nvmlDeviceGetGraphicsRunningProcesses(h)
+            used = N.nvmlDeviceGetProcessUtilization(h, 0)
+            answer = [[p.pid == os.getpid() for p in compute], compute[0].usedGpuMemory,
+                      [p.usedGpuMemory for p in graphics],
+                      [(u.smUtil, u.memUtil) for u in used if u.pid == os.getpid()]]
+            """,
+        )
+    assert answer == [[True], 1000 * MIB, [None], [[60, 27]]]
+
+
+def test_the_first_version_of_the_process_list():
+    with Emulated(Scenario().gpu(0, model=A100, procs=[Proc("self", 1000)])) as gpus:
+        answer = ask(
+            gpus,
+            """
+            class First(ctypes.Structure):
+                _fields_ = [("pid", ctypes.c_uint), ("mem", ctypes.c_ulonglong)]
+            [h] = devices()
+            count, array = ctypes.c_uint(4), (First * 4)()
+            function = N._nvmlGetFunctionPointer("nvmlDeviceGetComputeRunningProcesses")
+            result = function(h, ctypes.byref(count), array)
+            answer = [result, count.value, array[0].pid == os.getpid(), array[0].mem]
+            """,
+        )
+    assert answer == [0, 1, True, 1000 * MIB]
+
+
+def test_idle_processes_have_no_utilization():
+    with Emulated(Scenario().gpu(0, model="T4", util=0, procs=[Proc("self", 10)])) as gpus:
+        assert ask(gpus, "answer = code(N.nvmlDeviceGetProcessUtilization, devices()[0], 0)") == 6
+
+
+def test_standins_are_real_and_leave_the_list_when_they_end():
+    program = """
+        answer = [[p.pid for p in N.nvmlDeviceGetComputeRunningProcesses(h)] for h in devices()]
+    """
+    with Emulated("a100x4") as gpus:
+        train, reserve = gpus.pids["train"], gpus.pids["reserve"]
+        assert ask(gpus, program) == [[train], [train], [reserve], [gpus.pids["sweep"]]]
+        gpus.end("train")
+        assert ask(gpus, program) == [[], [], [reserve], [gpus.pids["sweep"]]]
+
+
+def test_a_process_that_is_gone_but_listed():
+    with Emulated("gone_process") as gpus:
+        answer = ask(
+            gpus,
+            """
+            pids = [p.pid for p in N.nvmlDeviceGetComputeRunningProcesses(devices()[0])]
+            answer = [[pid, os.path.exists(f"/proc/{pid}")] for pid in pids]
+            """,
+        )
+        assert answer == [[gpus.pids["train"], True], [4194305, False]]
+
+
+def test_pids_of_another_namespace():
+    with Emulated("pid_namespace") as gpus:
+        [device] = gpus.expected()
+        assert device["processes"][0]["pid"] == gpus.pids["train"] + 5_000_000
+
+
+def test_a_full_house():
+    procs = [Proc("ppid", number) for number in range(16)]
+    with Emulated(Scenario().gpu("0-63", model=A100, procs=procs)) as gpus:
+        answer = ask(
+            gpus,
+            """
+            h = devices()
+            lists = [N.nvmlDeviceGetComputeRunningProcesses(x) for x in h]
+            answer = [len({N.nvmlDeviceGetUUID(x) for x in h}),
+                      len({N.nvmlDeviceGetPciInfo(x).busId for x in h}),
+                      [[p.usedGpuMemory >> 20 for p in one] for one in lists]]
+            """,
+        )
+    assert answer == [64, 64, [list(range(16))] * 64]
+
+
+def test_accounting_remembers():
+    wave = "tri 100 4100 10"
+    procs = [Proc(4194305, wave, sm=25, from_s=2, to_s=12)]
+    with Emulated(Scenario().gpu(0, model=A100, accounting=1, procs=procs), start_s=60) as gpus:
+        answer = ask(
+            gpus,
+            """
+            [h] = devices()
+            [pid] = N.nvmlDeviceGetAccountingPids(h)
+            a = N.nvmlDeviceGetAccountingStats(h, pid)
+            answer = [a.gpuUtilization, a.time, a.isRunning, a.maxMemoryUsage >> 20]
+            """,
+        )
+    assert answer[:3] == [25, 10000, 0]
+    assert 3900 < answer[3] <= 4100
+
+
+# -- MIG ---------------------------------------------------------------------------------------
+_SLICES = """
+h = devices()
+slices = []
+for i in range(N.nvmlDeviceGetMaxMigDeviceCount(h[0])):
+    try:
+        slices.append(N.nvmlDeviceGetMigDeviceHandleByIndex(h[0], i))
+    except N.NVMLError_NotFound:
+        break
+"""
+
+
+def test_mig():
+    with Emulated("mig") as gpus:
+        answer = ask(
+            gpus,
+            _SLICES
+            + """
+answer = {
+    "modes": [N.nvmlDeviceGetMigMode(x)[0] for x in h],
+    "busy": [code(N.nvmlDeviceGetUtilizationRates, x) for x in h],
+    "names": [N.nvmlDeviceGetName(x) for x in slices],
+    "ids": [[N.nvmlDeviceGetGpuInstanceId(x), N.nvmlDeviceGetComputeInstanceId(x)]
+            for x in slices],
+    "uuids": [N.nvmlDeviceGetUUID(N.nvmlDeviceGetHandleByUUID(N.nvmlDeviceGetUUID(x)))
+              for x in slices],
+    "totals": [N.nvmlDeviceGetMemoryInfo(x).total for x in slices],
+    "sms": [N.nvmlDeviceGetAttributes(x).multiprocessorCount for x in slices],
+    "processes": [len(N.nvmlDeviceGetComputeRunningProcesses(x)) for x in [h[0], *slices]],
+    "parent": N.nvmlDeviceGetIndex(N.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(slices[1])),
+}
+""",
+        )
+        board, *slices, whole = gpus.expected()
+    assert answer["modes"] == [1, 0]
+    assert answer["busy"] == [3, 0]
+    assert answer["names"] == [one["name"] for one in slices]
+    assert answer["ids"] == [[2, 0], [3, 0], [9, 0], [10, 0]]
+    assert answer["uuids"] == [one["uuid"] for one in slices]
+    assert answer["totals"] == [one["mem_total_bytes"] for one in slices]
+    assert answer["sms"] == [42, 28, 14, 14]
+    assert answer["processes"] == [3, 1, 1, 1, 0]
+    assert answer["parent"] == 0
+    assert board["readings"]["busy_percent"] == Missing("mig")
+    assert whole["mig"] is None
+
+
+def test_56_slices():
+    with Emulated("mig_8x7") as gpus:
+        devices = gpus.expected()
+    assert sum(device["mig"] is None for device in devices) == 8
+    assert len({device["uuid"] for device in devices if device["mig"]}) == 56
+
+
+def test_a_refused_list_on_the_board_but_not_on_its_slices():
+    with Emulated("mig_no_permission") as gpus:
+        answer = ask(
+            gpus,
+            _SLICES
+            + """
+answer = [code(N.nvmlDeviceGetComputeRunningProcesses, x) for x in [h[0], *slices]]
+""",
+        )
+        board, first, _second = gpus.expected()
+    assert answer == [4, 0, 0]
+    assert board["processes"] == Missing("no-permission")
+    assert len(first["processes"]) == 1
+
+
+# -- faults ------------------------------------------------------------------------------------
+def test_a_device_is_lost_and_an_xid_tells():
+    scenario = Scenario().gpu("0-1", model=A100)
+    scenario.rule("nvmlDevice*", fail=15, gpu=1, from_s=1.5).xid(79, gpu=1, at_s=1.5)
+    with Emulated(scenario) as gpus:
+        answer = ask(
+            gpus,
+            """
+            h = devices()
+            events = N.nvmlEventSetCreate()
+            for x in h:
+                N.nvmlDeviceRegisterEvents(x, N.nvmlEventTypeXidCriticalError, events)
+            too_early = code(N.nvmlEventSetWait_v2, events, 1)
+            event = N.nvmlEventSetWait_v2(events, 30000)
+            answer = [too_early, event.eventType, event.eventData,
+                      code(N.nvmlDeviceGetTemperature, h[1], 0),
+                      code(N.nvmlDeviceGetTemperature, h[0], 0)]
+            """,
+        )
+        lost = gpus.expected(1.6)[1]
+    assert answer == [10, 8, 79, 15, 0]
+    assert set(map(str, lost["readings"].values())) == {"lost"}
+
+
+def test_rules_with_a_device_meet_the_calls_that_give_its_handle():
+    with Emulated(Scenario().gpu("0-2", model=A100).rule("nvmlDevice*", fail=15, gpu=1)) as gpus:
+        uuid = gpus.expected()[1]["uuid"]
+        answer = ask(
+            gpus,
+            f"""
+            N.nvmlInit()
+            answer = [code(N.nvmlDeviceGetHandleByIndex, i) for i in range(4)]
+            answer.append(code(N.nvmlDeviceGetHandleByUUID, {uuid!r}))
+            answer.append(code(N.nvmlDeviceGetHandleByUUID, "GPU-none"))
+            """,
+        )
+    assert answer == [0, 15, 0, 2, 15, 6]
+
+
+@pytest.mark.parametrize("name", ["no_driver", "mismatch"])
+def test_no_initialisation(name):
+    code = {"no_driver": 9, "mismatch": 18}[name]
+    with Emulated(name) as gpus:
+        assert ask(gpus, "answer = code(N.nvmlInit)") == code
+        assert gpus.expected() == []
+
+
+def test_a_call_that_never_returns_leaves_the_other_devices_alone():
+    with Emulated("hang_device", start_s=100) as gpus:
+        answer = ask(
+            gpus,
+            """
+            N.nvmlInit()
+            def read(index, into):
+                handle = N.nvmlDeviceGetHandleByIndex(index)
+                into.append(N.nvmlDeviceGetPowerUsage(handle) > 0)
+            results = [[] for _ in range(4)]
+            threads = [threading.Thread(target=read, args=(i, r), daemon=True)
+                       for i, r in enumerate(results)]
+            for thread in threads: thread.start()
+            for i in (0, 2, 3): threads[i].join()
+            threads[1].join(0.2)
+            signal.raise_signal(signal.SIGCONT)  # a signal does not bring it back
+            threads[1].join(0.1)
+            answer = [results, [thread.is_alive() for thread in threads]]
+            """,
+        )
+        readings = [device["readings"]["power_w"] for device in gpus.expected(100)]
+    assert answer == [[[True], [], [True], [True]], [False, True, False, False]]
+    assert readings[1] == Missing("timeout")
+    assert all(isinstance(readings[number], float) for number in (0, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "call"),
+    [
+        ("hang_init", "", "N.nvmlInit()"),
+        ("hang_at_start", "N.nvmlInit()", "N.nvmlDeviceGetHandleByIndex(1)"),
+        ("hang", "h = devices()", "N.nvmlDeviceGetPowerUsage(h[1])"),
+    ],
+)
+def test_hangs(name, before, call):
+    with Emulated(name, start_s=100) as gpus:
+        answer = ask(
+            gpus,
+            f"""
+            {before}
+            thread = threading.Thread(target=lambda: {call}, daemon=True)
+            thread.start()
+            thread.join(0.3)
+            answer = thread.is_alive()
+            """,
+        )
+    assert answer is True
+
+
+def test_a_delayed_call_takes_at_least_so_long():
+    scenario = Scenario().gpu(0, model="T4").rule("nvmlDeviceGetPowerUsage", delay_s=0.05)
+    with Emulated(scenario) as gpus:
+        answer = ask(
+            gpus,
+            """
+            [h] = devices()
+            start = time.monotonic()
+            for _ in range(3): N.nvmlDeviceGetPowerUsage(h)
+            answer = time.monotonic() - start
+            """,
+        )
+    assert answer >= 0.15
+
+
+def test_a_restarted_driver_wants_a_new_session():
+    scenario = Scenario().gpu(0, model="T4")
+    scenario.rule("nvmlInit*", fail=999, from_s=100, to_s=200)
+    scenario.rule("nvmlDevice*", fail=999, from_s=100, to_s=200, sticky=True)
+    with Emulated(scenario) as gpus:
+        answer = ask(
+            gpus,
+            """
+            def at(t):  # moves the scenario's clock
+                with open(os.environ["FAKE_NVML_OVERRIDE"], "w") as file:
+                    file.write(f"[system]\\nfreeze = {t}\\n")
+                time.sleep(0.05)
+            at(50)
+            [h] = devices()
+            read = lambda: code(N.nvmlDeviceGetPowerUsage, h)
+            answer = [read()]
+            at(150)
+            answer += [read()]
+            N.nvmlShutdown()
+            answer += [code(N.nvmlInit)]
+            at(50)
+            answer += [code(N.nvmlInit)]
+            at(250)
+            answer += [read()]
+            N.nvmlShutdown()
+            answer += [code(N.nvmlInit), read()]
+            """,
+        )
+    assert answer == [0, 999, 999, 0, 999, 0, 0]
+
+
+def test_a_tenth_of_the_calls_fails():
+    with Emulated("flaky") as gpus:
+        answer = ask(
+            gpus,
+            "h = devices()\nanswer = [code(N.nvmlDeviceGetPowerUsage, h[0]) for _ in range(500)]",
+        )
+    assert set(answer) == {0, 999}
+    assert 20 < answer.count(999) < 100
+
+
+def test_names_with_any_bytes():
+    with Emulated("hostile_text") as gpus:
+        answer = ask(
+            gpus,
+            """
+            N.nvmlInit()
+            answer = []
+            for i in range(3):
+                buffer = ctypes.create_string_buffer(96)
+                handle = N.nvmlDeviceGetHandleByIndex(i)
+                N._nvmlGetFunctionPointer("nvmlDeviceGetName")(handle, buffer, 96)
+                answer.append(buffer.value.decode("latin-1"))
+            """,
+        )
+        assert answer == [device["name"] for device in gpus.expected()]
+    assert "\x1b[2J" in answer[0]
+    assert "\xff" in answer[1]
+
+
+def test_errors_before_initialisation():
+    program = (
+        "import ctypes as c; l = c.CDLL('libnvidia-ml.so.1'); n = c.c_uint();"
+        "print(l.nvmlDeviceGetCount_v2(c.byref(n)), l.nvmlDeviceGetName(None, None, 0))"
+    )
+    with Emulated("t4") as gpus:
+        assert gpus.run([sys.executable, "-c", program]).stdout.split() == ["1", "1"]
+
+
+def test_old_drivers_lack_symbols():
+    newer = {"nvmlDeviceGetMemoryInfo_v2", "nvmlGpmSampleGet", "nvmlDeviceGetTemperatureV"}
+    for version in ("418", "470", "510"):
+        library = ctypes.CDLL(str(old_library_dir(version) / "libnvidia-ml.so.1"))
+        there = {name for name in newer if hasattr(library, name)}
+        assert there == ({"nvmlDeviceGetMemoryInfo_v2"} if version == "510" else set())
+        assert hasattr(library, "nvmlDeviceGetUtilizationRates")
+    with Emulated("old_driver", driver="470") as gpus:
+        program = """
+            [h, _] = devices()
+            new = code(lambda: N.nvmlDeviceGetMemoryInfo(h, version=N.nvmlMemory_v2))
+            answer = [N.nvmlDeviceGetMemoryInfo(h).used >> 20, new]
+        """
+        assert ask(gpus, program) == [21000, 13]
+
+
+# -- bookkeeping -------------------------------------------------------------------------------
+def test_call_statistics():
+    with Emulated(Scenario().gpu(0, model="T4").rule("nvmlDeviceGetName", fail=3)) as gpus:
+        program = """
+            [h] = devices()
+            for _ in range(7): N.nvmlDeviceGetPowerUsage(h)
+            answer = code(N.nvmlDeviceGetName, h)
+        """
+        assert ask(gpus, program) == 3
+        assert ask(gpus, program) == 3
+        stats = gpus.stats()
+    assert stats["nvmlDeviceGetPowerUsage"][:2] == (14, 0)
+    assert stats["nvmlDeviceGetName"][:2] == (2, 2)
+
+
+def test_layouts_agree_with_the_official_binding(monkeypatch):
+    spec = importlib.util.spec_from_file_location("official", binding_dir() / "pynvml.py")
+    binding = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "official", binding)  # it looks itself up
+    spec.loader.exec_module(binding)
+
+    def structure(name: str) -> type:
+        candidates = (f"c_{name}", name, f"c_{name.removesuffix('_t')}")
+        return next(getattr(binding, one) for one in candidates if hasattr(binding, one))
+
+    layout = subprocess.check_output([library_dir() / "layout"], text=True).splitlines()
+    checked = 0
+    for line in layout:
+        kind, name, *rest = line.split()
+        if kind == "struct":
+            assert ctypes.sizeof(structure(name)) == int(rest[0]), line
+        else:
+            member = getattr(structure(name), rest[0])
+            assert [member.offset, member.size] == [int(rest[1]), int(rest[2])], line
+        checked += 1
+    assert checked > 80
+
+
+# -- the oracle --------------------------------------------------------------------------------
+_READ = """
+N.nvmlInit()
+answer = []
+for i in range(N.nvmlDeviceGetCount()):
+    def get(function, *arguments):
+        try:
+            return function(*arguments)
+        except N.NVMLError as error:
+            return -error.value
+    h = get(N.nvmlDeviceGetHandleByIndex, i)
+    if isinstance(h, int):
+        answer.append({"handle": h})
+        continue
+    rates = get(N.nvmlDeviceGetUtilizationRates, h)
+    memory = get(lambda: N.nvmlDeviceGetMemoryInfo(h, version=N.nvmlMemory_v2))
+    rows = get(N.nvmlDeviceGetRemappedRows, h)
+    answer.append({
+        "busy_percent": getattr(rates, "gpu", rates),
+        "mem_controller_percent": getattr(rates, "memory", rates),
+        "mem_used_bytes": getattr(memory, "used", memory),
+        "mem_reserved_bytes": getattr(memory, "reserved", memory),
+        "power_w": get(N.nvmlDeviceGetPowerUsage, h) / 1000,
+        "temperature_c": get(N.nvmlDeviceGetTemperature, h, 0),
+        "fan_percent": get(N.nvmlDeviceGetFanSpeed, h),
+        "sm_clock_mhz": get(N.nvmlDeviceGetClockInfo, h, 1),
+        "mem_clock_mhz": get(N.nvmlDeviceGetClockInfo, h, 2),
+        "throttle_mask": get(N.nvmlDeviceGetCurrentClocksEventReasons, h),
+        "pstate": get(N.nvmlDeviceGetPerformanceState, h),
+        "pcie_gen": get(N.nvmlDeviceGetCurrPcieLinkGeneration, h),
+        "pcie_width": get(N.nvmlDeviceGetCurrPcieLinkWidth, h),
+        "pcie_replays": get(N.nvmlDeviceGetPcieReplayCounter, h),
+        "ecc_corrected": get(N.nvmlDeviceGetTotalEccErrors, h, 0, 0),
+        "ecc_uncorrected": get(N.nvmlDeviceGetTotalEccErrors, h, 1, 0),
+        "remapped_corrected": rows if isinstance(rows, int) else rows[0],
+        "remap_failed": rows if isinstance(rows, int) else rows[3],
+        "energy_j": get(N.nvmlDeviceGetTotalEnergyConsumption, h) / 1000,
+    })
+"""
+#: the binding hangs, fails by chance, or cannot decode there; other tests cover them
+_BY_OTHER_TESTS = {"flaky", "hostile_text", "no_driver", "mismatch"}
+_READABLE = [name for name in NAMES if not name.startswith("hang") and name not in _BY_OTHER_TESTS]
+
+
+@pytest.mark.parametrize("name", _READABLE)
+def test_the_oracle_agrees_with_the_binding(name):
+    with Emulated(name, freeze_s=30.4) as gpus:
+        seen = ask(gpus, _READ)
+        boards = [device for device in gpus.expected() if device["mig"] is None]
+    assert len(seen) == len(boards)
+    for values, board in zip(seen, boards):
+        for field, value in values.items():
+            if field == "handle":
+                assert all(isinstance(x, Missing) for x in board["readings"].values())
+                continue
+            truth = board["readings"][field]
+            if isinstance(truth, Missing):
+                implausible = truth == Missing("implausible")
+                assert value < 0 or implausible, field
+            elif name == "na" and field == "mem_used_bytes":
+                assert value == -3  # the oracle tells what version 1 of the call answers
+            else:
+                assert value == pytest.approx(truth, abs=0.002), field
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_scenario_can_be_told(name):
+    for t in (0, 12, 100):
+        for device in expected(name, t):
+            assert device["uuid"].startswith("MIG-" if device["mig"] else "GPU-")
+            for reading in device["readings"].values():
+                assert isinstance(reading, (int, float, Missing))
+
+
+# -- unmodified peers --------------------------------------------------------------------------
+@pytest.mark.parametrize("peer", [["nvitop", "-1"], ["gpustat"]])
+def test_peers_run_over_it(peer):
+    with Emulated("a100x4") as gpus:
+        env = {**gpus.env, "PYTHONPATH": str(binding_dir()), "TERM": "dumb", "COLUMNS": "120"}
+        done = gpus.run([sys.executable, "-m", *peer], env=env)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("A100") >= 4
+
+
+def test_the_command(tmp_path):
+    module = [sys.executable, "-m", "tests.nvml.emulator"]
+    client = "import ctypes; print(ctypes.CDLL('libnvidia-ml.so.1').nvmlInit_v2())"
+    command = [*module, "run", "mismatch", "--stats", "--", sys.executable, "-c", client]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["18"]
+    assert "nvmlInit_v2" in done.stderr
+    done = subprocess.run([*module, "show", "constant"], capture_output=True, text=True, timeout=60)
+    assert '"power": 512.25' in done.stdout
