@@ -59,7 +59,7 @@ def measure_live(
         took_s = running.pump(seconds or 0.1)
         calls_end, pids = bed.calls(env), tree(running.pid)
         own_end, whole_end = cpu_s([running.pid]), cpu_s(pids)
-        used, used_own = memory(pids), memory([running.pid])
+        used, by_children = memory(pids), memory(pids[1:])
     except EndedEarly as ended:
         return Failed(str(ended))
     finally:
@@ -68,7 +68,7 @@ def measure_live(
         cpu_percent=100 * (whole_end - whole) / took_s,
         child_cpu_percent=100 * (whole_end - whole - own_end + own) / took_s,
         pss_bytes=used.pss_bytes,
-        child_pss_bytes=used.pss_bytes - used_own.pss_bytes,
+        child_pss_bytes=by_children.pss_bytes,
         rss_bytes=used.rss_bytes,
         nvml_calls_per_s=(calls_end.total - calls.total) / took_s,
         nvml_failing_per_s=(calls_end.failing - calls.failing) / took_s,

@@ -380,10 +380,10 @@ def bar(share: float | None, width: int, glyphs: str = "braille", hatched: bool 
 
     Anything above 0 shows, and nothing below 1 looks full. `hatched`: a reservation, not a use.
     """
-    if share is None or not isfinite(share):
-        return " " * max(width, 0)
+    if width < 1 or share is None or not isfinite(share):
+        return " " * width
     steps = 8 * width
-    filled = min(max(floor(share * steps + 0.5), 0), steps)
+    filled = floor(min(max(share, 0.0), 1.0) * steps + 0.5)
     if 0 < share < 1:
         filled = min(max(filled, 1), steps - 1)
     full, part = divmod(filled, 8)

@@ -28,7 +28,7 @@ def prepare_output() -> bool:
     )
     for stream in (sys.__stderr__, sys.__stdout__):
         if stream is not None and "utf" not in (stream.encoding or "").lower():
-            stream.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
+            stream.reconfigure(encoding="utf-8", errors="replace")
     return utf8
 
 

@@ -84,7 +84,8 @@ class _Command:
     """What a command module offers (for the type checker)."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
-    def run(self, args: argparse.Namespace) -> int: ...
+    def run(self, args: argparse.Namespace) -> int:
+        raise NotImplementedError
 
 
 def _complain(message: str, code: int) -> int:

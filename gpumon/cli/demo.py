@@ -38,6 +38,6 @@ def run(args: argparse.Namespace) -> int:
         raise GpumonError(f"{reason}; run 'gpumon demo' in a terminal")
     from gpumon.tui.app import run_app
 
-    run_app(source, settings)
+    code = run_app(source, settings)
     print("That was a recording. 'gpumon' shows this machine.", file=sys.stderr)
-    return EXIT_OK
+    return code

@@ -7,7 +7,6 @@ import os
 import sys
 
 from gpumon.cli.arguments import interval
-from gpumon.errors import EXIT_OK
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,5 +41,4 @@ def run(args: argparse.Namespace) -> int:
     from gpumon.tui.app import run_app
 
     source = LocalSource(node_name(os.environ), settings.interval_s)
-    run_app(source, settings, whole_node=args.node)
-    return EXIT_OK
+    return run_app(source, settings, whole_node=args.node)

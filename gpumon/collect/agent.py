@@ -16,10 +16,11 @@ from typing import Dict, List, Mapping, Optional
 
 from gpumon import __version__
 from gpumon.collect.base import Collector, Schedule, Tick, node_name
-from gpumon.collect.cgroup import JobCgroup, JobPath, find_job_cgroup
+from gpumon.collect.cgroup import JobCgroup
 from gpumon.collect.devices import DeviceCollector
 from gpumon.collect.host import Host
 from gpumon.collect.jobcontext import cuda_order, cuda_order_note, job_context
+from gpumon.collect.jobpath import JobPath, find_job_cgroup
 from gpumon.collect.network import Network
 from gpumon.collect.proc import read_text
 from gpumon.collect.processes import Processes
@@ -107,7 +108,7 @@ class Agent:
                 ok, detail = 0, clean(f"{type(error).__name__}: {error}", 200)
             took_ms = (time.perf_counter() - began) * 1e3
             if not ok or self._schedule.due(collector.name, 5, tick.mono):
-                row = {"ok": ok, "ms": round(took_ms, 3), "detail": detail}
+                row: Dict[str, Reading] = {"ok": ok, "ms": round(took_ms, 3), "detail": detail}
                 tick.put("collector", collector.name, row)
         group = GROUP_BY_KEY["agent.agent"]
         if self._schedule.due(group.key, group.period_s, tick.mono):

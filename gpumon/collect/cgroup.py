@@ -1,20 +1,23 @@
 """The job's cgroup: what all its processes on this node use together, and what it may use.
 
-Slurm's directories are `…/slurm*/…/job_N/step_S/…`; from 26.05 on, with cgroup v2, the job's own
-is named by its SLUID (`s` and 13 of Crockford's base 32). In v1 and hybrid set-ups every
-controller has a tree of its own, and Slurm may use some of them and leave others at `/`.
-Formats: cgroups(7), Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/.
+Formats: cgroups(7), Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/ of the kernel.
 """
 
 from __future__ import annotations
 
-import glob
 import os
-import re
 import time
-from typing import Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Tuple
 
 from gpumon.collect.base import Schedule, Tick
+from gpumon.collect.jobpath import (
+    UNIFIED,
+    JobPath,
+    Mount,
+    find_job_cgroup,
+    locate,
+    parse_mounts,
+)
 from gpumon.collect.proc import (
     Rates,
     missing_because,
@@ -24,141 +27,21 @@ from gpumon.collect.proc import (
     parse_table,
     read_text,
 )
-from gpumon.model.reading import Missing, Reading
+from gpumon.model.fields import GROUP_BY_KEY
+from gpumon.model.reading import ENDED, Missing, Reading
 
-SLUID = re.compile(r"s[0-9A-HJKMNP-TV-Z]{13}")
-_JOB = re.compile(r"job_(\d{1,10})")
-_STEP = re.compile(r"step_([\w.+-]{1,32})")
-_UNIFIED = ""  # the controller under which v2's one tree is kept
+__all__ = ["JobCgroup", "JobPath", "find_job_cgroup"]
+
 _NO_LIMIT_BYTES = 1 << 60  # v1 prints "none" as the largest number of pages
+_ENDED: Dict[str, Dict[str, Reading]] = {
+    key: dict.fromkeys((field.name for field in GROUP_BY_KEY[key].fields), ENDED)
+    for key in ("job.cgroup", "job.io")
+}
 _WALK_PERIOD_S = 5.0
 _MAX_DIRECTORIES = 4096
 
 _NO_LIMIT = Missing("unsupported", "no limit")
 _V1 = Missing("unsupported", "cgroup v1")
-
-
-class JobPath(NamedTuple):
-    """Where a process stands in a job's cgroup: the job's directory in each hierarchy.
-
-    `paths` maps a v1 controller, or "" for the v2 tree, to the path as /proc/PID/cgroup gives it,
-    cut behind the job's directory.
-    """
-
-    name: str  # of the directory: job_4711, or a SLUID
-    job: str  # the job's id; "" where only the SLUID is known
-    step: str  # batch, extern, interactive, 0, …; "" at the job's own level
-    uid: Optional[int]  # of the job's owner; only v1 paths have it
-    paths: Dict[str, str]
-
-
-def _split(path: str) -> Optional[JobPath]:
-    """The job in one path, or None."""
-    parts = path.split("/")
-    below_slurm = False
-    for depth, part in enumerate(parts):
-        if not below_slurm:
-            below_slurm = "slurm" in part
-            continue
-        following = parts[depth + 1] if depth + 1 < len(parts) else ""
-        step = _STEP.fullmatch(following)
-        job = _JOB.fullmatch(part)
-        if job or (step and SLUID.fullmatch(part)):
-            above = parts[depth - 1]
-            owner = parse_count(above[4:]) if above.startswith("uid_") else None
-            return JobPath(
-                part,
-                job.group(1) if job else "",
-                step.group(1) if step else "",
-                owner,
-                {_UNIFIED: "/".join(parts[: depth + 1])},
-            )
-    return None
-
-
-def find_job_cgroup(text: str, environ: Mapping[str, str]) -> Optional[JobPath]:
-    """The job in a text of /proc/PID/cgroup, or None outside of a Slurm job.
-
-    `environ` is that process's environment: where the directory has the job's SLUID for a name,
-    it knows the id.
-    """
-    found: Optional[JobPath] = None
-    paths: Dict[str, str] = {}
-    for line in text.splitlines():
-        hierarchy, colon, rest = line.partition(":")
-        controllers, second, path = rest.partition(":")
-        here = _split(path) if colon and second and hierarchy.isdigit() else None
-        if here is None or (found is not None and here.name != found.name):
-            continue
-        if found is None or (here.step and not found.step):
-            found = here
-        for controller in controllers.split(","):
-            paths[controller] = here.paths[_UNIFIED]
-    if found is None:
-        return None
-    job = found.job
-    if not job and environ.get("SLURM_JOB_SLUID") == found.name:
-        job = environ.get("SLURM_JOB_ID", "")
-        job = job if _JOB.fullmatch(f"job_{job}") else ""
-    return found._replace(job=job, paths=paths)
-
-
-class Mount(NamedTuple):
-    """A mounted cgroup hierarchy. `root` is what of it is mounted, as seen from its top."""
-
-    directory: str
-    root: str
-
-
-def parse_mounts(text: str) -> Dict[str, Mount]:
-    """Controller (or "" for v2) -> its mount, from a text of /proc/PID/mountinfo."""
-    mounts: Dict[str, Mount] = {}
-    for line in text.splitlines():
-        before, _, after = line.partition(" - ")
-        fields, kind = before.split(" "), after.split(" ")
-        if len(fields) < 6 or len(kind) < 3:
-            continue
-        mount = Mount(_unescape(fields[4]), _unescape(fields[3]))
-        if kind[0] == "cgroup2":
-            mounts.setdefault(_UNIFIED, mount)
-        elif kind[0] == "cgroup":
-            for option in kind[2].split(","):
-                mounts.setdefault(option, mount)
-    return mounts
-
-
-def search_job_cgroup(job: str, mounts: Mapping[str, Mount]) -> Optional[JobPath]:
-    """A job's cgroup by its id, for a shell on the node that does not stand in the job.
-
-    Needs `job_N` directories; where they are named by SLUID, the id is nowhere on the node.
-    """
-    if not _JOB.fullmatch(f"job_{job}"):
-        return None
-    found: Optional[JobPath] = None
-    for controller, mount in mounts.items():
-        shape = "system.slice/*slurmstepd.scope" if controller == _UNIFIED else "slurm*/uid_*"
-        top = mount.directory.rstrip("/")
-        for directory in glob.glob(f"{glob.escape(top)}/{shape}/job_{job}"):
-            here = _split(mount.root.rstrip("/") + directory[len(top) :])
-            if here is not None:
-                found = found or here._replace(paths={})
-                found.paths[controller] = here.paths[_UNIFIED]
-    return found
-
-
-def _unescape(path: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), path)
-
-
-def _locate(path: str, mount: Mount) -> str:
-    """The directory of a cgroup path, or "" when it lies outside of what is mounted."""
-    parts = path.split("/")
-    if ".." in parts:  # from another cgroup namespace
-        return ""
-    root = mount.root.rstrip("/")
-    if root and path != root and not path.startswith(root + "/"):
-        return ""
-    return mount.directory.rstrip("/") + path[len(root) :]
 
 
 class JobCgroup:
@@ -186,11 +69,11 @@ class JobCgroup:
         self._directories: Dict[str, str] = {}
         for controller, path in (job.paths if job else {}).items():
             mount = mounts.get(controller)
-            directory = _locate(path, mount) if mount else ""
+            directory = locate(path, mount) if mount else ""
             if directory:
                 self._directories[controller] = directory
         # in a hybrid set-up the v2 tree may hold the job's processes, but not its controllers
-        unified = _UNIFIED in self._directories and "memory" not in self._directories
+        unified = UNIFIED in self._directories and "memory" not in self._directories
         self.version = 2 if unified else 1
         self._rates = Rates(clock)
         self._clock = clock
@@ -207,9 +90,10 @@ class JobCgroup:
     def collect(self, tick: Tick) -> None:
         if self.job is None:
             return
-        tick.put("job", "", self._fast())
+        ended = bool(self._directories) and not self.exists
+        tick.put("job", "", _ENDED["job.cgroup"].copy() if ended else self._fast())
         if self._schedule.due("job.io", 5, tick.mono):
-            tick.put("job", "", self._io())
+            tick.put("job", "", _ENDED["job.io"] if ended else self._io())
 
     # -- what stands still ---------------------------------------------------------------------
 
@@ -243,11 +127,14 @@ class JobCgroup:
             directory = os.path.dirname(directory)
 
     def device_minors(self) -> Optional[FrozenSet[int]]:
-        """Minor numbers of the GPUs that may be opened; None when that is not limited or known.
+        """Minor numbers of the GPUs that this process may open; None when not limited or known.
 
         v1 only: what v2 allows lies in a BPF program that nobody but root may read.
         """
-        text = self._read("devices", "devices.list") if self.version == 1 else _V1
+        mount = self._mounts.get("devices")
+        if self.job is None or mount is None or not self.job.device_path:
+            return None
+        text = self._read_file(locate(self.job.device_path, mount), "devices.list")
         return parse_device_minors(text) if isinstance(text, str) else None
 
     def pids(self) -> List[int]:
@@ -267,7 +154,7 @@ class JobCgroup:
     # -- reading files ---------------------------------------------------------------------------
 
     def _tree(self, controller: str) -> str:
-        return _UNIFIED if self.version == 2 else controller
+        return UNIFIED if self.version == 2 else controller
 
     def _directory(self, controller: str) -> str | Missing:
         directory = self._directories.get(self._tree(controller))
@@ -424,7 +311,7 @@ class JobCgroup:
 
 
 #: trees in which Slurm keeps all processes of a job, the surest first
-_TREES_OF_PIDS = (_UNIFIED, "freezer", "memory", "cpuacct", "cpuset", "devices", "cpu", "pids")
+_TREES_OF_PIDS = (UNIFIED, "freezer", "memory", "cpuacct", "cpuset", "devices", "cpu", "pids")
 
 
 def _of(table: Dict[str, int] | Missing, name: str) -> int | Missing:

@@ -99,7 +99,7 @@ def _is_set(value: str) -> str:
     return "set"
 
 
-_VERDICTS: Dict[str, Callable[[str], str]] = {
+VERDICTS: Dict[str, Callable[[str], str]] = {
     "TF_FORCE_GPU_ALLOW_GROWTH": _switch,
     "TF_GPU_ALLOCATOR": _one_of("cuda_malloc_async"),
     "TF_DEVICE_MIN_SYS_MEMORY_IN_MB": _number,
@@ -137,4 +137,4 @@ def environment_hints(environ: Mapping[str, str]) -> Dict[str, str]:
 
     They hold for the start of the process; what Python sets in `os.environ` is not seen.
     """
-    return {name: verdict(environ[name]) for name, verdict in _VERDICTS.items() if name in environ}
+    return {name: verdict(environ[name]) for name, verdict in VERDICTS.items() if name in environ}

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from typing import Collection, Dict, List, Mapping, Optional
 
-from gpumon.collect.cgroup import SLUID, JobCgroup
+from gpumon.collect.cgroup import JobCgroup
+from gpumon.collect.jobpath import SLUID
 from gpumon.collect.proc import Users, parse_count
 from gpumon.model.reading import Missing
 from gpumon.model.sample import Device, JobContext

@@ -228,7 +228,7 @@ class Reader:
             if isinstance(rate, Missing) and rate.reason != "measuring" and self.gpm is not None:
                 counted = self.gpm.rates.get(field, rate)
                 rate = rate if _unsupported(counted) else counted
-            row[field] = rate
+            row[field] = MIG if self.mig_on and _unsupported(rate) else rate
         energy = values["energy_j"]
         if _unsupported(energy):
             energy = self.query.u64("nvmlDeviceGetTotalEnergyConsumption")

@@ -19,7 +19,8 @@ from ctypes import (
     c_void_p,
 )
 
-GPM_METRICS_MAX = 333
+#: more than any driver so far has (333, 477): only as many as `count` says are looked at
+GPM_METRICS_MAX = 512
 
 
 class Utilization(Structure):

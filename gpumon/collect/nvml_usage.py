@@ -41,14 +41,14 @@ class Entry(NamedTuple):
 def parse_processes(data: bytes, count: int, version: int) -> List[Entry]:
     """`count` entries of a process list as the driver filled it.
 
-    One driver generation made the struct longer without a new name: where instance numbers are
-    impossible with the common layout, the longer one is taken.
+    One driver generation made the struct longer without a new name: where process or instance
+    numbers are impossible with the common layout, the longer one is taken.
     """
     if version == 1:
         return [Entry(*_V1.unpack_from(data, i * _V1.size)) for i in range(count)]
     for layout in (_V2, _V3_535):
         rows = [layout.unpack_from(data, i * layout.size) for i in range(count)]
-        if all(row[2] == _NO_INSTANCE or row[2] < 256 for row in rows):
+        if all(row[0] and (row[2] == _NO_INSTANCE or row[2] < 256) for row in rows):
             break
     return [Entry(row[0], row[1], row[2]) for row in rows]
 
@@ -76,7 +76,8 @@ class Usage:
         for letter in ("G", "M"):
             self._merge_if_due(letter, entries)
         if not entries:
-            return (0 if unknown is None else unknown), {}
+            nobody: Reading = MIG if self._instances_apart else 0
+            return (nobody if unknown is None else unknown), {}
         self._add_utilization(entries)
         for pid, row in entries.items():
             row["mem_peak_bytes"] = self._peak(pid)

@@ -11,8 +11,9 @@ import time
 from typing import Callable, Dict, Iterable, List, Optional, Set, Tuple
 
 from gpumon.collect.base import Schedule, Tick
-from gpumon.collect.cgroup import JobCgroup, find_job_cgroup
+from gpumon.collect.cgroup import JobCgroup
 from gpumon.collect.frameworks import environment_hints, find_frameworks, parse_environ
+from gpumon.collect.jobpath import find_job_cgroup
 from gpumon.collect.proc import TICKS_PER_S, ProcFs, Rates, Stat, Users, parse_count
 from gpumon.collect.redact import redact
 from gpumon.model.fields import GROUP_BY_KEY

@@ -42,10 +42,10 @@ _ASSIGNED = re.compile(
     r"(?P<left>[\"'(+]*-{0,2}(?P<name>[A-Za-z_][\w.\[\]/-]*)=)(?P<value>.*)$", re.S
 )
 # name=value anywhere: a query, a dict in JSON or Python, a list of settings
-_ASSIGNED_INSIDE = re.compile(
-    r"(?P<before>^|[^\w.\[\]-])(?P<name>[A-Za-z_][\w.-]*)(?P<sign>[\"'\])]*\s*=\s*|[\"']\s*:\s*)"
-    r"(?P<value>\"[^\"]*\"?|'[^']*'?|[^\s\"'&]+)"
+_NAMED = re.compile(
+    r"(?<![\w.\[\]-])(?P<name>[A-Za-z_][\w.-]*)(?:[\"'\])]{0,3}\s{0,8}=\s{0,8}|[\"']\s{0,8}:\s{0,8})"
 )
+_VALUE = re.compile(r"\"[^\"]*\"?|'[^']*'?|[^\s\"'&]+")
 _HEADER = re.compile(
     r"\b(?P<name>(?:proxy-)?authorization|cookie|(?:[a-z]{1,20}-){0,4}(?:key|token|secret))"
     r"(?P<sign>\s*:\s*)(?P<value>[^\"'\s][^\"']*)",
@@ -133,6 +133,7 @@ def _redact_words(words: List[str], depth: int) -> List[str]:
 
 def _announces_secret(word: str) -> bool:
     """`--token`, `Bearer`: the next word is the secret."""
+    word = word.strip()
     option = _OPTION.match(word)
     return _is_secret(option.group("name")) if option else word.lower() == "bearer"
 
@@ -143,27 +144,35 @@ def _redact_word(word: str, depth: int, is_shell_text: bool) -> str:
         value = assigned.group("value")
         return word if _is_harmless(value) else assigned.group("left") + HIDDEN
     word = _PRIVATE_KEY.sub(HIDDEN, word)
-    word = _HEADER.sub(_hide_value, word)
+    word = _hide_assigned(_HEADER.sub(_hide_value, word))
     if any(map(str.isspace, word)) and depth < _MAX_DEPTH:
         outer = word[0] if word[0] in "\"'" and word[-1] == word[0] else ""
         inner = _WORDS.findall(word[1:-1] if outer else word)
         word = outer + "".join(_redact_words(inner, depth + 1)) + outer
     word = _USER_IN_URL.sub(rf"\g<scheme>{HIDDEN}@", word)
-    word = _TOKEN.sub(HIDDEN, word)
-    return _ASSIGNED_INSIDE.sub(_hide_if_secret, word)
+    return _TOKEN.sub(HIDDEN, word)
 
 
 def _hide_value(match: Match[str]) -> str:
     return match.group("name") + match.group("sign") + HIDDEN
 
 
-def _hide_if_secret(match: Match[str]) -> str:
-    before, name, sign, value = match.group("before", "name", "sign", "value")
-    secret = _is_secret(name) or (before in ("?", "&") and name.lower() in _QUERY_SECRETS)
-    if not secret or _is_harmless(value.strip("\"'")):
-        return match.group()
-    quote = value[0] if value[0] in "\"'" else ""
-    return before + name + sign + quote + HIDDEN + quote
+def _hide_assigned(text: str) -> str:
+    """Hide values behind secrets' names. Other values are searched on: `a=1,token=…`."""
+    shown: List[str] = []
+    position = 0
+    for match in iter(lambda: _NAMED.search(text, position), None):
+        shown.append(text[position : match.end()])
+        position = match.end()
+        value = _VALUE.match(text, position)
+        name = match.group("name")
+        in_query = text[max(0, match.start() - 1) : match.start()] in ("?", "&")
+        secret = _is_secret(name) or (in_query and name.lower() in _QUERY_SECRETS)
+        if value and secret and not _is_harmless(value.group().strip("\"'")):
+            quote = value.group()[0] if value.group()[0] in "\"'" else ""
+            shown.append(quote + HIDDEN + quote)
+            position = value.end()
+    return "".join(shown) + text[position:]
 
 
 def _is_secret(name: str) -> bool:

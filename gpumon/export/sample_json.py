@@ -60,7 +60,7 @@ def _values(readings: dict[str, Reading], names: list[str]) -> tuple[Json, dict[
     return values, missing
 
 
-def _device(device: Device, sample: Sample, processes: dict[int | None, Process]) -> Json:
+def _device(device: Device, sample: Sample, processes: dict[int, Process]) -> Json:
     state = sample.states.get(device.key)
     rows = sample.rows.get("device", {}).get(device.key, {})
     lost = state is not None and state.state in ("lost", "hung")

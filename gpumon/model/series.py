@@ -27,6 +27,7 @@ BRIDGE_PERIODS = 1.5
 
 _VALUE_LIMIT = 3e38  # single precision holds no more
 _TIME_LIMIT = 1e11  # epoch seconds; 3,000 years
+_SHORTEST_S = 1e-3  # no bucket that is shown can be shorter
 _MAX_COUNT = 0xFFFF
 _GAPS_KEPT = 64
 #: so many samples in a row from before a ring's oldest bucket mean: the clock was set back
@@ -366,7 +367,7 @@ class Series:
         They come from the finest tier that reaches back to the first of them. Where its buckets
         are longer than those asked for, each is repeated over the ones it covers.
         """
-        if n < 1 or not (span_s > 0 and isfinite(span_s) and abs(end) < _TIME_LIMIT):
+        if n < 1 or not (_SHORTEST_S * n <= span_s < _TIME_LIMIT and abs(end) < _TIME_LIMIT):
             return [None] * max(n, 0)
         self._settle()
         step = span_s / n

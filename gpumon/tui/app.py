@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -13,13 +15,14 @@ from textual.events import Click, MouseScrollDown, MouseScrollUp, Resize
 
 from gpumon import chart
 from gpumon.config import Settings
+from gpumon.errors import EXIT_FAILED, GpumonError
 from gpumon.store import Store
 from gpumon.terminal import prepare_output
 from gpumon.tui import theme
 from gpumon.tui.dialogs import FilterScreen, HelpScreen, SignalScreen, Target, send_signal
-from gpumon.tui.keys import KEYS, bindings
-from gpumon.tui.lines import Lines, Row, Run
-from gpumon.tui.state import ZOOMS_S, View, ViewState, Zone
+from gpumon.tui.keys import KEYS, Key, bindings
+from gpumon.tui.lines import Lines, Row
+from gpumon.tui.state import View, ViewState, Zone
 from gpumon.tui.views.device import device_view
 from gpumon.tui.views.job import job_view
 from gpumon.tui.views.processes import SORTS, entries, process_view
@@ -73,6 +76,7 @@ class GpumonApp(App[None]):
         self._store = store
         self._drawn: object = None  # what the screen was last drawn from
         self._drawn_at = 0.0
+        self.fault: Exception | None = None
 
     # -- life
 
@@ -88,6 +92,8 @@ class GpumonApp(App[None]):
             name: self.query_one(f"#{name}", Clickable) for name in ("title", "view", "keys")
         }
         self._apply_theme()
+        for number in (signal.SIGTERM, signal.SIGHUP):  # leave the terminal as it was found
+            asyncio.get_running_loop().add_signal_handler(number, self.exit, None, 128 + number)
         self._source.start(self._store)
         self.set_interval(_POLL_S, self._tick)
         # plotext takes 0.15 s to import: after the first paint, beside everything else
@@ -102,6 +108,14 @@ class GpumonApp(App[None]):
 
     def on_unmount(self) -> None:
         self._source.stop()
+
+    def _handle_exception(self, error: Exception) -> None:
+        """Close the screen first and say what failed after it, in one line."""
+        if self.is_headless:  # tests want the traceback
+            super()._handle_exception(error)
+            return
+        self.fault = self.fault or error
+        self.exit(return_code=EXIT_FAILED)
 
     # -- drawing
 
@@ -165,7 +179,7 @@ class GpumonApp(App[None]):
                     break
         self.action_view("device")
 
-    def action_back(self) -> None:
+    def action_leave(self) -> None:
         if self.state.filter_text and self.state.view == "processes":
             self.state.filter_text = ""
             self.draw()
@@ -193,7 +207,7 @@ class GpumonApp(App[None]):
         self.draw()
 
     def action_zoom(self, step: int) -> None:
-        self.state.zoom = min(max(self.state.zoom + step, 0), len(ZOOMS_S) - 1)
+        self.state.zoom_by(step)
         self.draw()
 
     def action_freeze(self) -> None:
@@ -278,31 +292,46 @@ class GpumonApp(App[None]):
 
 def key_bar(state: ViewState, width: int) -> tuple[Row, list[Zone]]:
     """The keys that matter, clickable; what does not fit is in the help."""
+    shown = [key for key in KEYS if key.bar and state.view in key.views]
+    runs = {key.action: _key_runs(state, key) for key in shown}
+    room = width - sum(_size(runs[key.action]) for key in shown if key.bar in _ALWAYS)
     row: Row = []
     zones: list[Zone] = []
     x = 0
-    for key in KEYS:
-        if not key.bar:
-            continue
-        text = f"{key.bar} {state.span_text}" if key.bar == "Zoom" else key.bar
-        here = key.bar.lower() == state.view or (
-            key.bar == "Freeze" and state.frozen_at is not None
-        )
-        runs: list[Run] = [(f" {key.shown}", "key"), (f" {text} ", "title" if here else "dim")]
-        size = sum(len(part) for part, _ in runs)
-        if x + size > width:
-            continue
+    for key in shown:
+        size = _size(runs[key.action])
+        if key.bar not in _ALWAYS:
+            if size > room:
+                continue
+            room -= size
         zones.append(Zone(x, 0, size, 1, key.action))
-        row += runs
+        row += runs[key.action]
         x += size
     return row, zones
 
 
-def run_app(source: Source, settings: Settings, *, whole_node: bool = False) -> None:
-    """Show the dashboard until the user quits."""
-    store = Store()
-    app = GpumonApp(source, store, settings, whole_node=whole_node)
+_ALWAYS = ("Job", "Device", "Processes", "Help", "Quit")
+
+
+def _key_runs(state: ViewState, key: Key) -> Row:
+    text = f"{key.bar} {state.span_text}" if key.bar == "Zoom" else key.bar
+    frozen = key.bar == "Freeze" and state.frozen_at is not None
+    here = frozen or key.bar.lower() == state.view
+    return [(f" {key.shown}", "key"), (f" {text} ", "title" if here else "dim")]
+
+
+def _size(runs: Row) -> int:
+    return sum(len(text) for text, _ in runs)
+
+
+def run_app(source: Source, settings: Settings, *, whole_node: bool = False) -> int:
+    """Show the dashboard until the user quits; returns the exit code. Raises GpumonError."""
+    app = GpumonApp(source, Store(), settings, whole_node=whole_node)
     try:
         app.run()
     finally:
         source.stop()
+    if app.fault is not None:
+        what = f"{type(app.fault).__name__}: {app.fault}"
+        raise GpumonError(f"the screen failed ({what}); GPUMON_DEBUG=1 shows where") from app.fault
+    return app.return_code or 0

@@ -15,7 +15,10 @@ class Key(NamedTuple):
     shown: str
     bar: str
     help: str
+    views: tuple[str, ...] = ("job", "device", "processes")  # where the bar shows it
 
+
+_TABLE = ("processes",)
 
 KEYS: tuple[Key, ...] = (
     Key("1", "view('job')", "1", "Job", "the job or node: asked against used, every device"),
@@ -27,15 +30,22 @@ KEYS: tuple[Key, ...] = (
     Key("pagedown", "move(10)", "", "", ""),
     Key("home", "move(-100000)", "", "", ""),
     Key("end", "move(100000)", "", "", ""),
-    Key("escape", "back", "Esc", "", "back; clears the filter"),
+    Key("escape", "leave", "Esc", "", "back; clears the filter"),
     Key("plus,equals_sign", "zoom(-1)", "+", "", "a shorter time in the plots"),
-    Key("minus", "zoom(1)", "+/-", "Zoom", "a longer time in the plots, up to all there is"),
-    Key("space", "freeze", "space", "Freeze", "hold the screen still; the recording of it goes on"),
-    Key("slash", "filter", "/", "Filter", "processes by text or gpu=0 user=ada mem>10G cpu>50"),
-    Key("s", "sort(1)", "s", "Sort", "next column to sort the processes by"),
+    Key("minus", "zoom(1)", "+/-", "Zoom", "a longer time, up to all there is", ("job", "device")),
+    Key("space", "freeze", "space", "Freeze", "hold the screen still; sampling goes on"),
+    Key(
+        "slash",
+        "filter",
+        "/",
+        "Filter",
+        "by text, or gpu=0 user=ada mem>10G cpu>50",
+        _TABLE,
+    ),
+    Key("s", "sort(1)", "s", "Sort", "next column to sort the processes by", _TABLE),
     Key("S", "reverse", "S", "", "reverse the order"),
-    Key("v", "tree", "v", "Tree", "processes under their parents"),
-    Key("k", "signal", "k", "Signal", "send a signal to the selected process, if it is yours"),
+    Key("v", "tree", "v", "Tree", "processes under their parents", _TABLE),
+    Key("k", "signal", "k", "Signal", "signal the selected process, if it is yours", _TABLE),
     Key("t", "theme", "t", "Theme", "next colours: dark, light, colour-blind, 16 colours, mono"),
     Key("question_mark", "help", "?", "Help", "this page"),
     Key("q,ctrl+c", "quit", "q", "Quit", "leave"),

@@ -48,7 +48,8 @@ class ViewState:
         self._processes: dict[str, list[ProcessView]] = {}
         self.view = "job"
         self.selected = 0  # position in `devices`
-        self.zoom = min(range(len(ZOOMS_S) - 1), key=lambda i: abs(ZOOMS_S[i] - zoom_s))
+        self.zoom: int | None = None  # position in ZOOMS_S; None: what there is, up to start_span_s
+        self.start_span_s = zoom_s
         self.frozen_at: float | None = None
         self.sort = "mem"
         self.reverse = False
@@ -96,13 +97,24 @@ class ViewState:
     @property
     def span_s(self) -> float:
         """Seconds that the plots show."""
-        span = ZOOMS_S[self.zoom]
-        if span:
-            return span
+        if self.zoom is not None and ZOOMS_S[self.zoom]:
+            return ZOOMS_S[self.zoom]
         times = [node.first_time("host", "", "cpu_percent") for node in self.nodes]
         first = min((time for time in times if time is not None), default=self.now)
-        return max(60.0, self.now - first)
+        age_s = max(60.0, self.now - first)
+        if self.zoom is not None:
+            return age_s
+        return next(
+            (span for span in ZOOMS_S if age_s <= span < self.start_span_s), self.start_span_s
+        )
 
     @property
     def span_text(self) -> str:
-        return span_text(self.span_s) if ZOOMS_S[self.zoom] else "all"
+        everything = self.zoom is not None and not ZOOMS_S[self.zoom]
+        return "all" if everything else span_text(self.span_s)
+
+    def zoom_by(self, step: int) -> None:
+        """A longer (1) or shorter (-1) time than what is shown now."""
+        if self.zoom is None:
+            self.zoom = min(range(len(ZOOMS_S)), key=lambda i: abs(ZOOMS_S[i] - self.span_s))
+        self.zoom = min(max(self.zoom + step, 0), len(ZOOMS_S) - 1)

@@ -41,8 +41,10 @@ def told():
         ],
     }
 
-def one():
-    tick = Tick(time.time(), time.monotonic())
+clock_s = time.monotonic()
+
+def one(number):
+    tick = Tick(time.time(), clock_s + number * options["interval_s"])
     collector.changed = False
     began = time.monotonic()
     collector.collect(tick)
@@ -60,13 +62,14 @@ def one():
 out["told"] = told()
 cpu_s = time.process_time()
 for number in range(options["ticks"]):
-    took_s = one()
+    took_s = one(number)
     for text in options["after"].get(str(number), []):
         with open(options["override"] + ".new", "w") as file:
-            file.write(text)
+            now = time.time() - float(os.environ["FAKE_NVML_EPOCH"])
+            file.write(text.replace("NOW", repr(now)))
         os.replace(options["override"] + ".new", options["override"])
         time.sleep(0.05)  # the driver looks for changes every 20 ms
-    if number + 1 < options["ticks"]:
+    if number + 1 < options["ticks"] and not options["hurry"]:
         time.sleep(max(0, options["interval_s"] - took_s))
 out["cpu_s"] = time.process_time() - cpu_s
 collector.close()
@@ -108,10 +111,14 @@ def collect(
     *,
     start_s: float = 30.0,
     everything: bool = False,
+    hurry: bool = False,
     after: dict[int, list[str]] | None = None,
     **arguments: Any,
 ) -> Collected:
-    """Start a collector, take ticks, close it. `after`: scenario overrides following a tick.
+    """Start a collector, take ticks, close it.
+
+    `hurry`: ticks follow each other at once, though their clocks are an interval apart.
+    `after`: scenario texts that win from the end of a tick on; NOW is the scenario's time then.
 
     Unless said otherwise a tick waits long for its answers, so that a slow machine sees what
     a fast one sees; tests of deadlines set `deadline_s`.
@@ -122,6 +129,7 @@ def collect(
         "interval_s": interval_s,
         "start_s": start_s,
         "everything": everything,
+        "hurry": hurry,
         "after": {str(number): texts for number, texts in (after or {}).items()},
         "override": gpus.env["FAKE_NVML_OVERRIDE"],
         "arguments": arguments,

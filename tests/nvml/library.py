@@ -49,8 +49,8 @@ def binding_dir() -> Path:
     """
     folder = BUILD / "binding"
     folder.mkdir(parents=True, exist_ok=True)
-    official = metadata.distribution("nvidia-ml-py").locate_file("pynvml.py")
+    official = Path(str(metadata.distribution("nvidia-ml-py").locate_file("pynvml.py")))
     link = folder / f".pynvml.{os.getpid()}"
-    link.symlink_to(os.fspath(official))
+    link.symlink_to(official)
     link.replace(folder / "pynvml.py")
     return folder

@@ -83,7 +83,8 @@ def _metric(
         metric = device["metrics"][name]
         if metric is None or (feature and not device["features"][feature]):
             return None
-        return metric * scale if not step else math.floor(metric * scale / step) * step
+        scaled: float = metric * scale
+        return math.floor(scaled / step) * step if step else scaled
 
     return _Source(function, value, mig)
 
@@ -95,16 +96,18 @@ def _rounded(function: str, name: str, feature: str = "", mig: bool = True) -> _
         metric = device["metrics"][name]
         if metric is None or (feature and not device["features"][feature]):
             return None
-        return math.floor(metric + 0.5)
+        half_up: float = metric + 0.5
+        return math.floor(half_up)
 
     return _Source(function, value, mig)
 
 
-def _plain(function: str, key: str, feature: str = "", scale: float = 1) -> _Source:
+def _plain(function: str, key: str, feature: str = "", mig: bool = True) -> _Source:
     """A setting or counter of the device."""
     return _Source(
         function,
-        lambda device: None if feature and not device["features"][feature] else device[key] * scale,
+        lambda device: None if feature and not device["features"][feature] else device[key],
+        mig,
     )
 
 
@@ -112,7 +115,7 @@ def _ecc(name: str) -> _Source:
     def value(device: Dumped) -> float | None:
         count = device["metrics"][name]
         on = device["ecc"] and device["features"]["ecc"]
-        return math.floor(count) if on and count is not None else None
+        return int(count) if on and count is not None else None
 
     return _Source("nvmlDeviceGetTotalEccErrors", value)
 
@@ -133,15 +136,13 @@ def _nvlink_rate(name: str) -> _Source:
 
 
 def _mem_clock(device: Dumped) -> float | None:
-    return math.floor(device["metrics"]["memclk"]) if device["mem_clock_max_mhz"] else None
+    return int(device["metrics"]["memclk"]) if device["mem_clock_max_mhz"] else None
 
 
 def _retired(device: Dumped) -> float | None:
     if not device["features"]["retired_pages"]:
         return None
-    return math.floor(device["metrics"]["retired_sbe"]) + math.floor(
-        device["metrics"]["retired_dbe"]
-    )
+    return int(device["metrics"]["retired_sbe"]) + int(device["metrics"]["retired_dbe"])
 
 
 _GPM = {
@@ -188,10 +189,10 @@ _SOURCES: dict[str, _Source] = {
     "retired_pending": _plain(
         "nvmlDeviceGetRetiredPagesPendingStatus", "remap_pending", feature="retired_pages"
     ),
-    "remapped_corrected": _metric(_ROWS, "remap_corr", feature="remap"),
-    "remapped_uncorrected": _metric(_ROWS, "remap_unc", feature="remap"),
-    "remap_pending": _plain(_ROWS, "remap_pending", feature="remap"),
-    "remap_failed": _plain(_ROWS, "remap_failed", feature="remap"),
+    "remapped_corrected": _metric(_ROWS, "remap_corr", feature="remap", mig=False),
+    "remapped_uncorrected": _metric(_ROWS, "remap_unc", feature="remap", mig=False),
+    "remap_pending": _plain(_ROWS, "remap_pending", feature="remap", mig=False),
+    "remap_failed": _plain(_ROWS, "remap_failed", feature="remap", mig=False),
     "recovery_action": _plain(_FIELD_VALUES, "recovery_action"),
     "persistence_mode": _plain("nvmlDeviceGetPersistenceMode", "persistence_mode"),
     "compute_mode": _plain("nvmlDeviceGetComputeMode", "compute_mode"),
@@ -231,7 +232,7 @@ def _memory(owner: Dumped, codes: dict[str, int], reserved: int) -> dict[str, Re
     second = _missing(codes, "nvmlDeviceGetMemoryInfo_v2")
     first = _missing(codes, "nvmlDeviceGetMemoryInfo")
     if owner["mem_total_bytes"] == 0:
-        none = second or Missing("unsupported")
+        none = Missing("unsupported") if second is None else second
         return {"mem_used_bytes": none, "mem_reserved_bytes": none}
     used = owner["mem_used_bytes"]
     if second is None:
@@ -258,8 +259,12 @@ def _processes(owner: Dumped, codes: dict[str, int], mig: bool) -> list[dict[str
             Missing("unsupported") if mem is None else _plausible("usage", "mem_bytes", mem)
         )
         for name in ("sm_percent", "mem_percent", "encoder_percent", "decoder_percent"):
-            value = utilization or (Missing("mig") if mig else math.floor(process[name] + 0.5))
-            row[name] = value if isinstance(value, Missing) else _plausible("usage", name, value)
+            if utilization is not None:
+                row[name] = utilization
+            elif mig:
+                row[name] = Missing("mig")
+            else:
+                row[name] = _plausible("usage", name, math.floor(process[name] + 0.5))
         processes.append(row)
     return processes
 

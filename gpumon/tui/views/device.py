@@ -43,7 +43,8 @@ def _facts(state: ViewState, node: NodeView, device: DeviceView, width: int) -> 
     if trouble is not None:
         title += [("  ", ""), trouble]
     title = [*fit_row(title, max(0, width - len(position) - 1)), (position, "dim")]
-    identity = [body.uuid, _fact(facts.get("bus_id"), "bus {}")]
+    bus = str(facts.get("bus_id", "")).removeprefix("0000")
+    identity = [body.uuid, f"bus {bus}" if isinstance(facts.get("bus_id"), str) else ""]
     identity += [_fact(facts.get("compute_capability"), "compute {}")]
     identity += [_fact(facts.get("numa_node"), "NUMA {}")]
     rows: list[Row] = [title, [(" " + " · ".join(part for part in identity if part), "dim")]]
@@ -75,7 +76,7 @@ def _numbers(state: ViewState, node: NodeView, device: DeviceView) -> list[Row]:
         [*one("power", "power_w", watts)[:-1], (_limit(node, device, now), "dim"), ("  ", "")],
         one("temp", "temperature_c", celsius),
         one("SM clock", "sm_clock_mhz", lambda v: f"{v:.0f} MHz"),
-        one("P", "pstate", lambda v: f"{v:.0f}"),
+        one("state", "pstate", lambda v: f"P{v:.0f}"),
         _throttle(node, device, now),
         one("fan", "fan_percent", percent),
         one("PCIe", "pcie_gen", lambda v: f"gen {v:.0f}"),
@@ -86,7 +87,7 @@ def _numbers(state: ViewState, node: NodeView, device: DeviceView) -> list[Row]:
         one("decoder", "decoder_percent", percent),
         one("energy", "energy_j", lambda v: f"{v / 3.6e6:.2f} kWh"),
     ]
-    fields = {"fan": "fan_percent", "P": "pstate"}
+    fields = {"fan": "fan_percent", "state": "pstate"}
     return [
         group
         for group in groups
@@ -156,12 +157,13 @@ def _plots(
     plot_height, spare = divmod(height, lines)
     if plot_height < 4:
         return []
-    plot_width = width // columns
     rows: list[Row] = []
     for line in range(lines):
         cells = []
         here = plot_height + (1 if line < spare else 0)
-        for title, series, high, labels in plots[line * columns : (line + 1) * columns]:
+        beside = plots[line * columns : (line + 1) * columns]
+        plot_width = width // len(beside)
+        for title, series, high, labels in beside:
             body = chart_rows(
                 state, node, "device", device.key, series, plot_width - 1, here - 1, high, labels
             )

@@ -249,6 +249,9 @@ def _table(state: ViewState, width: int, height: int) -> View:
     for position in range(top, min(len(state.devices), top + shown_count)):
         zones.append(Zone(0, len(rows), width, 1, f"pick({position})"))
         rows.append(_device_row(state, position, name_width, spark_width, width))
+    left = height - len(rows)
+    if left > MIN_PLOT_HEIGHT:  # room below the rows: the selected device's plot
+        rows += [[], *_plot(state, state.selected, width, left - 1)]
     return View(rows, zones)
 
 
@@ -275,7 +278,7 @@ def _device_row(
     end = now - node.clock_offset_s
     buckets = node.window("device", key, field, end, state.span_s, spark_width)
     values = [None if bucket is None else bucket.mean for bucket in buckets]
-    row.append((spark(values, spark_width, 0.0, 100.0, state.glyphs), "busy"))
+    row += _spark_runs(spark(values, spark_width, 0.0, 100.0, state.glyphs), values)
     row.append((fit(brief(busy.reading, percent), 7, right=True), "busy" if busy.fresh else "dim"))
     row.append((fit(mem_text(state, node, device), 8, right=True), "mem"))
     for name, cells in (("power_w", 7), ("temperature_c", 6)):
@@ -284,6 +287,18 @@ def _device_row(
     row.append(("  ", ""))
     row.append((_process_text(state, node, device), "dim"))
     return fit_row(row, width)
+
+
+def _spark_runs(text: str, values: list[float | None]) -> Row:
+    """The spark with its gaps in the background's colour."""
+    runs: Row = []
+    for char, value in zip(text, values):
+        role = "track" if value is None else "busy"
+        if runs and runs[-1][1] == role:
+            runs[-1] = (runs[-1][0] + char, role)
+        else:
+            runs.append((char, role))
+    return runs
 
 
 def _process_text(state: ViewState, node: NodeView, device: DeviceView) -> str:

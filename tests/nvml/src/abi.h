@@ -41,7 +41,10 @@ typedef struct {
     u64 usedGpuCcProtectedMemory;
 } ProcessDetail;
 
-typedef struct { uint version, mode, numProcArrayEntries; ProcessDetail *procArray; } ProcessDetailList;
+typedef struct {
+    uint version, mode, numProcArrayEntries;
+    ProcessDetail *procArray;
+} ProcessDetailList;
 
 typedef struct { uint pid; u64 timeStamp; uint smUtil, memUtil, encUtil, decUtil; } ProcessSample;
 

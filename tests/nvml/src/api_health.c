@@ -60,7 +60,8 @@ API int nvmlDeviceGetRetiredPages(Handle h, uint cause, uint *count, u64 *addres
     BEGIN(h);
     RETURN(retired_pages(c, d->gpu, t, cause, count, addresses, NULL));
 }
-API int nvmlDeviceGetRetiredPages_v2(Handle h, uint cause, uint *count, u64 *addresses, u64 *times) {
+API int nvmlDeviceGetRetiredPages_v2(Handle h, uint cause, uint *count, u64 *addresses,
+                                     u64 *times) {
     BEGIN(h);
     RETURN(retired_pages(c, d->gpu, t, cause, count, addresses, times));
 }

@@ -175,7 +175,8 @@ API int nvmlDeviceGetPowerManagementLimitConstraints(Handle h, uint *low, uint *
 
 /* -- clocks: MHz --------------------------------------------------------------------------- */
 enum { CLOCK_GRAPHICS, CLOCK_SM, CLOCK_MEM, CLOCK_VIDEO };
-static int clock_mhz(const struct scenario *c, int gpu, uint domain, int highest, double t, uint *out) {
+static int clock_mhz(const struct scenario *c, int gpu, uint domain, int highest, double t,
+                     uint *out) {
     const struct model *m = c->gpu[gpu].model;
     double sm = highest ? m->sm_mhz : metric_at(c, gpu, SM_CLOCK, t);
     if (!out || domain > CLOCK_VIDEO) return INVALID_ARGUMENT;

@@ -129,7 +129,8 @@ static const struct {
 };
 enum { DMMA = 8, IMMA = 9 }; /* tensor pipes that nothing uses */
 
-static double mean_between(const struct scenario *c, int gpu, enum metric m, double from, double to) {
+static double mean_between(const struct scenario *c, int gpu, enum metric m, double from,
+                           double to) {
     enum { POINTS = 8 };
     double sum = 0;
     for (int i = 0; i < POINTS; i++)

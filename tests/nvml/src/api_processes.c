@@ -132,7 +132,8 @@ API int nvmlDeviceGetAccountingPids(Handle h, uint *count, uint *out) {
     RETURN(SUCCESS);
 }
 
-static AccountingStats account(const struct scenario *c, int gpu, const struct process *p, double t) {
+static AccountingStats account(const struct scenario *c, int gpu, const struct process *p,
+                               double t) {
     enum { POINTS = 64 };
     double start = fmax(0, p->from), end = fmin(t, p->to), sm = 0;
     AccountingStats a = {0};

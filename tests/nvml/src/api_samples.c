@@ -133,7 +133,7 @@ static void health_field(const struct scenario *c, Handle d, double t, FieldValu
         else put_u64(f, to_u64(AT(id == F_RETIRED_SBE ? RETIRED_SBE : RETIRED_DBE)));
     } else if (id == RECOVERY_ACTION) {
         put_u64(f, (u64)g->recovery_action);
-    } else if (features & HAS_REMAP) {
+    } else if (features & HAS_REMAP && !g->mig_mode) { /* as nvmlDeviceGetRemappedRows */
         put_u64(f, id == REMAPPED_COR       ? to_u64(AT(REMAP_CORRECTED))
                    : id == REMAPPED_UNC     ? to_u64(AT(REMAP_UNCORRECTED))
                    : id == REMAPPED_PENDING ? (u64)g->remap_pending

@@ -181,11 +181,13 @@ void nap_us(double us);
 
 /* -- values -------------------------------------------------------------------------------- */
 double metric_at(const struct scenario *c, int gpu, enum metric m, double t);
-double metric_mean(const struct scenario *c, int gpu, enum metric m, double t, double span_s, int n);
+double metric_mean(const struct scenario *c, int gpu, enum metric m, double t, double span_s,
+                   int n);
 int is_na(const struct scenario *c, int gpu, enum metric m);
 /* start of the driver's own sampling period that t lies in */
 double period_start(const struct scenario *c, double t);
-/* integral of a metric since t=0 (energy, bytes), or with a mask the seconds any of its bits was on */
+/* integral of a metric since t=0 (energy, bytes); with a mask, the seconds any of its bits was
+ * on */
 double integral(const struct scenario *c, int gpu, enum metric m, double t, uint mask);
 int is_active(const struct scenario *c, const struct process *p, double t);
 u64 process_mem_bytes(const struct process *p, double t);

@@ -1,4 +1,4 @@
-/* Which scenario holds now. Its files are looked at every 20 ms and read again when they changed. */
+/* Which scenario holds now. Its files are looked at every 20 ms, and read again once changed. */
 #include "fake.h"
 
 #include <errno.h>

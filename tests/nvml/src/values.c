@@ -21,7 +21,8 @@ double period_start(const struct scenario *c, double t) {
     return c->sample_period_s > 0 ? floor(t / c->sample_period_s) * c->sample_period_s : t;
 }
 
-double metric_mean(const struct scenario *c, int gpu, enum metric m, double t, double span_s, int n) {
+double metric_mean(const struct scenario *c, int gpu, enum metric m, double t, double span_s,
+                   int n) {
     double sum = 0;
     for (int i = 0; i < n; i++) sum += metric_at(c, gpu, m, t - span_s * i / n);
     return sum / n;

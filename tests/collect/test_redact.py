@@ -1,0 +1,131 @@
+import string
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpumon.collect.redact import HIDDEN, redact
+
+from .trees import fixture
+
+
+def _corpus():
+    lines = [line for line in fixture("commands.txt").splitlines() if not line.startswith("#")]
+    pairs = "\n".join(lines).strip().split("\n\n")
+    return [tuple(pair.split("\n")) for pair in pairs]
+
+
+@pytest.mark.parametrize(("before", "after"), _corpus())
+def test_corpus(before, after):
+    assert redact(before.split("|")) == after
+
+
+def test_corpus_covers_both_kinds():
+    hidden = [after for _, after in _corpus() if HIDDEN in after]
+    assert len(hidden) >= 20
+    assert len(_corpus()) - len(hidden) >= 8
+
+
+# The last characters of a secret are never among those that may stand behind a value in a text.
+_LETTERS = string.ascii_letters + string.digits
+_SECRETS = st.builds(
+    lambda head, body, tail: head + body + tail,
+    st.text(_LETTERS, min_size=4, max_size=6),
+    st.text(_LETTERS + "!#$%*+./:=?^_~-", max_size=30),
+    st.text(_LETTERS, min_size=4, max_size=6),
+)
+_NAMES = st.sampled_from(
+    (
+        "token password api-key api_key hf_token client-secret db.password accessToken passwd"
+        " AWS_SECRET_ACCESS_KEY WANDB_API_KEY PGPASSWORD MYSQL_PWD credentials auth_key secret2"
+        " private-key ENCRYPTION_KEY x.y.token"
+    ).split()
+)
+_FORMS = st.sampled_from(
+    [
+        ["--{name}", "{secret}"],
+        ["-{name}", "{secret}"],
+        ["--{name}={secret}"],
+        ["-D{name}={secret}"],
+        ["{name}={secret}"],
+        ["+{name}={secret}"],
+        ["--config", "lr=1,{name}={secret}"],
+        ["bash", "-c", "{name}={secret} python a.py"],
+        ["bash", "-c", "python a.py --{name} {secret} --lr 1"],
+        ["bash", "-c", "python a.py --{name} '{secret} {secret}' --lr 1"],
+        ["bash", "-c", 'python a.py --{name}="{secret} {secret}" --lr 1'],
+        ["python", "-c", "f({name}='{secret}', x=1)"],
+        ["python", "-c", 'f(**{{"{name}": "{secret}"}})'],
+        ["python", "-c", "os.environ['{name}'] = '{secret}'"],
+        ["python", "-c", 'os.environ["{name}"]="{secret}"; x = 1'],
+        ['{{"lr": 1, "{name}": "{secret}"}}'],
+        ["https://example.org/?a=1&{name}={secret}&b=2"],
+        ["https://user:{secret}@example.org/x"],
+        ["postgresql://user:{secret}@db:5432/x"],
+        ["https://{secret}@example.org/x"],
+        ["curl", "-H", "Authorization: Bearer {secret}"],
+        ["curl", "-H", "X-Api-Key: {secret}"],
+        ["curl", "-HAuthorization: Basic {secret}"],
+        ["curl", "-u", "alice:{secret}", "https://example.org"],
+        ["bash", "-c", "curl -H 'Authorization: Bearer {secret}' https://example.org"],
+        ["mysql", "-p{secret}"],
+        ["sshpass", "-p{secret}", "ssh", "x"],
+        ["sshpass", "-p", "{secret}", "ssh", "x"],
+        ["/usr/bin/docker", "login", "-p", "{secret}"],
+        ["redis-cli", "-a", "{secret}"],
+        ["ghp_{secret}aaaaaaaaaaaaaaaa"],
+    ]
+)
+
+
+@settings(max_examples=3000, deadline=None)
+@given(_FORMS, _NAMES, _SECRETS)
+def test_a_secret_in_any_form_does_not_survive(form, name, secret):
+    if form[0].startswith("https://{secret}"):
+        secret = "".join(filter(str.isalnum, secret))  # what may stand there in a URL
+    if form[0].startswith("ghp_"):
+        secret = "".join(filter(str.isalnum, secret))
+    if "?a=1" in form[0]:
+        secret = secret.replace("#", "")
+    argv = [part.format(name=name, secret=secret) for part in form]
+    shown = redact(argv)
+    assert secret not in shown
+    assert HIDDEN in shown
+
+
+_PLAIN = st.text(string.ascii_lowercase + string.digits + "-_./=", min_size=1, max_size=12)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(st.lists(st.one_of(_PLAIN, st.sampled_from(["--lr", "--max-tokens", "a=b", "/x/y"]))))
+def test_a_command_line_without_secrets_is_untouched(argv):
+    named = ("token", "password", "secret", "key", "passwd", "pass", "pwd", "pat", "pw", "pass:")
+    if not any(word in " ".join(argv) for word in named):
+        assert redact(argv) == " ".join(argv)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(st.lists(st.text(max_size=60), max_size=12))
+def test_any_command_line_becomes_one_safe_line(argv):
+    shown = redact(argv)
+    assert len(shown) <= 4096
+    for character in shown:
+        assert not 0x7F <= ord(character) < 0xA0
+        assert character not in "\n\r\t\x1b\u202e\u2066\u200b\ufeff"
+
+
+def test_control_characters_do_not_hide_a_secret():
+    assert "s3cr3t" not in redact(["--password\n", "s3cr3tvalue"])
+    assert redact(["a\x1b]0;x\x07b\u202ec"]) == "a?]0;x?b?c"
+
+
+def test_a_long_command_line_is_cut_after_what_is_secret_was_hidden():
+    shown = redact(["x" * 4080, "--token", "s3cr3tvalue" * 100, "y" * 5000])
+    assert len(shown) == 4096
+    assert "s3c" not in shown
+
+
+def test_a_hostile_command_line_takes_no_long_time():
+    """Each would take minutes with a pattern that goes back over what it has read."""
+    for text in ("http://:" * 2000, "a=" * 8000, "'\"" * 8000, "a-" * 8000, "-eyJaaaaaaaa" * 1400):
+        assert len(redact([text, text + " x"])) <= 4096

@@ -1,0 +1,424 @@
+"""Charts: every row as wide as asked, gaps are gaps, nothing reaches plotext that it dies of."""
+
+import math
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpumon import chart
+from gpumon.chart import (
+    Canvas,
+    ChartCache,
+    Line,
+    bar,
+    bucket_of,
+    changed_runs,
+    dot_columns,
+    draw,
+    spark,
+)
+
+Y = ("0", "50", "100")
+X = ("-10m", "-5m", "now")
+GLYPHS = ("braille", "block", "ascii")
+
+number = st.one_of(st.none(), st.floats(allow_nan=True), st.floats(-0.2, 1.2))
+ODD = [None, math.nan, math.inf, -math.inf, 1e300, -1e300, 0.0, 100.0, -5.0, 1e-320]
+
+
+def numbers(max_size):
+    """Values around 0 … 100, some odd ones; from bytes, which are quick to draw."""
+    return st.binary(max_size=max_size).map(
+        lambda data: [ODD[byte] if byte < len(ODD) else (byte - 15) / 2 for byte in data]
+    )
+
+
+@pytest.fixture
+def without_plotext(monkeypatch):
+    monkeypatch.setattr(chart, "_plotext_module", None)
+    monkeypatch.setattr(chart, "_plotext_tried", True)
+
+
+def wave(n):
+    """A sine from 5 to 95 with a gap."""
+    return [None if n // 2 <= i < n // 2 + 6 else 50 + 45 * math.sin(i / 9) for i in range(n)]
+
+
+def small(glyphs="braille", width=44, height=8):
+    n = dot_columns(width, Y)
+    return draw([Line([97.0] * n), Line(wave(n))], width, height, 0, 100, Y, X, glyphs)
+
+
+#: a full line under a wave with a gap
+GOLDEN = {
+    "braille": (
+        "100┤⠠⠤⠤⠤⠤⢤⣤⣤⣤⣤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⣤⣤⣤⣤⠤⠄\n"
+        "   │   ⡠⠒⠁    ⠉⠢⣀                  ⡠⠔⠉    ⠉⠂\n"
+        "   │ ⡠⠊          ⠑⢄              ⡠⠊         \n"
+        " 50┤⠈              ⠑⢄          ⡠⠊           \n"
+        "   │                 ⠑⠤⣀    ⣀⠔⠊             \n"
+        "  0┤                       ⠉                \n"
+        "   └┬───────────────────┬──────────────────┬\n"
+        "    -10m               -5m               now\n"
+    ),
+    "block": (
+        "100┤▗▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▖\n"
+        "   │   ▄▀▘    ▀▚▄                  ▄▞▀    ▀▘\n"
+        "   │ ▄▀          ▀▄              ▄▀         \n"
+        " 50┤▝              ▀▄          ▄▀           \n"
+        "   │                 ▀▄▄    ▄▞▀             \n"
+        "  0┤                       ▀                \n"
+        "   └┬───────────────────┬──────────────────┬\n"
+        "    -10m               -5m               now\n"
+    ),
+    "ascii": (
+        "100+''''::'''::''''''''''''''''''''''::'''::\n"
+        "   |  .:'      '.                 .:'       \n"
+        "   | :'          '.              .'         \n"
+        " 50+'              :.          .'           \n"
+        "   |                ':.      .:'            \n"
+        "  0+                  ''   :''              \n"
+        "   ++-------------------+------------------+\n"
+        "    -10m               -5m               now\n"
+    ),
+}
+
+
+def test_plotext_is_what_draws_here():
+    assert chart.load()
+    assert chart._plotext() is not None
+
+
+def test_golden_braille():
+    assert small().text() == golden("braille")
+
+
+def test_golden_ascii():
+    assert small("ascii").text() == golden("ascii")
+
+
+def test_golden_block():
+    assert small("block").text() == golden("block")
+
+
+def top(column):
+    """The row of the highest character of a column; -1 when it is blank."""
+    return next((y for y, character in enumerate(column) if character != " "), -1)
+
+
+@pytest.mark.parametrize("glyphs", GLYPHS)
+@pytest.mark.parametrize("x_labels", [X, (), ("one",)])
+def test_own_rows_have_plotexts_layout(glyphs, x_labels, monkeypatch):
+    """Axes and labels are the same, and nearly every cell of the lines."""
+    for width, height in ((24, 6), (60, 12), (61, 9), (120, 20)):
+        n = dot_columns(width, Y)
+        lines = [Line(wave(n))]
+        theirs = draw(lines, width, height, 0, 100, Y, x_labels, glyphs).text()
+        with monkeypatch.context() as patch:
+            patch.setattr(chart, "_plotext_module", None)
+            ours = draw(lines, width, height, 0, 100, Y, x_labels, glyphs).text()
+        theirs, ours = theirs.split("\n"), ours.split("\n")
+        assert [len(row) for row in theirs] == [len(row) for row in ours]
+        assert [row[:4] for row in theirs] == [row[:4] for row in ours]
+        if x_labels:
+            assert theirs[-2:] == ours[-2:]
+        for one, other in zip(zip(*theirs), zip(*ours)):
+            assert abs(top(one) - top(other)) <= 1
+
+
+@pytest.mark.parametrize("glyphs", GLYPHS)
+def test_runs_name_the_line_they_belong_to(glyphs):
+    n = dot_columns(40, Y)
+    canvas = draw([Line([100.0] * n), Line([0.0] * n)], 40, 6, 0, 100, Y, X, glyphs)
+    owners = [{number for _, number in row} for row in canvas.rows]
+    assert owners == [{None, 0}, {None}, {None}, {None, 1}, {None}, {None}]
+
+
+@pytest.mark.parametrize("glyphs", GLYPHS)
+def test_a_gap_is_blank_and_one_bucket_a_dot(glyphs):
+    n = dot_columns(40, Y)
+    values = [50.0 if i < 20 or i >= 50 else None for i in range(n)]
+    canvas = draw([Line(values)], 40, 6, 0, 100, Y, (), glyphs)
+    columns = list(zip(*(row[4:] for row in canvas.text().split("\n"))))
+    blank = [set(column) == {" "} for column in columns]
+    assert blank.index(True) == 11
+    assert blank[11:25] == [True] * 14
+    assert not any(blank[:10])
+    lone = draw([Line([None] * 30 + [50.0] + [None] * (n - 31))], 40, 6, 0, 100, Y, (), glyphs)
+    assert (
+        sum(character not in " │|┤+" for row in lone.text().split("\n") for character in row[4:])
+        == 1
+    )
+
+
+def test_dots_are_not_joined():
+    n = dot_columns(40, Y)
+    saw = [0.0 if i % 2 else 100.0 for i in range(n)]
+    for glyphs in ("braille", "ascii"):
+        dots = draw([Line(saw, joined=False)], 40, 9, 0, 100, Y, (), glyphs).text().split("\n")
+        lines = draw([Line(saw)], 40, 9, 0, 100, Y, (), glyphs).text().split("\n")
+        assert dots[4][4:].strip() == ""
+        assert lines[4][4:].strip() != ""
+
+
+def test_outside_values_lie_on_the_edge():
+    n = dot_columns(40, Y)
+    for glyphs in GLYPHS:
+        wild = draw([Line([1e300] * n)], 40, 6, 0, 100, Y, X, glyphs)
+        assert wild.text() == draw([Line([100.0] * n)], 40, 6, 0, 100, Y, X, glyphs).text()
+
+
+def test_fewer_values_are_drawn_at_the_right_and_more_are_cut():
+    n = dot_columns(40, Y)
+    few = draw([Line([50.0] * 10)], 40, 6, 0, 100, Y)
+    assert few.text() == draw([Line([None] * (n - 10) + [50.0] * 10)], 40, 6, 0, 100, Y).text()
+    many = draw([Line([0.0] * 50 + [50.0] * n)], 40, 6, 0, 100, Y)
+    assert many.text() == draw([Line([50.0] * n)], 40, 6, 0, 100, Y).text()
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "lo", "hi"),
+    [
+        (11, 9, 0, 100),
+        (40, 2, 0, 100),
+        (40, 9, 5, 5),
+        (40, 9, 9, 0),
+        (40, 9, 0, math.nan),
+        (40, 9, -math.inf, 0),
+        (40, 9, -1e308, 1e308),
+        (0, 0, 0, 100),
+        (-5, 9, 0, 100),
+    ],
+)
+def test_nothing_is_drawn_where_there_is_no_room_or_no_range(width, height, lo, hi):
+    for glyphs in GLYPHS:
+        assert draw([Line([1.0] * 50)], width, height, lo, hi, Y, X, glyphs) is None
+
+
+def test_wide_labels_leave_no_room():
+    assert draw([Line([1.0])], 14, 5, 0, 1, ("0", "80000000000")) is None
+    assert draw([Line([1.0])], 17, 5, 0, 1, ("0", "80000000000")) is not None
+
+
+FUZZ = """
+import random, sys
+from gpumon import chart
+from gpumon.chart import Line, draw
+
+NAN, INF = float("nan"), float("inf")
+HOSTILE = [NAN, INF, -INF, None, 1e300, -1e300, 1e18, -5, 0, 100, 1e-320, True]
+LABELS = [("0", "50", "100"), ("0", "", "100 %"), ("0", "80000000000"), (), ("",)]
+LABELS += [("a\\x1b[2Jb", "c\\nd")]
+LIMITS = [(0, 100), (0, 1), (0, 80e9), (-5, 5), (0, 0), (NAN, 1), (0, INF), (0, 1e-320)]
+LIMITS += [(1e300, 1.1e300)]
+rnd = random.Random(int(sys.argv[1]))
+assert chart.load()
+drawn = 0
+for n in range(int(sys.argv[2])):
+    large = n % 50 == 0
+    width, height = rnd.randint(0, 260 if large else 50), rnd.randint(0, 80 if large else 12)
+    lo, hi = rnd.choice(LIMITS)
+    scale = (hi - lo) if hi > lo and hi - lo < 1e301 else 1.0
+    lines = [
+        Line(
+            [
+                rnd.choice(HOSTILE) if rnd.random() < 0.2 else lo + rnd.uniform(-0.5, 1.5) * scale
+                for _ in range(rnd.choice([0, 1, 2, 5, 40, 100, 600 if large else 7]))
+            ],
+            rnd.random() < 0.8,
+        )
+        for _ in range(rnd.randint(0, 3))
+    ]
+    glyphs = rnd.choice(["braille", "block", "ascii"])
+    canvas = draw(lines, width, height, lo, hi, rnd.choice(LABELS), rnd.choice(LABELS), glyphs)
+    if canvas is None:
+        continue
+    drawn += 1
+    assert len(canvas.rows) == canvas.height == height, (width, height)
+    for row in canvas.rows:
+        text = "".join(part for part, _ in row)
+        assert len(text) == width, (width, text)
+        assert text.isprintable(), text
+        assert all(number is None or 0 <= number < len(lines) for _, number in row)
+print(drawn)
+"""
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_no_input_ends_the_process(seed):
+    """In a child: plotext's kernel calls abort() where an exception would do."""
+    child = subprocess.run(
+        [sys.executable, "-c", FUZZ, str(seed), "12000"], capture_output=True, text=True
+    )
+    assert child.returncode == 0, child.stderr[-2000:]
+    assert int(child.stdout) > 3000
+
+
+def test_plotext_without_the_guard_would_end_the_process():
+    """Why the guard is there; when this fails, plotext has learned and the guard can be simpler."""
+    code = (
+        "import plotext as p; p.terminal.limit(False, False); f = p.figure; f.plot_size(60, 12);"
+        "f.ruler('y').lim(0, 100); f.ruler('x').lim(0, 2);"
+        "f.draw(f.signal([0, 1, 2], [1, float('nan'), 2], marker='braille').lines()); f.build()"
+    )
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0));"
+    child = subprocess.run([sys.executable, "-c", limit + code], capture_output=True)
+    assert child.returncode < 0
+
+
+def test_import_is_late_and_only_here():
+    code = textwrap.dedent("""
+        import sys, gpumon.chart as chart
+        assert not {"plotext", "textual", "rich"} & set(sys.modules)
+        chart.draw([chart.Line([1.0])], 40, 9, 0, 1, glyphs="ascii")
+        assert "plotext" not in sys.modules
+        chart.draw([chart.Line([1.0])], 40, 9, 0, 1)
+        assert "plotext" in sys.modules
+    """)
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    "broken", ["raise OSError('kernel.so: cannot open shared object file')", "plot = clf = print"]
+)
+def test_a_plotext_that_does_not_work_is_replaced(broken, tmp_path):
+    (tmp_path / "plotext.py").write_text(broken)
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from gpumon.chart import *;"
+        "assert not load(); print(draw([Line([50.0] * 70)], 40, 9, 0, 100).text())"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], check=True, capture_output=True, text=True
+    )
+    assert out.stdout.count("\n") == 9
+    assert "⠒" in out.stdout or "⠤" in out.stdout
+
+
+def test_a_chart_does_not_wait_for_the_import_in_another_thread(monkeypatch):
+    monkeypatch.setattr(chart, "_plotext_module", None)
+    monkeypatch.setattr(chart, "_plotext_tried", False)
+    with chart._plotext_lock:  # as `load` holds it
+        assert draw([Line([50.0] * 70)], 40, 9, 0, 100) is not None
+    assert chart._plotext_tried is False
+
+
+@given(
+    numbers(20),
+    st.integers(12, 40),
+    st.integers(3, 8),
+    st.sampled_from(GLYPHS),
+    st.booleans(),
+)
+@settings(max_examples=1500, deadline=None)
+def test_own_rows_are_as_wide_as_asked(values, width, height, glyphs, joined):
+    saved = chart._plotext_module, chart._plotext_tried
+    chart._plotext_module, chart._plotext_tried = None, True
+    try:
+        canvas = draw([Line(values, joined)], width, height, 0, 100, Y, X, glyphs)
+    finally:
+        chart._plotext_module, chart._plotext_tried = saved
+    rows = canvas.text().split("\n")
+    assert [len(row) for row in rows] == [width] * height
+    finite = [value for value in values[-dot_columns(width, Y) :] if value is not None]
+    owners = {owner for row in canvas.rows for _, owner in row}
+    assert owners == ({None, 0} if any(map(math.isfinite, finite)) else {None})
+
+
+@given(number, st.integers(-2, 30), st.booleans())
+@settings(max_examples=10_000, deadline=None)
+def test_a_bar_never_hides_a_use_nor_looks_full_too_early(share, width, hatched):
+    shown, plain = bar(share, width, hatched=hatched), bar(share, width, "ascii", hatched)
+    assert len(shown) == len(plain) == max(width, 0)
+    assert plain.isascii()
+    if share is None or not math.isfinite(share):
+        assert shown.strip() == plain.strip() == ""
+    elif width > 0:
+        assert (shown == "·" * width) == (plain == "." * width) == (share <= 0)
+        full = "▒" if hatched else "█"
+        assert (shown == full * width) == (share >= 1)
+
+
+@given(numbers(5), st.integers(0, 6))
+@settings(max_examples=10_000, deadline=None)
+def test_a_spark_tells_gaps_from_zeros(values, width):
+    for glyphs, gap, zero, top in (("braille", "·", "▁", "█"), ("ascii", " ", "_", "@")):
+        shown = spark(values, width, 0, 100, glyphs)
+        assert len(shown) == width
+        kept = values[len(values) - min(width, len(values)) :]
+        for value, character in zip(reversed(kept), reversed(shown)):
+            if value is None or not math.isfinite(value):
+                assert character == gap
+            elif value <= 0:
+                assert character == zero
+            elif value >= 100:
+                assert character == top
+            else:
+                assert character != gap
+
+
+def test_sparks_and_bars_as_they_look():
+    assert spark([0, 25, 50, None, 75, 100], 8) == "··▁▃▅·▆█"
+    assert spark([0, 25, 50, None, 75, 100], 8, glyphs="ascii") == "  _:+ #@"
+    assert spark([5, 5], 4, lo=5, hi=5) == "····"
+    assert bar(0.31, 10) == "███▏······"
+    assert bar(0.31, 10, "ascii") == "###-......"
+    assert bar(0.31, 10, hatched=True) == "▒▒▒░······"
+    assert bar(0.5, 4, "ascii", hatched=True) == "//.."
+
+
+def cells(data):
+    one = [("ab "[byte % 3], None if byte & 64 else 0) for byte in data]
+    return [one[:4], one[4:]]
+
+
+rows = st.binary(min_size=8, max_size=8).map(cells)
+
+
+@given(rows, rows)
+@settings(max_examples=2000, deadline=None)
+def test_changed_runs_cover_exactly_what_changed(before, after):
+    """Runs may be cut anywhere: only cells count."""
+    old = Canvas(4, 2, tuple(map(tuple, before)))
+    new = Canvas(4, 2, tuple(map(tuple, after)))
+    patched = [list(row) for row in before]
+    regions = changed_runs(old, new)
+    for x, y, width in regions:
+        assert before[y][x] != after[y][x]
+        assert before[y][x + width - 1] != after[y][x + width - 1]
+        patched[y][x : x + width] = after[y][x : x + width]
+    assert patched == [list(row) for row in after]
+    assert len({y for _, y, _ in regions}) == len(regions)
+
+
+def test_all_has_changed_without_a_canvas_of_that_size():
+    canvas = small()
+    assert changed_runs(None, canvas) == [(0, y, 44) for y in range(8)]
+    assert changed_runs(small(height=9), canvas) == [(0, y, 44) for y in range(8)]
+    assert changed_runs(canvas, small()) == []
+
+
+def test_a_chart_is_drawn_anew_only_when_a_bucket_is_complete():
+    drawn = []
+
+    def build():
+        drawn.append(True)
+        return small(width=44 + len(drawn))
+
+    cache = ChartCache()
+    regions = [
+        cache.update((bucket_of(1_795_200_000 + second, 600, 120), 44, 8), build)
+        for second in range(20)
+    ]
+    assert len(drawn) == 4
+    assert [bool(changed) for changed in regions] == [second % 5 == 0 for second in range(20)]
+    assert cache.canvas.width == 48
+    assert cache.update("no room", lambda: None) == []
+    assert cache.canvas is None
+
+
+def golden(glyphs):
+    return GOLDEN[glyphs].strip("\n")
