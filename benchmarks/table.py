@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import platform
+import re
 from pathlib import Path
 
 from benchmarks.budgets import Results, judge
@@ -88,7 +89,8 @@ def report(results: Results, found: Found, command: str) -> str:
         if isinstance(result, Failed):
             lines.append(f"Failed: {name}: {result.reason}.")
     parts = ["\n".join(lines), live_table(results), shot_table(results), budget_table(results)]
-    return "\n\n".join(parts)
+    # where things lie on this machine is nobody's business: file names without their folders
+    return re.sub(r"(?<![\w.])/[\w./+-]*/", "", "\n\n".join(parts))
 
 
 def write(text: str) -> None:

@@ -13,7 +13,7 @@ new chart, and monochrome is the same text.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import floor, isfinite
 from threading import Lock
 from typing import Any, NamedTuple, Optional
@@ -178,6 +178,11 @@ def load() -> bool:
         return _plotext_module is not None
 
 
+def loaded() -> bool:
+    """Whether plotext was imported, or found to be unusable."""
+    return _plotext_tried
+
+
 def _plotext() -> Any:
     """plotext, or None: it cannot be used, or another thread is just importing it."""
     if not _plotext_tried and not _plotext_lock.locked():
@@ -308,58 +313,9 @@ def _x_axis(frame: _Frame, left: int, columns: int) -> Iterator[tuple[Run, ...]]
     yield (("".join(texts), None),)
 
 
-# -- keeping charts --------------------------------------------------------------------------------
-
-
-def changed_runs(old: Canvas | None, new: Canvas) -> list[tuple[int, int, int]]:
-    """What to send again: (x, y, width) from the first to the last cell that differs, per row."""
-    if old is None or old[:2] != new[:2]:
-        return [(0, y, new.width) for y in range(new.height)]
-    regions = []
-    for y, (before, after) in enumerate(zip(old.rows, new.rows)):
-        if before != after:
-            differ = [x for x, (a, b) in enumerate(zip(_cells(before), _cells(after))) if a != b]
-            if differ:
-                regions.append((differ[0], y, differ[-1] - differ[0] + 1))
-    return regions
-
-
-def _cells(row: Sequence[Run]) -> Iterator[tuple[str, int | None]]:
-    for text, number in row:
-        for character in text:
-            yield character, number
-
-
-def bucket_of(end: float, span_s: float, n: int) -> int:
-    """Number of the bucket that holds `end`: as long as it stays, a chart needs no new drawing."""
-    return floor(end * n / span_s)
-
-
-class ChartCache:
-    """The last canvas of one place on the screen, drawn anew only when its signature changes."""
-
-    def __init__(self) -> None:
-        self.canvas: Canvas | None = None
-        self._signature: Hashable = None
-
-    def update(
-        self, signature: Hashable, build: Callable[[], Canvas | None]
-    ) -> list[tuple[int, int, int]]:
-        """Call `build` if `signature` is another than last time; the regions that changed.
-
-        A signature holds what the chart depends on: `bucket_of` its end, span, size, glyphs,
-        the keys of what it shows.
-        """
-        if signature == self._signature:
-            return []
-        old, self.canvas, self._signature = self.canvas, build(), signature
-        return [] if self.canvas is None else changed_runs(old, self.canvas)
-
-
 # -- one line --------------------------------------------------------------------------------------
 
 _LEVELS = {"braille": "▁▂▃▄▅▆▇█", "block": "▁▂▃▄▅▆▇█", "ascii": "_.:-=+*#%@"}
-_EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 def spark(
@@ -375,23 +331,25 @@ def spark(
     return "".join(gap if share is None else levels[floor(share * top + 0.5)] for share in shares)
 
 
-def bar(share: float | None, width: int, glyphs: str = "braille", hatched: bool = False) -> str:
-    """A horizontal bar of `share` (0 … 1) of `width` cells; blank when the share is not known.
+def bar(
+    share: float | None, extra: float, width: int, glyphs: str = "braille"
+) -> tuple[str, str, str]:
+    """A thin horizontal bar of `width` cells in three parts: used, `extra`, and the rest.
 
-    Anything above 0 shows, and nothing below 1 looks full. `hatched`: a reservation, not a use.
+    Shares are 0 … 1 of the whole; `extra` lies behind the use and is drawn in another pattern: page
+    cache, a reservation. Anything above 0 shows, and nothing below 1 looks full. Of an unknown
+    share (None) there is only blank.
     """
-    if width < 1 or share is None or not isfinite(share):
-        return " " * width
-    steps = 8 * width
-    filled = floor(min(max(share, 0.0), 1.0) * steps + 0.5)
-    if 0 < share < 1:
-        filled = min(max(filled, 1), steps - 1)
-    full, part = divmod(filled, 8)
-    if glyphs == "ascii":
-        text = ("/" if hatched else "#") * full + ("-" if part else "")
-        return text.ljust(width, ".")
-    if hatched:
-        text = "▒" * full + ("░" if part else "")
-    else:
-        text = "█" * full + (_EIGHTHS[part] if part else "")
-    return text.ljust(width, "·")
+    if width < 1 or share is None or not isfinite(share) or not isfinite(extra):
+        return "", "", " " * max(width, 0)
+    full, pattern, rest = ("#", "%", "-") if glyphs == "ascii" else ("━", "╍", "─")
+    used = _cells_of(share, width)
+    behind = min(_cells_of(extra, width), width - used)
+    if 0 < share + extra < 1 and used + behind == width > 1:
+        used, behind = (used, behind - 1) if behind else (used - 1, behind)
+    return full * used, pattern * behind, rest * (width - used - behind)
+
+
+def _cells_of(share: float, width: int) -> int:
+    cells = floor(min(max(share, 0.0), 1.0) * width + 0.5)
+    return max(cells, 1) if share > 0 else cells

@@ -56,7 +56,9 @@ def _read(path: str) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
             content = tomllib.load(file)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; correct or remove it") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{path}: {error}; correct or remove it") from None
     settings = content.get("settings", {}) if path == _site_file() else content
     if not isinstance(settings, dict):

@@ -7,6 +7,7 @@ passed in, so that a replay is live with another clock.
 from __future__ import annotations
 
 from collections import deque
+from copy import copy
 from math import ceil, inf
 from threading import Lock
 from typing import Dict, List, Optional, Set, Tuple
@@ -56,6 +57,13 @@ class _Row:
         self.peaks: Dict[str, float] = {}  # since attached; of fields that are no series
         self.series: Dict[str, Series] = {}
 
+    def frozen(self) -> _Row:
+        """The readings as they are now; the series go on, but are read up to a given end."""
+        row = _Row()
+        row.readings, row.times, row.peaks = dict(self.readings), dict(self.times), dict(self.peaks)
+        row.series = dict(self.series)
+        return row
+
 
 class _DeviceRecord:
     __slots__ = ("device", "generation", "gone", "state", "xid")
@@ -95,6 +103,19 @@ class NodeView:
         self._purged = -inf
 
     # -- reading -----------------------------------------------------------------------------------
+
+    def frozen(self) -> NodeView:
+        """The node as it is now, for a screen that is held still while samples go on coming."""
+        with self._lock:
+            node = copy(self)
+            node._rows = {
+                entity: {key: row.frozen() for key, row in rows.items()}
+                for entity, rows in self._rows.items()
+            }
+            node._devices = {key: copy(record) for key, record in self._devices.items()}
+            node._processes, node._ended = dict(self._processes), dict(self._ended)
+            node._events = self._events.copy()
+            return node
 
     @property
     def interval_s(self) -> float:

@@ -8,8 +8,9 @@ import sys
 
 def can_show_screen() -> str:
     """Why the dashboard cannot open here, in words; empty when it can."""
-    if not (sys.stdout.isatty() and sys.stdin.isatty()):
-        return "the output is not a terminal"
+    for stream, name in ((sys.stdout, "output"), (sys.stdin, "input")):
+        if stream is None or not stream.isatty():
+            return f"the {name} is not a terminal"
     if os.environ.get("TERM", "") in ("", "dumb", "unknown"):
         return f"TERM is {os.environ.get('TERM', '') or 'not set'}"
     return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -58,6 +59,10 @@ def build_parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code. Only here errors become lines and codes."""
+    if sys.stdout is None:
+        return _complain("standard output is closed; redirect it to /dev/null instead", EXIT_FAILED)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # names of users and devices are any text
     try:
         args = build_parser().parse_args(argv)
         code: int = _module(args.command or "live").run(args)
@@ -68,11 +73,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # `gpumon once | head -1`: the reader has what it wanted; what is left flushes to nowhere
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # `gpumon once | head -1`: the reader has what it wanted
         return EXIT_OK
     except OSError as error:
+        _drop_output()
         return _complain(f"{error.filename or 'output'}: {error.strerror or error}", EXIT_FAILED)
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        return _complain(f"{what}; a mistake in gpumon, GPUMON_DEBUG=1 shows where", EXIT_FAILED)
 
 
 def _module(name: str) -> _Command:
@@ -89,7 +97,14 @@ class _Command:
 
 
 def _complain(message: str, code: int) -> int:
-    if os.environ.get("GPUMON_DEBUG"):
+    if os.environ.get("GPUMON_DEBUG") and sys.exc_info()[0] is not None:
         raise
-    print(f"gpumon: {' '.join(message.split())}", file=sys.stderr)
+    from gpumon.model.text import clean
+
+    print(f"gpumon: {' '.join(clean(message).split())}", file=sys.stderr)
     return code
+
+
+def _drop_output() -> None:
+    """Let what is still buffered flush to nowhere: it would fail again at the interpreter's end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

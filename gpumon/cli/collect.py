@@ -16,6 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from gpumon.collect.agent import leave
     from gpumon.collect.agent import run as run_agent
 
-    return run_agent(args.interval, args.count, until_eof=args.until_eof)
+    leave(run_agent(args.interval, args.count, until_eof=args.until_eof))

@@ -31,13 +31,12 @@ def run(args: argparse.Namespace) -> int:
     checks = examine()
     if args.json:
         body: dict[str, Any] = {"version": 1, "checks": [check._asdict() for check in checks]}
-        print(json.dumps(body, ensure_ascii=False))
+        print(json.dumps(body))
     else:
         width = max(len(check.name) for check in checks)
         for check in checks:
             print(f"{_SIGNS[check.result]}  {check.name:<{width}}  {check.detail}")
     leave(EXIT_OK)
-    return EXIT_OK
 
 
 def examine() -> list[Check]:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 
 from gpumon.errors import EXIT_OK
-from gpumon.model.sample import Header, Sample
+from gpumon.model.reading import NOT_SAMPLED, Missing, Reading
+from gpumon.model.sample import Header, Rows, Sample
 
 #: between two readings of the same counters: rates of CPU, and of GPM where 0.1 s are needed
 _WINDOW_S = 0.05
 _GPM_WINDOW_S = 0.11
+#: how long a device may take to answer; the agent, which asks again, waits much less
+_ANSWER_S = 2.0
+_MAY_COME = ("measuring", "not-sampled", "timeout", "error")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,35 +32,49 @@ def show(*, as_json: bool) -> int:
     if as_json:
         from gpumon.export.sample_json import sample_json
 
-        print(json.dumps(sample_json(header, sample), ensure_ascii=False))
+        print(json.dumps(sample_json(header, sample)))
     else:
         from gpumon.export.sample_text import sample_text
 
-        text = sample_text(header, sample)
-        encoding = sys.stdout.encoding or "ascii"
-        print(text.encode(encoding, "replace").decode(encoding))
+        print(sample_text(header, sample))
     from gpumon.collect.agent import leave
 
     leave(EXIT_OK)
-    return EXIT_OK
 
 
 def take() -> tuple[Header, Sample]:
-    """Two ticks a moment apart, so that rates are known; the second's readings over the first's."""
+    """Two ticks a moment apart; the second adds the rates, and what came late.
+
+    What the first has measured stands: the driver's own samples of utilization come a few times a
+    second, so that in the second tick "nothing new" would read as "idle".
+    """
     from gpumon.collect.agent import Agent
     from gpumon.collect.base import Schedule
 
     Schedule.everything = True
     agent = Agent(interval_s=1.0)
+    agent.devices.deadline_s = _ANSWER_S
     agent.start()
     first = agent.sample()
     gpm = any(device.facts.get("gpm") == 1 for device in agent.devices.devices)
     time.sleep(_GPM_WINDOW_S if gpm else _WINDOW_S)
     second = agent.sample()
-    header = agent.header()
-    rows = first.rows
-    for entity, table in second.rows.items():
-        known = rows.setdefault(entity, {})
+    rows = _merged(first.rows, second.rows)
+    return agent.header(), second._replace(rows=rows, events=[*first.events, *second.events])
+
+
+def _merged(first: Rows, second: Rows) -> Rows:
+    """The readings of the first, in place, and the second's where those were not there yet."""
+    for entity, table in second.items():
+        known = first.setdefault(entity, {})
         for key, readings in table.items():
-            known.setdefault(key, {}).update(readings)
-    return header, second._replace(rows=rows, events=[*first.events, *second.events])
+            row = known.setdefault(key, {})
+            for name, reading in readings.items():
+                if entity in ("agent", "collector") or _may_come(row.get(name, NOT_SAMPLED)):
+                    row[name] = reading
+    return first
+
+
+def _may_come(reading: Reading) -> bool:
+    """Whether a second look may find what is missing here."""
+    return isinstance(reading, Missing) and reading.reason in _MAY_COME

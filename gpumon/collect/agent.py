@@ -12,7 +12,7 @@ import select
 import signal
 import sys
 import time
-from typing import Dict, List, Mapping, Optional
+from typing import Dict, List, Mapping, NoReturn, Optional
 
 from gpumon import __version__
 from gpumon.collect.base import Collector, Schedule, Tick, node_name
@@ -230,7 +230,7 @@ def main() -> None:
     leave(run(args.interval, args.count, until_eof=args.until_eof))
 
 
-def leave(code: int) -> None:
+def leave(code: int) -> NoReturn:
     """End at once: a worker that hangs in the driver must not hold up the exit."""
     sys.stdout.flush()
     os._exit(code)

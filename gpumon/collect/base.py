@@ -37,11 +37,14 @@ class Tick:
             row.update(readings)
 
 
+_EARLY_S = 0.3
+
+
 class Schedule:
     """Says which groups are due: a group of period 0 each tick, others when their time came.
 
-    A tick that comes up to a tenth of the period early counts, so that a 2 s group on a 1 s
-    clock that jitters is read every second tick and not every third.
+    A tick that comes a little early counts, so that a 2 s group on a 1 s clock that jitters is
+    read every second tick and not every third.
     """
 
     #: a command that takes one sample and ends sets this: then every group is due in every tick
@@ -54,7 +57,7 @@ class Schedule:
         if period_s <= 0 or Schedule.everything:
             return True
         when = self._next.get(name)
-        if when is not None and mono < when - period_s / 10:
+        if when is not None and mono < when - min(period_s / 10, _EARLY_S):
             return False
         # keep the rhythm, but never try to catch up with ticks that were missed
         self._next[name] = (

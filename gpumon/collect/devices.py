@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from functools import partial
-from typing import Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from gpumon.collect.base import Tick
 from gpumon.collect.nvml_gpu import Answer, Gpu, Unit
@@ -62,6 +62,7 @@ class DeviceCollector:
         self._known: Dict[int, Device] = {}
         self._states: Dict[int, State] = {}
         self._xids: Dict[int, int] = {}  # device key -> its last Xid
+        self._unwatched: List[Tuple[int, Any]] = []  # index and handle, not yet watched for Xids
         self._stale = True  # devices are to be told anew
 
     def start(self, deadline_s: float) -> None:
@@ -75,6 +76,7 @@ class DeviceCollector:
         self._open_slots(end)
         self._add_instances()
         self._open_slots(end)
+        self._watch()
         self._announce()
 
     def collect(self, tick: Tick) -> None:
@@ -93,6 +95,7 @@ class DeviceCollector:
                 self._absorb(slot, answer, tick)
             if not answers:
                 self._miss(slot, tick)
+        self._watch()
         self._judge_session()
         tick.states.update(self._states)
         self._announce()
@@ -111,6 +114,7 @@ class DeviceCollector:
             return
         self.driver, self.nvml = opened.library.driver, opened.library.version
         self.cuda = opened.cuda
+        self._unwatched = []  # handles of the last session
         for slot in self._slots:
             slot.gpu.restart(opened.library)
         self._add_slots(opened, [""] * (opened.device_count - len(self._slots)))
@@ -145,13 +149,17 @@ class DeviceCollector:
         self._add_slots(opened, wanted)
 
     def _take_opened(self, slot: _Slot, answer: Answer) -> None:
-        opened = self._session.opened
-        if answer.opened is None or opened is None:
+        if answer.opened is None:
             return
         slot.units, self._stale = answer.opened, True
-        for unit in slot.units:
-            if unit.mig is None and unit.handle is not None:
-                opened.watch.add(unit.device_index, unit.handle)
+        whole = [unit for unit in slot.units if unit.mig is None and unit.handle is not None]
+        self._unwatched += [(unit.device_index, unit.handle) for unit in whole]
+
+    def _watch(self) -> None:
+        """Have all new devices watched for Xids at once: adding in turn would cost a wait each."""
+        if self._unwatched and self._session.opened is not None:
+            self._session.opened.watch.add(self._unwatched)
+            self._unwatched = []
 
     def _judge_session(self) -> None:
         """Open the session anew once every device says that it is gone."""

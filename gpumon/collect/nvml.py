@@ -207,10 +207,6 @@ class Query:
                 self.lost, self.lost_code = missing, code
         return missing
 
-    def forget(self) -> None:
-        """Ask everything again: the device's mode has changed."""
-        self._refused.clear()
-
     def revive(self) -> bool:
         """Whether a lost device answers again (one call)."""
         self.lost = None

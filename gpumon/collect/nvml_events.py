@@ -32,12 +32,15 @@ class XidWatch:
         self._new: Deque[Tuple[int, Any]] = deque()
         self._index: Dict[int, int] = {}  # address of the device's handle -> NVML's index
         self._seen: Deque[Xid] = deque(maxlen=1000)
-        self._stop = threading.Event()
+        self._stopped = False
+        self._news = threading.Event()  # devices were added, or it is to stop
         self._thread = threading.Thread(target=self._run, name="gpumon-xid", daemon=True)
         self._thread.start()
 
-    def add(self, index: int, handle: Any) -> None:
-        self._new.append((index, handle))
+    def add(self, devices: List[Tuple[int, Any]]) -> None:
+        """Watch (index, handle) of these too; during a wait this takes until its end."""
+        self._new.extend(devices)
+        self._news.set()
 
     def drain(self) -> List[Xid]:
         """The Xids since the last time."""
@@ -48,7 +51,8 @@ class XidWatch:
 
     def stop(self) -> None:
         """Ask the thread to end; it does within one wait."""
-        self._stop.set()
+        self._stopped = True
+        self._news.set()
 
     def join(self, timeout_s: float) -> None:
         self._thread.join(timeout_s)
@@ -61,7 +65,8 @@ class XidWatch:
         wait = "nvmlEventSetWait_v2"
         if self._library.function(wait) is None:
             wait = "nvmlEventSetWait"
-        while not self._stop.is_set():
+        self._news.wait()  # nothing to wait for before the first devices are added
+        while not self._stopped:
             self._register(events)
             code = self._library.call(wait, events, ctypes.byref(data), _WAIT_MS)
             if code == OK and data.kind == _XID_CRITICAL_ERROR:
@@ -70,7 +75,7 @@ class XidWatch:
                 if index is not None:
                     self._seen.append(Xid(time.time(), index, int(data.data)))
             elif code not in (OK, TIMEOUT):
-                self._stop.wait(_WAIT_MS / 1000)  # a failing wait returns at once: do not spin
+                time.sleep(_WAIT_MS / 1000)  # a failing wait returns at once: do not spin
         self._library.call("nvmlEventSetFree", events)
 
     def _register(self, events: ctypes.c_void_p) -> None:

@@ -47,14 +47,15 @@ _NAMED = re.compile(
 )
 _VALUE = re.compile(r"\"[^\"]*\"?|'[^']*'?|[^\s\"'&]+")
 _HEADER = re.compile(
-    r"\b(?P<name>(?:proxy-)?authorization|cookie|(?:[a-z]{1,20}-){0,4}(?:key|token|secret))"
+    r"(?:\b|(?<=-H))(?P<name>(?:proxy-)?authorization|cookie|(?:[a-z]{1,20}-){0,4}(?:key|token|secret))"
     r"(?P<sign>\s*:\s*)(?P<value>[^\"'\s][^\"']*)",
     re.IGNORECASE,
 )
 _USER_IN_URL = re.compile(
     r"(?P<scheme>(?<![\w+.-])[A-Za-z][\w+.-]*://)"
-    # user:password@, unless that is a port and a path; a user alone is a token to web servers
-    r"(?:[^\s/@:]{0,256}:(?!\d+/)[^\s@]{0,2048}(?:@[^\s@/]+)*@|(?<=http://)[^\s/@]+@|(?<=https://)[^\s/@]+@)"
+    # user:password@, unless that is the digest of an image; a user alone is a token to web servers
+    r"(?:[^\s/@:]{0,256}:[^\s@]{0,2048}(?:@[^\s@/]+)*@(?!sha\d+:)"
+    r"|(?<=http://)[^\s/@]+@|(?<=https://)[^\s/@]+@)"
 )
 _TOKEN = re.compile(
     r"(?<![A-Za-z0-9])(?:"
@@ -161,7 +162,7 @@ def _hide_assigned(text: str) -> str:
     """Hide values behind secrets' names. Other values are searched on: `a=1,token=…`."""
     shown: List[str] = []
     position = 0
-    for match in iter(lambda: _NAMED.search(text, position), None):
+    while (match := _NAMED.search(text, position)) is not None:
         shown.append(text[position : match.end()])
         position = match.end()
         value = _VALUE.match(text, position)

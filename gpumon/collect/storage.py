@@ -18,7 +18,7 @@ from gpumon.model.reading import TIMEOUT, Missing, Reading
 from gpumon.model.text import clean
 
 _PERIOD_S = 30.0
-_DEADLINE_S = 0.2
+_DEADLINE_S = 0.5
 _MAX_FILE_SYSTEMS = 8
 _MAX_PATH = 256
 
@@ -85,16 +85,18 @@ class _Question:
         self._ask = ask
         self._thread: Optional[threading.Thread] = None
 
-    def start(self) -> None:
-        """Unless the last question still hangs: a second one would hang beside it."""
-        if self._thread is None or not self._thread.is_alive():
-            self.answer = TIMEOUT
-            self._thread = threading.Thread(target=self._run, daemon=True, name="storage")
-            self._thread.start()
+    @property
+    def hangs(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
 
-    def wait(self, until: float) -> None:
+    def start(self) -> None:
+        self.answer = TIMEOUT
+        self._thread = threading.Thread(target=self._run, daemon=True, name="storage")
+        self._thread.start()
+
+    def wait(self, timeout_s: float) -> None:
         if self._thread is not None:
-            self._thread.join(max(0.0, until - time.monotonic()))
+            self._thread.join(max(0.0, timeout_s))
 
     def _run(self) -> None:
         try:
@@ -126,12 +128,15 @@ class Storage:
     def collect(self, tick: Tick) -> None:
         if not self._schedule.due("disk", _PERIOD_S, tick.mono):
             return
-        for question in self._questions.values():
+        # beside a question that still hangs, a second one would hang, too; nor is it waited for
+        asked = [question for question in self._questions.values() if not question.hangs]
+        for question in asked:
             question.start()
         until = time.monotonic() + _DEADLINE_S
+        for question in asked:
+            question.wait(until - time.monotonic())
         seen: List[int] = []
         for label, question in self._questions.items():
-            question.wait(until)
             answer = question.answer
             if isinstance(answer, Missing):
                 if answer.reason != "unsupported":  # what does not exist is no file system

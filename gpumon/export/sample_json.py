@@ -6,7 +6,7 @@ from typing import Any
 
 from gpumon.model.fields import FIELDS, throttle_words
 from gpumon.model.reading import NOT_SAMPLED, Missing, Reading
-from gpumon.model.sample import Device, Header, Process, Sample
+from gpumon.model.sample import FACTS, Device, Header, Process, Sample
 
 VERSION = 1
 
@@ -63,13 +63,14 @@ def _values(readings: dict[str, Reading], names: list[str]) -> tuple[Json, dict[
 def _device(device: Device, sample: Sample, processes: dict[int, Process]) -> Json:
     state = sample.states.get(device.key)
     rows = sample.rows.get("device", {}).get(device.key, {})
-    lost = state is not None and state.state in ("lost", "hung")
-    if lost and state is not None:
+    facts = device.facts
+    if state is not None and state.state in ("lost", "hung"):
         gone = Missing("lost" if state.state == "lost" else "timeout", state.detail)
         rows = dict.fromkeys(FIELDS["device"], gone)
+        facts = {**dict.fromkeys(FACTS, gone), **facts}
     values, missing = _values(rows, list(FIELDS["device"]))
-    facts, missing_facts = _values(device.facts, list(device.facts))
-    mask = values.pop("throttle_mask")
+    facts_values, missing_facts = _values(facts, list(dict.fromkeys((*FACTS, *facts))))
+    count, mask = values.pop("processes"), values.pop("throttle_mask")
     if "throttle_mask" in missing:
         missing["throttle"] = missing.pop("throttle_mask")
     xids = [event for event in sample.events if event.kind == "xid" and event.device == device.key]
@@ -83,21 +84,17 @@ def _device(device: Device, sample: Sample, processes: dict[int, Process]) -> Js
         **values,
         "throttle": None if mask is None else throttle_words(int(mask)),
         "xid": int(xids[-1].text) if xids and xids[-1].text.isdecimal() else None,
-        **facts,
-        "processes": [
-            _process(pid, usage, sample, processes.get(pid))
-            for (key, pid), usage in _usages(sample)
-            if key == device.key
-        ],
+        **facts_values,
+        "processes": None if count is None else _processes(device, sample, processes),
         "missing": {**missing, **missing_facts},
     }
 
 
-def _usages(sample: Sample) -> list[tuple[tuple[int, int], dict[str, Reading]]]:
+def _processes(device: Device, sample: Sample, facts: dict[int, Process]) -> list[Json]:
     return [
-        (key, readings)
-        for key, readings in sample.rows.get("usage", {}).items()
-        if isinstance(key, tuple)
+        _process(key[1], usage, sample, facts.get(key[1]))
+        for key, usage in sample.rows.get("usage", {}).items()
+        if isinstance(key, tuple) and key[0] == device.key
     ]
 
 
@@ -131,12 +128,11 @@ def _job(header: Header, sample: Sample) -> Json | None:
         return None
     readings = sample.rows.get("job", {}).get("", {})
     values, missing = _values(readings, list(FIELDS["job"]))
-    body = {**header.job._asdict(), **values}
-    if (
-        values["mem_limit_bytes"] is None
-    ):  # what Slurm's environment says, where the cgroup has none
-        body["mem_limit_bytes"] = header.job.mem_limit_bytes
-    return {**body, "missing": missing}
+    limit = header.job.mem_limit_bytes
+    if "mem_limit_bytes" in missing and limit is not None:  # as Slurm's environment says
+        values["mem_limit_bytes"] = limit
+        del missing["mem_limit_bytes"]
+    return {**header.job._asdict(), **values, "missing": missing}
 
 
 def _table(sample: Sample, entity: str, name: str) -> list[Json]:

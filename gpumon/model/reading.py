@@ -57,6 +57,8 @@ class Missing:
 
     def __str__(self) -> str:
         """As screens and reports show it: `n/a MIG`, `lost`, `n/a needs Hopper`."""
+        if self.reason == "lost":
+            return f"lost {self.detail}".rstrip()
         if self.detail:
             return f"n/a {self.detail}"
         return _SHOWN.get(self.reason, f"n/a {self.reason}")

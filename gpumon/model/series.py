@@ -376,7 +376,7 @@ class Series:
         reach_s = span_s + max(self._last_time - end, 0.0)
         tier = next((t for t in self._tiers if t.kept * t.step_s >= reach_s), self._tiers[-1])
         if tier.step_s <= step:
-            shown = _gathered(tier, step, first, n)
+            shown = _gathered(tier, step, first, n, end)
         else:
             rows = (floor((k + 0.5) * step / tier.step_s) for k in range(first, last + 1))
             shown = [tier.bucket(row) for row in rows]
@@ -431,12 +431,16 @@ class Series:
         )
 
 
-def _gathered(tier: _Tier, step: float, first: int, n: int) -> List[Optional[Bucket]]:
+def _gathered(
+    tier: _Tier, step: float, first: int, n: int, end: float
+) -> List[Optional[Bucket]]:
     """The tier's buckets merged into `n` longer ones of `step` seconds, from index `first`.
 
-    One that lies on a border goes where it begins, which depends on absolute time alone.
+    One that lies on a border goes where it begins, which depends on absolute time alone. What
+    came after `end` is left out: a screen that is held still stays as it is.
     """
-    edges = [ceil((first + k) * step / tier.step_s) for k in range(n + 1)]
+    stop_row = floor(end / tier.step_s) + 1
+    edges = [min(ceil((first + k) * step / tier.step_s), stop_row) for k in range(n + 1)]
     rows = tier.rows(edges[0], edges[-1])
     places = [max(edge - rows.first, 0) for edge in edges]
     return [rows.merged(start, stop) for start, stop in zip(places, places[1:])]

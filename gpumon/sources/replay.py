@@ -6,6 +6,7 @@ import gzip
 import os
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 
 from gpumon.errors import GpumonError, NotFoundError, WireError
@@ -35,8 +36,9 @@ def read_stream(path: str) -> Iterator[Header | Sample]:
         raise NotFoundError(f"no file {path}; give the path of a recorded stream") from None
     except EOFError:  # a torn gzip stream: what was read stands
         return
-    except OSError as error:
-        raise GpumonError(f"cannot read {path}: {error.strerror or error}") from None
+    except (OSError, zlib.error) as error:
+        what = error.strerror or error if isinstance(error, OSError) else error
+        raise GpumonError(f"cannot read {path}: {what}") from None
 
 
 class ReplaySource:

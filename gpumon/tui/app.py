@@ -100,8 +100,9 @@ class GpumonApp(App[None]):
         threading.Thread(target=self._load_charts, daemon=True).start()
 
     def _load_charts(self) -> None:
-        chart.load()
-        self.state.charts.clear()
+        if not chart.loaded():
+            chart.load()
+            self.state.charts.clear()  # those so far were drawn without it
 
     def on_resize(self, _event: Resize) -> None:
         self.call_after_refresh(self.draw)
@@ -213,7 +214,7 @@ class GpumonApp(App[None]):
     def action_freeze(self) -> None:
         state = self.state
         if state.frozen_at is None:
-            state.update(self._store.nodes(), self._source.now())
+            state.update([node.frozen() for node in self._store.nodes()], self._source.now())
             state.frozen_at = state.now
         else:
             state.frozen_at = None

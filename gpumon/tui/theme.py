@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from rich.style import Style
-from textual.theme import Theme
+from textual.theme import BUILTIN_THEMES, Theme
 
 from gpumon.terminal import colours
 
@@ -155,6 +155,7 @@ def _ansi_theme(palette: str) -> Theme:
         dark=True,
         ansi=True,
         variables={
+            **BUILTIN_THEMES["ansi-dark"].variables,
             "block-cursor-foreground": "ansi_black",
             "block-cursor-background": "ansi_white",
             "input-cursor-background": "ansi_white",

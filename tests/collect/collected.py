@@ -142,6 +142,11 @@ def collect(
     )
 
 
+def busy(got: Collected, key: int) -> list[Any]:
+    """busy_percent of one device, tick by tick; None where a tick has none."""
+    return [tick.device.get(key, {}).get("busy_percent") for tick in got.ticks]
+
+
 def _tick(one: dict[str, Any]) -> Ticked:
     rows: dict[str, dict[Any, dict[str, Any]]] = {"device": {}, "usage": {}}
     for entity, key, row in one["rows"]:

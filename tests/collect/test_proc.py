@@ -218,7 +218,7 @@ PARSERS = [
 
 #: shaped like the files, with what breaks parsers in the places of numbers and names
 _ODD = st.sampled_from(
-    [
+    (
         "0",
         "1",
         "-1",
@@ -237,12 +237,12 @@ _ODD = st.sampled_from(
         "max",
         "%",
         ":",
-        "\x00",
+        "\0",
         "\x1b[2J",
         "1-",
         "-",
         "0-4294967295",
-    ]
+    )
 )
 _SHAPES = st.sampled_from(
     [

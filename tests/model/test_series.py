@@ -51,7 +51,7 @@ def grouped(points, step):
 
 
 @given(samples, st.sampled_from([1, 2, 3, 7, 15, 60]))
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=500, deadline=None)
 def test_a_window_holds_every_sample_once(points, step):
     n = 200 // step
     end = T0 + points[-1][0]
@@ -65,7 +65,7 @@ def test_a_window_holds_every_sample_once(points, step):
 
 
 @given(rarely, st.sampled_from([6000, 12000, 51000]))
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=500, deadline=None)
 def test_a_week_still_shows_the_one_burst(points, step):
     n = 612_000 // step
     end = T0 + points[-1][0]
@@ -82,7 +82,7 @@ def test_a_week_still_shows_the_one_burst(points, step):
     st.integers(1, 40),
     st.lists(st.floats(0, 100), min_size=2, max_size=4),
 )
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=500, deadline=None)
 def test_a_bucket_is_the_same_in_every_window(points, span, n, shifts):
     series = series_of(points)
     step = span / n
@@ -94,7 +94,7 @@ def test_a_bucket_is_the_same_in_every_window(points, span, n, shifts):
 
 
 @given(samples, st.integers(1, 15), st.sampled_from([0.26, 1, 3.3, 10, 47]))
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=500, deadline=None)
 def test_a_completed_bucket_never_changes(points, cut, step):
     """Complete: it ends before the tier's bucket that holds the newest sample."""
     n = int(200 / step)
@@ -112,7 +112,7 @@ def test_a_completed_bucket_never_changes(points, cut, step):
 
 
 @given(samples, st.floats(0.1, 50))
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=500, deadline=None)
 def test_nothing_is_invented_in_a_gap(points, period_s):
     """A bucket of one second shows a number only within 1.5 periods of a sample before it."""
     series = series_of(points, period_s)
@@ -128,7 +128,7 @@ def test_nothing_is_invented_in_a_gap(points, period_s):
 
 
 @given(st.randoms(use_true_random=False), samples)
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=500, deadline=None)
 def test_the_order_of_arrival_does_not_matter(random, points):
     shuffled = points[1:]
     random.shuffle(shuffled)
@@ -155,7 +155,7 @@ def test_the_order_of_arrival_does_not_matter(random, points):
     st.floats(allow_nan=True),
     st.integers(-1, 20),
 )
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=500, deadline=None)
 def test_hostile_samples_do_not_corrupt(points, end, span, n):
     series = Series()
     for at, value, extreme in points:
@@ -241,7 +241,7 @@ def test_coarse_buckets_are_repeated_over_those_they_cover():
 
 
 @given(samples, st.floats(0, 100), st.floats(101, 200))
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=500, deadline=None)
 def test_stats_weight_time_and_tell_the_coverage(points, start, end):
     stats = series_of(points).stats(T0 + start, T0 + end)
     seconds = {k: group for k, group in grouped(points, 1).items()}

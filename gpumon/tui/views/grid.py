@@ -14,7 +14,7 @@ from gpumon.tui.state import View, ViewState, Zone
 from gpumon.tui.values import brief, celsius, percent, shown, value_of, watts
 from gpumon.tui.views.request import FRAMEWORK_NAMES, reserving_framework
 
-MIN_PLOT_WIDTH, MIN_PLOT_HEIGHT = 36, 6  # cells, the title row included
+MIN_PLOT_WIDTH, MIN_PLOT_HEIGHT = 44, 6  # cells, the title row included
 _Y_LABELS = ("  0", " 50", "100")
 _BURST_SHARE = 0.15  # of the axis: a maximum so far above the mean is shown beside it
 

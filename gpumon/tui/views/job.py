@@ -19,6 +19,7 @@ def job_view(state: ViewState, width: int, height: int) -> View:
     rows += note_rows(state, width, most=2 if height < 30 else 4)
     if height >= 30 and rows:
         rows.append([])
+    del rows[height:]
     grid = device_grid(state, width, height - len(rows))
     below = len(rows)
     return View(rows + grid.rows, [zone._replace(y=zone.y + below) for zone in grid.zones])

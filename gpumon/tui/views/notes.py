@@ -11,9 +11,13 @@ from gpumon.model.view import DeviceView
 from gpumon.store import NodeView
 from gpumon.tui.lines import Row
 from gpumon.tui.state import ViewState
+from gpumon.tui.views.request import (
+    ASCII_SIGNS,
+    FRAMEWORK_NAMES,
+    SIGNS,
+    reserving_framework,
+)
 
-SIGNS = {"bad": "●", "attention": "▲", "note": "·", "unknown": "?"}
-ASCII_SIGNS = {"bad": "!", "attention": "^", "note": "-", "unknown": "?"}
 _RANK = {"bad": 0, "attention": 1, "unknown": 2, "note": 3}
 
 #: clock event reasons that cost speed, in words for people; idle and full power are normal
@@ -23,6 +27,16 @@ _SLOWED = {
     "hw_thermal": "too hot (hardware)",
     "hw_power_brake": "power brake",
     "low_reliability": "voltage limit",
+}
+
+
+_IDLE_AFTER_S = 300.0  # findings.md, gpu-never-used
+
+#: what makes the real need visible in the next run (findings.md section 9)
+_RESERVATION_ACTIONS = {
+    "tf": "export TF_FORCE_GPU_ALLOW_GROWTH=true",
+    "jax": "export XLA_PYTHON_CLIENT_PREALLOCATE=false",
+    "vllm": "--gpu-memory-utilization sets it",
 }
 
 
@@ -48,11 +62,14 @@ def notes(state: ViewState) -> list[Note]:
         if node.header is not None:
             devices = bool(node.devices())
             hint = "" if devices else "gpumon demo shows how it looks with GPUs"
-            level = "attention" if devices else "note"
-            found += [Note(level, text, hint) for text in node.header.notes]
+            for text in node.header.notes:  # without a driver or a device, that is no trouble
+                level = "note" if not devices and text.startswith("No ") else "attention"
+                found.append(Note(level, text, hint))
         found += _failures(node, state.now)
     for node, device in state.devices:
         found += _device_notes(node, device, device_name(node, device, several=several), state.now)
+    found += _idle_notes(state, several=several)
+    found += _reservation_notes(state, several=several)
     return sorted(found, key=lambda note: _RANK[note.level])
 
 
@@ -63,6 +80,48 @@ def _failures(node: NodeView, now: float) -> list[Note]:
         row = node.row("collector", name, now)
         if number(row["ok"].reading) == 0 and row["ok"].fresh:
             found.append(Note("attention", f"the {name} collector failed: {row['detail'].reading}"))
+    return found
+
+
+def _idle_notes(state: ViewState, *, several: bool) -> list[Note]:
+    """Devices that never worked while they were watched, others having worked or not.
+
+    After 300 s, as `gpu-never-used` of the findings; on the driver's own samples, which miss no
+    burst between ticks. Never without a reading: MIG and a lost device say nothing here.
+    """
+    idle = []
+    watched_s = 0.0
+    for node, device in state.devices:
+        first = node.first_time("device", device.key, "busy_percent")
+        peaks = [
+            node.peak("device", device.key, field) for field in ("busy_percent", "busy_max_percent")
+        ]
+        known = [peak for peak in peaks if peak is not None]
+        watched = state.now - node.clock_offset_s - first if first is not None else 0.0
+        if known and max(known) < 1 and watched >= _IDLE_AFTER_S and device.state is None:
+            idle.append(device_name(node, device, several=several))
+            watched_s = max(watched_s, watched)
+    if not idle:
+        return []
+    names = ", ".join(idle) if len(idle) <= 4 else f"{len(idle)} of {len(state.devices)} GPUs"
+    level = "attention" if state.nodes and state.job_of(state.nodes[0]) else "note"
+    action = "ask for fewer GPUs" if level == "attention" else ""
+    return [Note(level, f"{names} did nothing in the {age_text(watched_s)} watched", action)]
+
+
+def _reservation_notes(state: ViewState, *, several: bool) -> list[Note]:
+    """Memory that a framework took ahead of need, so that it is not read as a need."""
+    by_framework: dict[str, list[str]] = {}
+    for node, device in state.devices:
+        framework = reserving_framework(state, node, device)
+        if framework in _RESERVATION_ACTIONS:
+            name = device_name(node, device, several=several)
+            by_framework.setdefault(framework, []).append(name)
+    found = []
+    for framework, names in by_framework.items():
+        where = ", ".join(names) if len(names) <= 3 else f"{len(names)} GPUs"
+        text = f"{FRAMEWORK_NAMES[framework]} reserves memory on {where}: what it needs is unknown"
+        found.append(Note("unknown", text, _RESERVATION_ACTIONS[framework]))
     return found
 
 

@@ -213,7 +213,8 @@ def _header(state: ViewState, width: int) -> tuple[Row, list[Zone]]:
         )
         title = column.title + (arrow if column.name == state.sort else "")
         row.append((fit(title, column.width, right=column.right) + " ", "dim"))
-        zones.append(Zone(x, 1, column.width, 1, f"sort_by('{column.name}')"))
+        if x + column.width <= width:
+            zones.append(Zone(x, 1, column.width, 1, f"sort_by('{column.name}')"))
         x += column.width + 1
     return [*row, ("command", "dim")], zones
 

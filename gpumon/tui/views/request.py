@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from gpumon.chart import bar
 from gpumon.model.reading import Missing, number
 from gpumon.model.units import bytes_text, of_bytes_text
 from gpumon.model.view import DeviceView, Latest
@@ -17,6 +18,10 @@ RESERVING = ("tf", "jax", "vllm", "rmm")
 ACTIVE_PERCENT = 1.0  # a device busier than this works (findings.md 1.2)
 
 
+SIGNS = {"bad": "●", "attention": "▲", "note": "·", "unknown": "?"}
+ASCII_SIGNS = {"bad": "!", "attention": "^", "note": "-", "unknown": "?"}
+
+
 class Line(NamedTuple):
     """One resource. `share` and `extra_share` fill the bar; `remark` says what stands out."""
 
@@ -27,8 +32,8 @@ class Line(NamedTuple):
     extra_share: float = 0.0  # shown in another pattern: cache, a reservation
     peak: str = ""
     remark: str = ""
+    remark_level: str = ""  # one of SIGNS, or "" for a plain remark
     role: str = "bar"
-    reserved: bool = False
 
 
 def reserving_framework(state: ViewState, node: NodeView, device: DeviceView) -> str:
@@ -98,6 +103,7 @@ def _job_memory(node: NodeView, state: ViewState) -> Line:
         extra_share=cache / limit if limit else 0.0,
         peak=f"peak {bytes_text(peak)}" if peak is not None else "",
         remark="close to the limit" if near else "",
+        remark_level="bad" if near else "",
         role="bad" if near else "bar",
     )  # fmt: skip
 
@@ -134,6 +140,7 @@ def _node_memory(node: NodeView, state: ViewState) -> Line:
         extra_share=cache / total if total else 0.0,
         peak=f"peak {bytes_text(peak)}" if peak is not None else "",
         remark="nearly full" if near else "",
+        remark_level="bad" if near else "",
         role="bad" if near else "bar",
     )  # fmt: skip
 
@@ -170,7 +177,8 @@ def _gpus(state: ViewState) -> list[Line]:
     gpus = Line(
         "GPUs", str(counted), work,
         share=active / known if known else None,
-        remark=f"▲ {idle} idle now" if idle and active else "",
+        remark=f"{idle} idle now" if idle and active else "",
+        remark_level="attention" if idle and active else "",
     )  # fmt: skip
     if not mem_known:
         return [gpus, Line("GPU mem", "?", "n/a", role="unknown")]
@@ -180,8 +188,8 @@ def _gpus(state: ViewState) -> list[Line]:
         of_bytes_text(used_bytes, total_bytes) + some,
         share=0.0 if reserved else used_bytes / total_bytes,
         extra_share=used_bytes / total_bytes if reserved else 0.0,
-        remark=f"? {FRAMEWORK_NAMES[reserved]}'s reservation, need unknown" if reserved else "",
-        reserved=bool(reserved),
+        remark=f"{FRAMEWORK_NAMES[reserved]}'s reservation, need unknown" if reserved else "",
+        remark_level="unknown" if reserved else "",
     )  # fmt: skip
     return [gpus, memory]
 
@@ -205,45 +213,34 @@ def request_rows(state: ViewState, width: int) -> list[Row]:
     """Four rows with bars from 100 columns on; two without below."""
     lines = request_lines(state)
     if width < 100:
-        return _compact(lines, width)
+        return _compact(lines, width, state.glyphs)
     bar_width = min(36, max(16, (width - 76) // 2))
     rows = []
     for line in lines:
         row: Row = [(f" {line.name:<8}", "dim"), (fit(line.asked, 11), "")]
-        if line.share is None:
-            row.append((" " * bar_width, ""))
-        else:
-            row += _bar_runs(line, bar_width, state.glyphs)
+        row += _bar_runs(line, bar_width, state.glyphs)
         row.append((" " + fit(line.used, 26), "unknown" if line.role == "unknown" else ""))
         row.append((fit(line.peak, 15), "dim"))
-        row.append((" " + line.remark, _remark_role(line)))
+        row.append((" ", ""))
+        row += _remark_runs(line, state.glyphs)
         rows.append(row)
     return rows
 
 
-def _remark_role(line: Line) -> str:
-    if line.role == "bad":
-        return "bad"
-    return "attention" if line.remark.startswith("▲") else "dim"
+def _remark_runs(line: Line, glyphs: str) -> Row:
+    if not line.remark_level:
+        return [(line.remark, "dim")]
+    signs = ASCII_SIGNS if glyphs == "ascii" else SIGNS
+    role = line.remark_level
+    return [(f"{signs[role]} {line.remark}", role)]
 
 
 def _bar_runs(line: Line, width: int, glyphs: str) -> Row:
-    """A thin bar: used, then cache or a reservation in another pattern, then the rest."""
-    full, pattern, rest = ("#", "%", "-") if glyphs == "ascii" else ("━", "╍", "─")
-    used = min(max(line.share or 0.0, 0.0), 1.0)
-    filled = round(used * width)
-    if used > 0:
-        filled = max(filled, 1)
-    extra = min(round(line.extra_share * width), width - filled)
-    return [
-        (full * filled, line.role),
-        (pattern * extra, "bar2"),
-        (rest * (width - filled - extra), "track"),
-        (" ", ""),
-    ]
+    used, extra, rest = bar(line.share, line.extra_share, width, glyphs)
+    return [(used, line.role), (extra, "bar2"), (rest, "track"), (" ", "")]
 
 
-def _compact(lines: list[Line], width: int) -> list[Row]:
+def _compact(lines: list[Line], width: int, glyphs: str) -> list[Row]:
     """Two resources in a row: `CPU 5.1 of 64 cores  peak 7.9`."""
     rows: list[Row] = []
     half = width // 2
@@ -253,8 +250,8 @@ def _compact(lines: list[Line], width: int) -> list[Row]:
             cell: Row = [(f" {line.name} ", "dim"), (line.used, "")]
             if "/" not in line.used and " of " not in line.used:
                 cell.append((f" of {line.asked}", "dim"))
-            note = line.remark or line.peak
-            cell.append((f"  {note}", _remark_role(line)))
+            cell.append(("  ", ""))
+            cell += _remark_runs(line, glyphs) if line.remark else [(line.peak, "dim")]
             text_width = sum(len(text) for text, _ in cell)
             if text_width < half:
                 cell.append((" " * (half - text_width), ""))
