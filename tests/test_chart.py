@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from gpumon import chart
 from gpumon.chart import (
-    Canvas,
     Line,
     bar,
     dot_columns,

@@ -48,7 +48,7 @@ readings = st.one_of(
     st.lists(st.tuples(st.lists(readings, min_size=2, max_size=2), st.booleans()), max_size=8),
     st.floats(0, 20),
 )
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1000, deadline=None)
 def test_missing_never_becomes_a_number(ticks, later):
     store, node = store_of("A", "B")
     for at, (values, lost) in enumerate(ticks):
@@ -76,7 +76,7 @@ uuid_sets = st.lists(st.sampled_from("ABCDEF"), unique=True, max_size=6)
 
 
 @given(st.lists(st.tuples(uuid_sets, st.booleans()), min_size=1, max_size=5))
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1000, deadline=None)
 def test_a_device_keeps_its_row_whatever_later_headers_name(headers):
     store = Store()
     rows = {}

@@ -64,8 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # names of users and devices are any text
     try:
-        args = build_parser().parse_args(argv)
-        code: int = _module(args.command or "live").run(args)
+        code = _run(argv)
         sys.stdout.flush()
         return code
     except GpumonError as error:
@@ -81,6 +80,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         what = f"{type(error).__name__}: {error}"
         return _complain(f"{what}; a mistake in gpumon, GPUMON_DEBUG=1 shows where", EXIT_FAILED)
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    try:
+        args = build_parser().parse_args(argv)
+    except SystemExit:  # --help and --version have printed
+        return EXIT_OK
+    return _module(args.command or "live").run(args)
 
 
 def _module(name: str) -> _Command:

@@ -54,6 +54,11 @@ def _of(parser: argparse.ArgumentParser) -> list[tuple[str, str]]:
     return found
 
 
+def _commands(words: Words) -> str:
+    """The commands as a pattern; not every word without a dash is one (`--theme dark`)."""
+    return "|".join(name for name in words if name)
+
+
 def _bash(words: Words) -> str:
     cases = "\n".join(
         f'    {name}) words="{" ".join(word for word, _ in entries)}" ;;'
@@ -64,7 +69,7 @@ def _bash(words: Words) -> str:
 _gpumon() {{
   local current="${{COMP_WORDS[COMP_CWORD]}}" command="" word words
   for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
-    [[ $word == -* ]] || {{ command=$word; break; }}
+    case $word in {_commands(words)}) command=$word; break ;; esac
   done
   case $command in
 {cases}
@@ -89,7 +94,7 @@ _gpumon() {{
   local -a entries
   local command="" word
   for word in ${{words[2,CURRENT-1]}}; do
-    [[ $word == -* ]] || {{ command=$word; break; }}
+    case $word in {_commands(words)}) command=$word; break ;; esac
   done
   case $command in
 {cases}

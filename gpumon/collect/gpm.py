@@ -82,6 +82,11 @@ class Gpm:
             self._refused = self._allocate()
         return self._refused
 
+    @property
+    def refused(self) -> bool:
+        """Whether there is no GPM here, for now."""
+        return self._refused is not None
+
     def read(self) -> Dict[str, Reading]:
         """PERCENT_METRICS by name since the last read; {} where that is too short ago."""
         now = time.monotonic()

@@ -1,8 +1,8 @@
 """NVIDIA's management library (NVML): loading it, calling it, and what its errors mean.
 
-The only module that imports pynvml, and only once a driver's library was found. It opens the
-session; its wrappers allocate at every call and raise where a code is enough, so that readings
-call the library's functions themselves, with structs that are made once.
+By ctypes and not by pynvml: its import costs as much time and memory as the rest of the agent, its
+wrappers allocate at every call, and another package of that name shadows it on many systems. The
+tests compare our structs and constants with the official binding's.
 """
 
 from __future__ import annotations
@@ -72,17 +72,13 @@ class Library:
     def __init__(self) -> None:
         """Load and initialise it; raises NvmlError. May take seconds, or hang for good."""
         try:
-            self._dll = ctypes.CDLL(SONAME)  # spares a node without a driver the next import
+            self._dll = ctypes.CDLL(SONAME)
         except OSError as error:
             raise NvmlError(LIBRARY_NOT_FOUND, str(error)) from error
-        import pynvml
-
-        self._binding: Any = pynvml
-        try:
-            self._binding.nvmlInitWithFlags(0)
-        except self._binding.NVMLError as error:
-            raise NvmlError(int(error.value), self.error_text(int(error.value))) from error
         self._functions: Dict[str, Optional[Callable[..., int]]] = {}
+        code = self.call("nvmlInit_v2")
+        if code != OK:
+            raise NvmlError(code, self.error_text(code))
         self.driver = self._text("nvmlSystemGetDriverVersion")
         self.version = self._text("nvmlSystemGetNVMLVersion")
 
@@ -102,8 +98,11 @@ class Library:
 
     def error_text(self, code: int) -> str:
         """NVML's own words for a code."""
-        text = self._binding.nvmlErrorString(code)
-        return text_of(text if isinstance(text, bytes) else str(text).encode())
+        function = getattr(self._dll, "nvmlErrorString", None)
+        if function is None:
+            return f"NVML error {code}"
+        function.restype = ctypes.c_char_p
+        return text_of(function(code) or b"")
 
     def missing(self, code: int) -> Missing:
         """Why there is no value, from NVML's code."""

@@ -38,6 +38,7 @@ _FIELDS_OF = {
 _RATES = ("pcie_tx", "pcie_rx", "nvlink_tx", "nvlink_rx")
 #: groups of which an instance tells nothing of its own
 _WHOLE_GPU_GROUPS = ("clocks", "links", "thermal", "state", "health")
+_REFUSED_S = 60.0
 _CLOCK_SM, _CLOCK_MEM = 1, 2
 _PSTATE_UNKNOWN = 32
 #: total against used + free + reserved: the driver rounds to pages
@@ -206,10 +207,11 @@ class Reader:
             row.update(self._burst.read())
 
     def _read_gpm(self, row: Row, values: Row) -> None:
-        if self.gpm is None:
-            row.update(dict.fromkeys(_GROUPS["gpm"][1], MIG))
-        else:
-            row.update(self.gpm.read())
+        """Activities each tick; where there are none, the reason once a minute is enough."""
+        readings = dict.fromkeys(_GROUPS["gpm"][1], MIG) if self.gpm is None else self.gpm.read()
+        refused = self.gpm is None or self.gpm.refused
+        if not refused or self._schedule.due("refused", _REFUSED_S, time.monotonic()):
+            row.update(readings)
 
     def _read_clocks(self, row: Row, values: Row) -> None:
         query = self.query

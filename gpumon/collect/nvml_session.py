@@ -114,8 +114,6 @@ class Session:
                 f"The driver was updated while the node ran{versions}: the node needs a reboot; "
                 "tell the staff."
             )
-        if isinstance(error, ImportError):
-            return "The NVIDIA driver is there, but not pynvml, which reads it."
         self._retry_at = time.monotonic() + self._wait()
         if code == DRIVER_NOT_LOADED:
             return "No NVIDIA driver on this node (its kernel module is not loaded)."

@@ -431,9 +431,7 @@ class Series:
         )
 
 
-def _gathered(
-    tier: _Tier, step: float, first: int, n: int, end: float
-) -> List[Optional[Bucket]]:
+def _gathered(tier: _Tier, step: float, first: int, n: int, end: float) -> List[Optional[Bucket]]:
     """The tier's buckets merged into `n` longer ones of `step` seconds, from index `first`.
 
     One that lies on a border goes where it begins, which depends on absolute time alone. What

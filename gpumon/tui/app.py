@@ -10,8 +10,11 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from rich.console import RenderableType
+from textual._compositor import ChopsUpdate
 from textual.app import App, ComposeResult
 from textual.events import Click, MouseScrollDown, MouseScrollUp, Resize
+from textual.screen import Screen
 
 from gpumon import chart
 from gpumon.config import Settings
@@ -23,6 +26,7 @@ from gpumon.tui.dialogs import FilterScreen, HelpScreen, SignalScreen, Target, s
 from gpumon.tui.keys import KEYS, Key, bindings
 from gpumon.tui.lines import Lines, Row
 from gpumon.tui.state import View, ViewState, Zone
+from gpumon.tui.update import TightUpdate
 from gpumon.tui.views.device import device_view
 from gpumon.tui.views.job import job_view
 from gpumon.tui.views.processes import SORTS, entries, process_view
@@ -67,10 +71,10 @@ class GpumonApp(App[None]):
     def __init__(
         self, source: Source, store: Store, settings: Settings, *, whole_node: bool = False
     ) -> None:
-        super().__init__(ansi_color=False)
-        utf8 = prepare_output()
-        glyphs = "ascii" if settings.ascii or not utf8 else "braille"
         palette = theme.choose(settings.theme)
+        # told before the first paint: with NO_COLOR, Textual else draws in shades of grey
+        super().__init__(ansi_color=palette in theme.NATIVE)
+        glyphs = "ascii" if settings.ascii or not prepare_output() else "braille"
         self.state = ViewState(palette, glyphs, settings.zoom_s, whole_node=whole_node)
         self._source = source
         self._store = store
@@ -109,6 +113,12 @@ class GpumonApp(App[None]):
 
     def on_unmount(self) -> None:
         self._source.stop()
+
+    def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
+        """Textual's own, but for partial updates in fewer bytes."""
+        if isinstance(renderable, ChopsUpdate):
+            renderable = TightUpdate(renderable)
+        super()._display(screen, renderable)
 
     def _handle_exception(self, error: Exception) -> None:
         """Close the screen first and say what failed after it, in one line."""
@@ -153,6 +163,7 @@ class GpumonApp(App[None]):
 
     def _apply_theme(self) -> None:
         self.theme = f"gpumon-{self.state.palette}"
+        self.ansi_color = self.state.palette in theme.NATIVE
         for part in self._parts.values():
             part.restyle(self.state.palette)
 

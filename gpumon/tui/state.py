@@ -95,18 +95,39 @@ class ViewState:
         return self.devices[self.selected] if self.devices else None
 
     @property
+    def first_time(self) -> float:
+        """When the oldest sample was taken."""
+        times = [node.first_time("host", "", "cpu_percent") for node in self.nodes]
+        return min((time for time in times if time is not None), default=self.now)
+
+    @property
     def span_s(self) -> float:
         """Seconds that the plots show."""
         if self.zoom is not None and ZOOMS_S[self.zoom]:
             return ZOOMS_S[self.zoom]
-        times = [node.first_time("host", "", "cpu_percent") for node in self.nodes]
-        first = min((time for time in times if time is not None), default=self.now)
-        age_s = max(60.0, self.now - first)
+        age_s = max(60.0, self.now - self.first_time)
         if self.zoom is not None:
             return age_s
-        return next(
-            (span for span in ZOOMS_S if age_s <= span < self.start_span_s), self.start_span_s
-        )
+        longest = self.start_span_s
+        return next((span for span in ZOOMS_S if age_s <= span < longest), longest)
+
+    @property
+    def end(self) -> float:
+        """The time at the right edge: now; or, until there is a span's worth, its future end.
+
+        So a new plot fills from the left and stands still meanwhile, instead of creeping.
+        """
+        if self.zoom is not None:
+            return self.now
+        return max(self.now, self.first_time + self.span_s)
+
+    @property
+    def time_labels(self) -> tuple[str, str, str]:
+        """Left, middle and right of the time axis."""
+        span = self.span_s
+        if self.end > self.now:
+            return "start", f"+{span_text(span / 2)}", f"+{span_text(span)}"
+        return f"-{span_text(span)}", f"-{span_text(span / 2)}", "now"
 
     @property
     def span_text(self) -> str:

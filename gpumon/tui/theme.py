@@ -91,6 +91,7 @@ _PALETTES = {
     "mono": _MONO,
 }
 NAMES = tuple(_PALETTES)
+NATIVE = ("ansi", "mono")  # in the terminal's own colours, as it is set up
 
 
 @lru_cache(maxsize=512)
@@ -112,8 +113,7 @@ def textual_themes() -> list[Theme]:
         _theme("dark", "#0d1117", "#161b22", dark=True),
         _theme("colour-blind", "#0d1117", "#161b22", dark=True),
         _theme("light", "#ffffff", "#f3f5f7", dark=False),
-        _ansi_theme("ansi"),
-        _ansi_theme("mono"),
+        *(_ansi_theme(palette) for palette in NATIVE),
     ]
 
 

@@ -152,6 +152,8 @@ def _plots(
 ) -> list[Row]:
     """As many plots as fit, the most telling first, in one or two columns."""
     plots = _wanted(node, device, state.now)
+    if not plots:
+        return []
     columns = 2 if width >= 110 else 1
     lines = max(1, min((len(plots) + columns - 1) // columns, height // 7))
     plot_height, spare = divmod(height, lines)

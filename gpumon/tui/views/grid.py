@@ -6,16 +6,17 @@ import math
 
 from gpumon.chart import Canvas, Line, dot_columns, draw, spark
 from gpumon.model.reading import Missing, number
-from gpumon.model.units import age_text, bytes_text, of_bytes_text, span_text
+from gpumon.model.units import age_text, bytes_text, of_bytes_text
 from gpumon.model.view import DeviceView
 from gpumon.store import NodeView
 from gpumon.tui.lines import Row, Run, fit, fit_row
 from gpumon.tui.state import View, ViewState, Zone
-from gpumon.tui.values import brief, celsius, percent, shown, value_of, watts
+from gpumon.tui.values import brief, celsius, lost_detail, percent, shown, value_of, watts
 from gpumon.tui.views.request import FRAMEWORK_NAMES, reserving_framework
 
 MIN_PLOT_WIDTH, MIN_PLOT_HEIGHT = 44, 6  # cells, the title row included
 _Y_LABELS = ("  0", " 50", "100")
+_REBUILD_S = 2.0  # a plot is drawn again at most so often; its numbers follow every sample
 _BURST_SHARE = 0.15  # of the axis: a maximum so far above the mean is shown beside it
 
 
@@ -109,7 +110,7 @@ def trouble_run(device: DeviceView, now: float) -> Run | None:
         return None
     ago = age_text(now - state.since)
     if state.state == "lost":
-        return f"lost {state.detail} · {ago} ago".replace("  ", " "), "bad"
+        return f"lost {lost_detail(state)} · {ago} ago".replace("  ", " "), "bad"
     return f"no answer for {ago}", "bad"
 
 
@@ -190,9 +191,10 @@ def chart_rows(
         return []
     span = state.span_s
     n = dot_columns(width, y_labels)
-    end = state.now - node.clock_offset_s
+    end = state.end - node.clock_offset_s
     name = (node.name, entity, key, tuple(field for field, _, _ in series))
-    signature = (math.floor(end / (span / n)), span, width, height, high, state.glyphs)
+    bucket = math.floor((state.now - node.clock_offset_s) / max(span / n, _REBUILD_S))
+    signature = (bucket, end > state.now, span, width, height, high, state.glyphs)
     cached = state.charts.get(name)
     if cached is None or cached[0] != signature:
         lines: list[Line] = []
@@ -206,8 +208,7 @@ def chart_rows(
                 for b in buckets
             ]
             lines.append(Line(peaks, joined=False))
-        x_labels = (f"-{span_text(span)}", f"-{span_text(span / 2)}", "now")
-        canvas = draw(lines, width, height, 0.0, high, y_labels, x_labels, state.glyphs)
+        canvas = draw(lines, width, height, 0.0, high, y_labels, state.time_labels, state.glyphs)
         state.charts[name] = cached = (signature, canvas)
     return canvas_rows(cached[1], [role for _, _, role in series for _ in range(2)])
 
@@ -236,14 +237,13 @@ def _table(state: ViewState, width: int, height: int) -> View:
     name_width = max(8, min(24, max(len(_name(state, *pair)) for pair in state.devices) + 2))
     spark_width = min(60, max(10, width - name_width - 52))
     more = len(state.devices) - top - shown_count
+    device = "device"
+    if more > 0 or top:
+        device += f" {top + 1}-{top + shown_count} of {len(state.devices)}  "
     head = (
-        f" {fit('device', name_width)}{fit('busy ' + state.span_text, spark_width)}"
+        f" {fit(f'{device:<{name_width}}busy {state.span_text}', name_width + spark_width)}"
         f"{'now':>7} {'mem':>7} {'W':>6} {'°C':>5}  processes"
     )
-    if more > 0 or top:
-        head += (
-            f"   ({top + 1}-{top + min(shown_count, len(state.devices))} of {len(state.devices)})"
-        )
     rows: list[Row] = [[(head, "dim")]]
     zones = []
     for position in range(top, min(len(state.devices), top + shown_count)):
@@ -275,7 +275,7 @@ def _device_row(
         sm = node.latest("device", key, "sm_active_percent", now)
         if not isinstance(sm.reading, Missing):
             field, busy = "sm_active_percent", sm
-    end = now - node.clock_offset_s
+    end = state.end - node.clock_offset_s
     buckets = node.window("device", key, field, end, state.span_s, spark_width)
     values = [None if bucket is None else bucket.mean for bucket in buckets]
     row += _spark_runs(spark(values, spark_width, 0.0, 100.0, state.glyphs), values)

@@ -9,8 +9,9 @@ from gpumon.model.reading import number
 from gpumon.model.units import age_text
 from gpumon.model.view import DeviceView
 from gpumon.store import NodeView
-from gpumon.tui.lines import Row
+from gpumon.tui.lines import Row, row_width
 from gpumon.tui.state import ViewState
+from gpumon.tui.values import lost_detail
 from gpumon.tui.views.request import (
     ASCII_SIGNS,
     FRAMEWORK_NAMES,
@@ -131,7 +132,7 @@ def _device_notes(node: NodeView, device: DeviceView, name: str, now: float) -> 
     if state is not None:
         ago = age_text(now - state.since)
         if state.state == "lost":
-            why = f" ({state.detail})" if state.detail else ""
+            why = f" ({lost_detail(state)})" if lost_detail(state) else ""
             found.append(
                 Note("bad", f"{name} is lost since {ago}{why}", "tell the staff; other GPUs go on")
             )
@@ -176,8 +177,8 @@ def note_rows(state: ViewState, width: int, most: int) -> list[Row]:
         return []
     signs = ASCII_SIGNS if state.glyphs == "ascii" else SIGNS
     rows: list[Row] = []
-    cut = found if len(found) <= most else found[:most]
-    for note in cut:
+    spare = most - len(found)
+    for note in found[:most]:
         role = "dim" if note.level == "note" else note.level
         row: Row = [
             (f" {signs[note.level]} ", role),
@@ -185,7 +186,11 @@ def note_rows(state: ViewState, width: int, most: int) -> list[Row]:
         ]
         if note.action:
             row.append((f"  {note.action}", "key"))
-        rows.append(row)
+        if note.action and spare > 0 and row_width(row) > width:  # the action goes below
+            spare -= 1
+            rows += [row[:-1], [(" ", ""), row[-1]]]
+        else:
+            rows.append(row)
     if len(found) > most:
         text, role = rows[-1][-1]
         rows[-1][-1] = (f"{text}   +{len(found) - most} more", role)

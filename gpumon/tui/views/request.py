@@ -9,7 +9,7 @@ from gpumon.model.reading import Missing, number
 from gpumon.model.units import bytes_text, of_bytes_text
 from gpumon.model.view import DeviceView, Latest
 from gpumon.store import NodeView
-from gpumon.tui.lines import Row, fit
+from gpumon.tui.lines import Row, fit, row_width
 from gpumon.tui.state import ViewState
 from gpumon.tui.values import value_of
 
@@ -29,6 +29,7 @@ class Line(NamedTuple):
     asked: str
     used: str
     share: float | None = None
+    extra: str = ""  # beside `used`, not in it: cache
     extra_share: float = 0.0  # shown in another pattern: cache, a reservation
     peak: str = ""
     remark: str = ""
@@ -95,11 +96,11 @@ def _job_memory(node: NodeView, state: ViewState) -> Line:
         return _unknown("memory", asked, latest)
     cache = value_of(node.latest("job", "", "mem_cache_bytes", state.now)) or 0.0
     peak = node.peak("job", "", "mem_used_bytes")
-    text = bytes_text(used) + (f" +{bytes_text(cache)} cache" if cache >= 1 << 20 else "")
     near = limit is not None and used > 0.9 * limit
     return Line(
-        "memory", asked, text,
+        "memory", asked, bytes_text(used),
         share=used / limit if limit else None,
+        extra=f"+{bytes_text(cache)} cache" if cache >= 1 << 20 else "",
         extra_share=cache / limit if limit else 0.0,
         peak=f"peak {bytes_text(peak)}" if peak is not None else "",
         remark="close to the limit" if near else "",
@@ -135,8 +136,9 @@ def _node_memory(node: NodeView, state: ViewState) -> Line:
     peak = node.peak("host", "", "mem_used_bytes")
     near = total is not None and used > 0.95 * total
     return Line(
-        "memory", asked, bytes_text(used) + (f" +{bytes_text(cache)} cache" if cache else ""),
+        "memory", asked, bytes_text(used),
         share=used / total if total else None,
+        extra=f"+{bytes_text(cache)} cache" if cache else "",
         extra_share=cache / total if total else 0.0,
         peak=f"peak {bytes_text(peak)}" if peak is not None else "",
         remark="nearly full" if near else "",
@@ -219,7 +221,8 @@ def request_rows(state: ViewState, width: int) -> list[Row]:
     for line in lines:
         row: Row = [(f" {line.name:<8}", "dim"), (fit(line.asked, 11), "")]
         row += _bar_runs(line, bar_width, state.glyphs)
-        row.append((" " + fit(line.used, 26), "unknown" if line.role == "unknown" else ""))
+        used = f"{line.used} {line.extra}"
+        row.append((" " + fit(used, 26), "unknown" if line.role == "unknown" else ""))
         row.append((fit(line.peak, 15), "dim"))
         row.append((" ", ""))
         row += _remark_runs(line, state.glyphs)
@@ -252,7 +255,9 @@ def _compact(lines: list[Line], width: int, glyphs: str) -> list[Row]:
                 cell.append((f" of {line.asked}", "dim"))
             cell.append(("  ", ""))
             cell += _remark_runs(line, glyphs) if line.remark else [(line.peak, "dim")]
-            text_width = sum(len(text) for text, _ in cell)
+            if line.extra and row_width(cell) + len(line.extra) < half:
+                cell.append((f" {line.extra}", "dim"))
+            text_width = row_width(cell)
             if text_width < half:
                 cell.append((" " * (half - text_width), ""))
             row += cell
