@@ -345,7 +345,7 @@ def bar(
     full, pattern, rest = ("#", "%", "-") if glyphs == "ascii" else ("━", "╍", "─")
     used = _cells_of(share, width)
     behind = min(_cells_of(extra, width), width - used)
-    if 0 < share + extra < 1 and used + behind == width > 1:
+    if 0 < max(share, 0) + max(extra, 0) < 1 and used + behind == width > 1:
         used, behind = (used, behind - 1) if behind else (used - 1, behind)
     return full * used, pattern * behind, rest * (width - used - behind)
 

@@ -101,6 +101,7 @@ class NodeView:
         self._offset_s = 0.0
         self._renumbered = False
         self._purged = -inf
+        self._until = inf  # of a frozen node: what came later is not shown
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -115,6 +116,7 @@ class NodeView:
             node._devices = {key: copy(record) for key, record in self._devices.items()}
             node._processes, node._ended = dict(self._processes), dict(self._ended)
             node._events = self._events.copy()
+            node._until = inf if self.last_time is None else self.last_time
             return node
 
     @property
@@ -171,7 +173,7 @@ class NodeView:
         """`n` aligned buckets of a series (`Series.window`); gaps where there is no series."""
         with self._lock:
             series = self._series(entity, key, field)
-            return series.window(end, span_s, n) if series else [None] * max(n, 0)
+            return series.window(end, span_s, n, self._until) if series else [None] * max(n, 0)
 
     def stats(self, entity: str, key: Key, field: str, start: float, end: float) -> Stats:
         """Time-weighted mean, extremes and coverage of a series over [start, end)."""

@@ -96,7 +96,10 @@ class Encoder:
         if why:
             body["why"] = why
         if sample.states:
-            body["states"] = [[key, *state] for key, state in sample.states.items()]
+            body["states"] = [
+                [key, state.state, round(state.since, 3), state.detail]
+                for key, state in sample.states.items()
+            ]
         if sample.events:
             body["events"] = [_event_body(event) for event in sample.events]
         return _dump(body)

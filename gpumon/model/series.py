@@ -361,11 +361,14 @@ class Series:
         self._settle()
         return self._peak60
 
-    def window(self, end: float, span_s: float, n: int) -> List[Optional[Bucket]]:
+    def window(
+        self, end: float, span_s: float, n: int, until: float = inf
+    ) -> List[Optional[Bucket]]:
         """The `n` aligned buckets of span_s / n seconds up to the one that holds `end`.
 
-        They come from the finest tier that reaches back to the first of them. Where its buckets
-        are longer than those asked for, each is repeated over the ones it covers.
+        Without what came after `until`: a screen that is held still stays as it is. They come
+        from the finest tier that reaches back to the first of them. Where its buckets are longer
+        than those asked for, each is repeated over the ones it covers.
         """
         if n < 1 or not (_SHORTEST_S * n <= span_s < _TIME_LIMIT and abs(end) < _TIME_LIMIT):
             return [None] * max(n, 0)
@@ -376,20 +379,24 @@ class Series:
         reach_s = span_s + max(self._last_time - end, 0.0)
         tier = next((t for t in self._tiers if t.kept * t.step_s >= reach_s), self._tiers[-1])
         if tier.step_s <= step:
-            shown = _gathered(tier, step, first, n, end)
+            shown = _gathered(tier, step, first, n, min(end, until))
         else:
             rows = (floor((k + 0.5) * step / tier.step_s) for k in range(first, last + 1))
             shown = [tier.bucket(row) for row in rows]
-        self._hold_newest(shown, step, first)
+        self._hold_newest(shown, step, first, until)
         return shown
 
-    def _hold_newest(self, shown: List[Optional[Bucket]], step: float, first: int) -> None:
+    def _hold_newest(
+        self, shown: List[Optional[Bucket]], step: float, first: int, until: float
+    ) -> None:
         """Let the newest sample stand until the next is overdue: no flicker at the right edge."""
         if not isfinite(self._held_until):
             return
-        value = self._last_value
-        after = floor(self._last_time / step) + 1
-        overdue = floor(self._held_until / step)
+        value, newest, held_until = self._last_value, self._last_time, self._held_until
+        if until < newest:  # held still: the newest of then
+            value = next((bucket.mean for bucket in reversed(shown) if bucket is not None), value)
+            newest, held_until = until, until + BRIDGE_PERIODS * self.period_s
+        after, overdue = floor(newest / step) + 1, floor(held_until / step)
         for at in range(max(after - first, 0), min(overdue - first + 1, len(shown))):
             if shown[at] is None:
                 shown[at] = Bucket(value, value, value, 0)
@@ -431,13 +438,12 @@ class Series:
         )
 
 
-def _gathered(tier: _Tier, step: float, first: int, n: int, end: float) -> List[Optional[Bucket]]:
+def _gathered(tier: _Tier, step: float, first: int, n: int, until: float) -> List[Optional[Bucket]]:
     """The tier's buckets merged into `n` longer ones of `step` seconds, from index `first`.
 
-    One that lies on a border goes where it begins, which depends on absolute time alone. What
-    came after `end` is left out: a screen that is held still stays as it is.
+    One that lies on a border goes where it begins, which depends on absolute time alone.
     """
-    stop_row = floor(end / tier.step_s) + 1
+    stop_row = floor(until / tier.step_s) + 1
     edges = [min(ceil((first + k) * step / tier.step_s), stop_row) for k in range(n + 1)]
     rows = tier.rows(edges[0], edges[-1])
     places = [max(edge - rows.first, 0) for edge in edges]

@@ -6,6 +6,7 @@ import math
 
 from gpumon.chart import Canvas, Line, dot_columns, draw, spark
 from gpumon.model.reading import Missing, number
+from gpumon.model.sample import Process
 from gpumon.model.units import age_text, bytes_text, of_bytes_text
 from gpumon.model.view import DeviceView
 from gpumon.store import NodeView
@@ -308,8 +309,19 @@ def _process_text(state: ViewState, node: NodeView, device: DeviceView) -> str:
         return "no process"
     first = here[0].facts
     name = FRAMEWORK_NAMES.get(first.framework, "") if first.framework != "cuda-other" else ""
-    text = " ".join(part for part in (first.user, name, first.name or str(first.pid)) if part)
+    text = " ".join(part for part in (first.user, name, program(first)) if part)
     return f"{len(here)}: {text}" if len(here) > 1 else text
+
+
+def program(facts: Process) -> str:
+    """What a process runs, in one word: of an interpreter, the script or module."""
+    words = facts.command.split()
+    if len(words) > 1 and words[0].rsplit("/", 1)[-1].startswith(("python", "bash", "sh")):
+        named = words[2:] if words[1] == "-m" else words[1:]
+        script = next((word for word in named if not word.startswith("-")), "")
+        if script:
+            return script.rsplit("/", 1)[-1]
+    return facts.name or str(facts.pid)
 
 
 def memory_line(node: NodeView, device: DeviceView, now: float) -> str:
