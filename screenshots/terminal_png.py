@@ -378,6 +378,10 @@ class Session:
     def png(self, path: str | Path, theme: str = "dark") -> None:
         render(self.screen(), theme).save(path, optimize=True)
 
+    def ask(self, form: str) -> str:
+        """What tmux knows of the program's terminal, by its formats: `#{pane_pid}`."""
+        return self._call("display", "-p", form).rstrip("\n")
+
     def wait_for(self, text: str, timeout_s: float = 15) -> str:
         """Wait until the screen shows a text; returns the screen's text."""
         deadline = time.monotonic() + timeout_s
@@ -391,8 +395,7 @@ class Session:
         """Wait for the program's end; returns its exit status (128 + n for a signal n)."""
         deadline = time.monotonic() + timeout_s
         while True:
-            form = "#{pane_dead_status} #{pane_dead_signal}"
-            status, number = self._call("display", "-p", form).rstrip("\n").split(" ")
+            status, number = self.ask("#{pane_dead_status} #{pane_dead_signal}").split(" ")
             if status or number:  # pane_dead alone may come before the status is known
                 return int(status) if status else 128 + int(number)
             if time.monotonic() > deadline:

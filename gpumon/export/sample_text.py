@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpumon.export.sample_json import process_facts
 from gpumon.model.fields import throttle_words
-from gpumon.model.reading import Missing, Reading, number
+from gpumon.model.reading import NOT_SAMPLED, Missing, Reading, number
 from gpumon.model.sample import Device, Header, Sample
 from gpumon.model.units import bytes_text, of_bytes_text
 
@@ -20,9 +20,11 @@ def sample_text(header: Header, sample: Sample) -> str:
         about.append(f"CUDA {header.cuda}")
     lines = ["  ".join(about), *_job(header, sample), *_host(header, sample)]
     lines += [f"note: {note}" for note in header.notes]
-    name_width = max((len(_short(device.name)) for device in header.devices), default=0)
-    for device in header.devices:
-        lines.append(_device(device, sample, name_width))
+    heads = [(f"[{device.label}]", _short(device.name)) for device in header.devices]
+    widths = [max(map(len, column)) for column in zip(*heads)]
+    for device, head in zip(header.devices, heads):
+        padded = (part.ljust(width) for part, width in zip(head, widths))
+        lines.append(_device(device, sample, " ".join(padded)))
     lines += _processes(header, sample)
     return "\n".join(lines)
 
@@ -31,22 +33,23 @@ def _short(name: str) -> str:
     return name.removeprefix("NVIDIA ") or "unknown"
 
 
-def _device(device: Device, sample: Sample, name_width: int) -> str:
+def _device(device: Device, sample: Sample, head: str) -> str:
     row = sample.rows.get("device", {}).get(device.key, {})
-    head = f"[{device.label}] {_short(device.name):<{name_width}}"
     state = sample.states.get(device.key)
     if state is not None and state.state in ("lost", "hung"):
         why = {"lost": "lost", "hung": "no answer"}[state.state]
         return f"{head} | {why} {state.detail}".rstrip()
 
     def shown(field: str, unit: str) -> str:
-        return _text(row.get(field, Missing("not-sampled")), unit)
+        return _text(row.get(field, NOT_SAMPLED), unit)
 
     used, total = number(row.get("mem_used_bytes")), number(device.facts.get("mem_total_bytes"))
-    if used is not None and total:
+    if used is None:
+        memory = shown("mem_used_bytes", "B")
+    elif total:
         memory = f"{of_bytes_text(used, total)} ({used / total * 100:.0f} %)"
     else:
-        memory = _text(row.get("mem_used_bytes", Missing("not-sampled")), "B")
+        memory = bytes_text(used)
     parts = [f"busy {shown('busy_percent', '%')}"]
     if isinstance(row.get("sm_active_percent"), (int, float)):
         parts.append(f"SM {shown('sm_active_percent', '%')}")
@@ -70,11 +73,11 @@ def _job(header: Header, sample: Sample) -> list[str]:
     if job is None:
         return []
     row = sample.rows.get("job", {}).get("", {})
-    cores, memory = row.get("cpu_cores_used"), number(row.get("mem_used_bytes"))
+    cores, memory = row.get("cpu_cores_used", NOT_SAMPLED), number(row.get("mem_used_bytes"))
     limit = number(row.get("mem_limit_bytes")) or job.mem_limit_bytes
     parts = [f"job {job.id} {job.name}".rstrip()]
     used = number(cores)
-    cpu = f"{used:.1f}" if used is not None else str(cores or "n/a")
+    cpu = f"{used:.1f}" if used is not None else str(cores)
     parts.append(f"CPU {cpu} of {job.cpus or '?'} cores")
     if memory is not None:
         whole = f"{of_bytes_text(memory, limit)}" if limit else bytes_text(memory)
@@ -115,7 +118,7 @@ def _processes(header: Header, sample: Sample) -> list[str]:
         process = facts.get(pid)
         memory = number(usage.get("mem_bytes"))
         shown = bytes_text(memory) if memory is not None else str(usage.get("mem_bytes", "n/a"))
-        cpu = sample.rows.get("process", {}).get(pid, {}).get("cpu_percent", Missing("not-sampled"))
+        cpu = sample.rows.get("process", {}).get(pid, {}).get("cpu_percent", NOT_SAMPLED)
         user = process.user if process else "?"
         command = (process.command or process.name or process.note) if process else "?"
         lines.append(
