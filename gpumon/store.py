@@ -355,8 +355,12 @@ class NodeView:
         if event.kind == "process":
             self._take_process(event)
         elif event.kind == "process-end":
-            if event.pid in self._pids():
+            if event.pid is None or event.pid not in self._pids():
+                return
+            if event.text in ("", "ended"):
                 self._ended[event.pid] = event.time
+            else:  # it lives, but is watched no more
+                self._forget(event.pid)
         else:
             self._events.append(event)
             if event.kind == "xid" and event.device in self._devices:

@@ -244,3 +244,28 @@ def test_the_job_shows_only_its_own_devices():
     state.whole_node = True
     state.update(store.nodes(), NOW)
     assert len(state.devices) == 4
+
+
+def test_a_process_that_is_watched_no_more_has_not_ended():
+    store = with_processes(process(10), process(11), usage={})
+    events = [
+        Event(NOW + 1, "process-end", pid=10, text="no longer among the busiest"),
+        Event(NOW + 1, "process-end", pid=11, text="ended"),
+    ]
+    store.add("gpu01", Sample(NOW + 1, 1, {}, {}, events))
+    state, _ = shown(store, NOW + 1)
+    assert [(e.process.facts.pid, e.process.ended) for e in entries(state)] == [(11, NOW + 1)]
+
+
+def test_without_devices_the_host_is_plotted_and_the_busiest_listed():
+    store = one_node(0, notes=["No NVIDIA driver on this node."])
+    for second in range(30):
+        host = {"cpu_percent": 12.5, "mem_used_bytes": 8 << 30, "load1": 1.0}
+        rows = {"host": {"": host}, "process": {7: {"cpu_percent": 88.0, "rss_bytes": 1 << 20}}}
+        events = [process(7, command="python fit.py")] if second == 0 else []
+        store.add("gpu01", Sample(NOW + second, second, rows, {}, events))
+    for width, height in SIZES:
+        _, text = shown(store, NOW + 29, width, height)
+        assert "waiting for I/O" in text
+        assert "start" in text
+        assert "python fit.py" in text

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpumon.tui.lines import Row
 from gpumon.tui.state import View, ViewState
 from gpumon.tui.views.grid import device_grid
+from gpumon.tui.views.host import host_rows
 from gpumon.tui.views.notes import note_rows
 from gpumon.tui.views.request import request_rows
 from gpumon.tui.views.title import time_row
@@ -20,6 +21,8 @@ def job_view(state: ViewState, width: int, height: int) -> View:
     if height >= 30 and rows:
         rows.append([])
     del rows[height:]
+    if not state.devices:
+        return View(rows + host_rows(state, width, height - len(rows)))
     grid = device_grid(state, width, height - len(rows))
     below = len(rows)
     return View(rows + grid.rows, [zone._replace(y=zone.y + below) for zone in grid.zones])

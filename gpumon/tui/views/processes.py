@@ -72,6 +72,20 @@ SORTS = tuple(column.name for column in COLUMNS)
 
 def entries(state: ViewState) -> list[Entry]:
     """The processes to show, filtered and in order."""
+    found = _filtered(state)
+    _sort(found, state.sort, reverse=state.reverse)
+    return _as_tree(found) if state.tree else found
+
+
+def process_rows(state: ViewState, width: int, height: int, sort: str) -> list[Row]:
+    """The first rows by a column, without a cursor: a part of another screen."""
+    found = _filtered(state)
+    _sort(found, sort, reverse=False)
+    header, _ = _header(state, width, sort)
+    return [header, *(_row(state, entry, width, selected=False) for entry in found)][:height]
+
+
+def _filtered(state: ViewState) -> list[Entry]:
     terms, _ = parse_filter(state.filter_text)
     found = []
     several = len(state.nodes) > 1
@@ -84,10 +98,13 @@ def entries(state: ViewState) -> list[Entry]:
             entry = _entry(node, process, labels)
             if not terms or matches(terms, *_filterable(entry)):
                 found.append(entry)
-    column = next(column for column in COLUMNS if column.name == state.sort)
-    found.sort(key=lambda e: e.process.facts.pid)
-    found.sort(key=column.key, reverse=column.descending != state.reverse)
-    return _as_tree(found) if state.tree else found
+    return found
+
+
+def _sort(found: list[Entry], name: str, *, reverse: bool) -> None:
+    column = next(column for column in COLUMNS if column.name == name)
+    found.sort(key=lambda entry: entry.process.facts.pid)
+    found.sort(key=column.key, reverse=column.descending != reverse)
 
 
 def _entry(node: NodeView, process: ProcessView, labels: dict[int, str]) -> Entry:
@@ -166,7 +183,7 @@ def process_view(state: ViewState, width: int, height: int) -> View:
     found = entries(state)
     _place_cursor(state, found, height - 2)
     rows: list[Row] = [_summary(state, found, width)]
-    header, zones = _header(state, width)
+    header, zones = _header(state, width, state.sort)
     rows.append(header)
     for position in range(state.top, min(len(found), state.top + height - 2)):
         zones.append(Zone(0, len(rows), width, 1, f"point({position})"))
@@ -189,8 +206,11 @@ def _place_cursor(state: ViewState, found: list[Entry], room: int) -> None:
 
 
 def _summary(state: ViewState, found: list[Entry], width: int) -> Row:
-    on_devices = sum(1 for entry in found if entry.devices)
-    text = f" {len(found)} processes, {on_devices} on GPUs"
+    alive = [entry for entry in found if entry.process.ended is None]
+    on_devices = sum(1 for entry in alive if entry.devices)
+    text = f" {len(alive)} processes, {on_devices} on GPUs"
+    if len(found) > len(alive):
+        text += f", {len(found) - len(alive)} ended"
     order = "ascending" if state.reverse else "largest first"
     row: Row = [(text, ""), (f"   sorted by {state.sort}, {order}", "dim")]
     if state.tree:
@@ -203,7 +223,7 @@ def _summary(state: ViewState, found: list[Entry], width: int) -> Row:
     return fit_row(row, width)
 
 
-def _header(state: ViewState, width: int) -> tuple[Row, list[Zone]]:
+def _header(state: ViewState, width: int, sort: str) -> tuple[Row, list[Zone]]:
     row: Row = [(" ", "")]
     zones = []
     x = 1
@@ -211,7 +231,7 @@ def _header(state: ViewState, width: int) -> tuple[Row, list[Zone]]:
         arrow = (
             ("↑" if column.descending == state.reverse else "↓") if state.glyphs != "ascii" else "*"
         )
-        title = column.title + (arrow if column.name == state.sort else "")
+        title = column.title + (arrow if column.name == sort else "")
         row.append((fit(title, column.width, right=column.right) + " ", "dim"))
         if x + column.width <= width:
             zones.append(Zone(x, 1, column.width, 1, f"sort_by('{column.name}')"))
@@ -227,8 +247,8 @@ def _columns(width: int) -> list[Column]:
 
 def _row(state: ViewState, entry: Entry, width: int, *, selected: bool) -> Row:
     facts, readings = entry.process.facts, entry.process.readings
-    gone = entry.process.ended is not None
-    role = "dim" if gone else ""
+    ended = entry.process.ended
+    role = "" if ended is None else "dim"
     cells = {
         "pid": str(facts.pid),
         "user": facts.user or "?",
@@ -240,6 +260,8 @@ def _row(state: ViewState, entry: Entry, width: int, *, selected: bool) -> Row:
         "threads": brief(_reading("threads")(entry), lambda value: f"{value:.0f}"),
         "time": age_text(state.now - facts.start) if facts.start else "?",
     }
+    if ended is not None:  # what it held, it holds no more
+        cells |= dict.fromkeys(("mem", "sm", "cpu", "rss", "threads"), "-")
     marker = (">" if state.glyphs == "ascii" else "▶") if selected else " "
     text = marker + "".join(
         fit(cells[column.name], column.width, right=column.right) + " "
@@ -252,8 +274,8 @@ def _row(state: ViewState, entry: Entry, width: int, *, selected: bool) -> Row:
     if facts.note and facts.command:
         command += f"  ({facts.note})"
     process_state = readings.get("state")
-    if gone:
-        command = f"ended: {command}"
+    if ended is not None:
+        command = f"ended {age_text(state.now - ended)} ago: {command}"
     elif process_state is not None and process_state.reading in ("Z", "T", "D"):
         words = {"Z": "zombie", "T": "stopped", "D": "waiting for a device"}
         command = f"({words[str(process_state.reading)]}) {command}"
