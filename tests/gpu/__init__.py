@@ -1,0 +1,1 @@
+"""gpumon on a real NVIDIA GPU, beside other monitors; see README.md."""

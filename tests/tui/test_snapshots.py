@@ -1,0 +1,24 @@
+"""A few screens with their colours; `pytest --snapshot-update` after a wanted change of look."""
+
+import pytest
+
+from gpumon.config import Settings
+from gpumon.tui.app import GpumonApp
+from tests.tui.conftest import fill
+from tests.tui.test_app import Still
+
+
+@pytest.mark.parametrize(
+    ("theme", "keys", "size"),
+    [
+        ("dark", (), (120, 40)),
+        ("light", ("2",), (120, 40)),
+        ("colour-blind", ("3",), (80, 24)),
+        ("ansi", (), (80, 24)),
+        ("mono", ("question_mark",), (120, 40)),
+    ],
+)
+def test_screens_look_as_before(snap_compare, theme, keys, size):
+    store, now = fill(500)
+    app = GpumonApp(Still(now), store, Settings(theme=theme))
+    assert snap_compare(app, press=keys, terminal_size=size)
