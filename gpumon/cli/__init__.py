@@ -39,8 +39,8 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}; see '{self.prog} --help'")
 
 
-def build_parser() -> Parser:
-    """The whole command line; `completion` reads it too."""
+def build_parser(only: str = "") -> Parser:
+    """The command line; with `only`, that command's arguments alone, which spares imports."""
     parser = Parser(
         prog="gpumon",
         description="What is my job doing on every GPU, and did I ask for the right resources?",
@@ -53,7 +53,8 @@ def build_parser() -> Parser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
     for name, text in COMMANDS.items():
         command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
-        _module(name).add_arguments(command)
+        if only in ("", name):
+            _module(name).add_arguments(command)
     return parser
 
 
@@ -83,8 +84,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str] | None) -> int:
+    words = sys.argv[1:] if argv is None else argv
+    first = words[0] if words else ""
     try:
-        args = build_parser().parse_args(argv)
+        args = build_parser(first if first in COMMANDS else "").parse_args(words)
     except SystemExit:  # --help and --version have printed
         return EXIT_OK
     return _module(args.command or "live").run(args)

@@ -57,7 +57,8 @@ def take() -> tuple[Header, Sample]:
     agent.start()
     first = agent.sample()
     gpm = any(device.facts.get("gpm") == 1 for device in agent.devices.devices)
-    time.sleep(_GPM_WINDOW_S if gpm else _WINDOW_S)
+    window_s = _GPM_WINDOW_S if gpm else _WINDOW_S
+    time.sleep(max(0.0, first.mono + window_s - time.monotonic()))
     second = agent.sample()
     rows = _merged(first.rows, second.rows)
     return agent.header(), second._replace(rows=rows, events=[*first.events, *second.events])
