@@ -395,9 +395,12 @@ class Session:
         """Wait for the program's end; returns its exit status (128 + n for a signal n)."""
         deadline = time.monotonic() + timeout_s
         while True:
-            status, number = self.ask("#{pane_dead_status} #{pane_dead_signal}").split(" ")
+            form = "#{pane_dead} #{pane_dead_status} #{pane_dead_signal}"
+            dead, status, number = self.ask(form).split(" ")
             if status or number:  # pane_dead alone may come before the status is known
                 return int(status) if status else 128 + int(number)
+            if dead == "1":  # tmux 3.3 may miss the signal of a child's end; another's makes it look
+                self._call("run-shell", "true")
             if time.monotonic() > deadline:
                 raise TimeoutError(f"still running after {timeout_s} s:\n{self.text()}")
             time.sleep(0.05)

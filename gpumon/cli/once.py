@@ -37,6 +37,8 @@ def show(*, as_json: bool) -> int:
         from gpumon.export.sample_text import sample_text
 
         print(sample_text(header, sample))
+        if not header.devices:
+            print("'gpumon demo' shows a recorded job with GPUs, in a terminal.")
     from gpumon.collect.agent import leave
 
     leave(EXIT_OK)
@@ -57,8 +59,9 @@ def take() -> tuple[Header, Sample]:
     agent.start()
     first = agent.sample()
     gpm = any(device.facts.get("gpm") == 1 for device in agent.devices.devices)
-    window_s = _GPM_WINDOW_S if gpm else _WINDOW_S
-    time.sleep(max(0.0, first.mono + window_s - time.monotonic()))
+    # GPM refuses a shorter window, and with many devices the last is read at the tick's end
+    passed_s = 0.0 if gpm else time.monotonic() - first.mono
+    time.sleep(max(0.0, (_GPM_WINDOW_S if gpm else _WINDOW_S) - passed_s))
     second = agent.sample()
     rows = _merged(first.rows, second.rows)
     return agent.header(), second._replace(rows=rows, events=[*first.events, *second.events])

@@ -223,10 +223,12 @@ def main() -> None:
     import argparse
 
     parser = argparse.ArgumentParser(prog="gpumon collect")
-    parser.add_argument("--interval", type=float, default=1.0)
+    parser.add_argument("--interval", type=float, default=1.0, help="seconds, 0.1 to 3600")
     parser.add_argument("--count", type=int)
     parser.add_argument("--until-eof", action="store_true")
     args = parser.parse_args()
+    if not 0.1 <= args.interval <= 3600:
+        parser.error("--interval takes seconds from 0.1 to 3600")
     leave(run(args.interval, args.count, until_eof=args.until_eof))
 
 

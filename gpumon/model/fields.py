@@ -224,7 +224,7 @@ GROUPS: tuple[Group, ...] = (
         Field("late_s", "s", 1e9),  # how late the tick began, at most, since the last row
     ),
     _group(
-        "collector", "collector", 0,
+        "collector", "collector", 5,
         Field("ok", "", 1),
         Field("ms", "ms", 1e9),
         _text("detail"),

@@ -52,7 +52,7 @@ FACTS = (
     "power_limit_min_w", "power_limit_max_w", "sm_clock_max_mhz", "mem_clock_max_mhz",
     "temperature_slowdown_c", "temperature_shutdown_c", "temperature_mem_max_c",
     "pcie_gen_max", "pcie_width_max", "nvlink_links", "numa_node", "cpu_affinity", "ecc_mode",
-    "gpm", "display_active",
+    "gpm", "display_active", "power_kind",
 )  # fmt: skip
 
 

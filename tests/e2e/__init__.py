@@ -1,0 +1,1 @@
+"""gpumon as its users run it: another process, real files, the emulated driver."""

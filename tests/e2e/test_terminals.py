@@ -1,0 +1,150 @@
+"""What reaches the terminal: its colours, its characters, and only what it can show."""
+
+import re
+
+import pytest
+
+from tests.e2e.rawpty import COLUMNS, write
+from tests.e2e.screen import Dashboard
+from tests.nvml.emulator import Emulated
+
+UTF8 = {"LANG": "C.UTF-8"}
+XTERM = {"TERM": "xterm-256color"}
+TRUE_COLOUR = {**XTERM, "COLORTERM": "truecolor", **UTF8}
+AXIS = r"(?m)^100[┤+]"  # of the first plot
+LEAVES = ["\x1b[?1049l", "\x1b[?25h", "\x1b[?1000l"]  # alternate screen, cursor, mouse
+
+
+@pytest.fixture(scope="module")
+def gpus():
+    with Emulated("a100x4", freeze_s=20) as gpus:
+        yield gpus
+
+
+def busy(gpus):
+    return [device["readings"]["busy_percent"] for device in gpus.expected()]
+
+
+@pytest.mark.parametrize(
+    ("terminal", "colours"),
+    [
+        (TRUE_COLOUR, {"24 bit"}),
+        ({**XTERM, **UTF8}, {"256"}),
+        ({"TERM": "tmux-256color", **UTF8}, {"256"}),
+        ({"TERM": "xterm", **UTF8}, {"16"}),
+        ({"TERM": "screen", **UTF8}, {"16"}),
+        ({"TERM": "linux", **UTF8}, {"16"}),
+        ({"TERM": "vt100", **UTF8}, set()),
+        ({**TRUE_COLOUR, "NO_COLOR": "1"}, set()),
+        ({**TRUE_COLOUR, "NO_COLOR": ""}, {"24 bit"}),  # no-color.org: only when not empty
+    ],
+    ids=lambda value: ",".join(value.values()) if isinstance(value, dict) else "",
+)
+def test_colours_are_those_the_terminal_has(gpus, terminal, colours):
+    written = write(gpus, terminal, until=AXIS)
+    assert written.code == 0
+    assert written.colours == colours
+    shown = "\n".join(written.rows)
+    for number, percent in enumerate(busy(gpus)):
+        assert f"GPU {number}  busy {percent} %" in shown
+    if terminal["TERM"] != "linux":  # its mouse is not the one of xterm
+        assert all(end in written.text for end in LEAVES)
+
+
+@pytest.mark.parametrize(
+    ("theme", "colours"),
+    [
+        ("dark", {"24 bit"}),
+        ("light", {"24 bit"}),
+        ("colour-blind", {"24 bit"}),
+        ("ansi", {"16"}),
+        ("mono", set()),
+    ],
+)
+def test_every_theme_keeps_to_its_colours(gpus, theme, colours):
+    written = write(gpus, TRUE_COLOUR, "--theme", theme, until=AXIS)
+    assert (written.code, written.colours) == (0, colours)
+
+
+def test_themes_differ(gpus):
+    """Each by the colour of a value, as three themes give it (tui/theme.py: busy)."""
+    for theme, escape in [
+        ("dark", "38;2;79;214;165"),
+        ("light", "38;2;10;125;85"),
+        ("colour-blind", "38;2;86;180;233"),
+    ]:
+        assert escape in write(gpus, TRUE_COLOUR, "--theme", theme, until=AXIS).text
+
+
+def test_a_theme_of_many_colours_is_brought_down_to_sixteen(gpus):
+    written = write(gpus, {"TERM": "xterm", **UTF8}, "--theme", "dark", until=AXIS)
+    assert written.colours == {"16"}
+
+
+def test_no_colour_whatever_is_pressed(gpus):
+    """Through every theme and every dialog."""
+    keys = ["t"] * 5 + ["?", "\x1b", "3", "k", "\x1b", "/", "\x1b", "2", "q"]
+    written = write(gpus, {**TRUE_COLOUR, "NO_COLOR": "1"}, until=r"\w", keys=keys)
+    assert (written.code, written.colours) == (0, set())
+    assert "\x1b[1" in written.text  # attributes stay: bold
+
+
+@pytest.mark.parametrize(
+    "locale",
+    [
+        {"LC_ALL": "C"},
+        {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+        {"LC_ALL": "en_US.ISO-8859-1", "PYTHONIOENCODING": "latin-1"},
+        {"LANG": "en_US.UTF-8", "LC_ALL": "POSIX"},  # LC_ALL wins
+    ],
+    ids=str,
+)
+def test_without_utf8_everything_is_ascii(gpus, locale):
+    written = write(gpus, {**XTERM, **locale}, until=AXIS)
+    assert written.code == 0
+    assert written.data.isascii()
+    assert rb"\u" not in written.data
+    shown = "\n".join(written.rows)
+    for number, percent in enumerate(busy(gpus)):
+        assert f"GPU {number}  busy {percent} %" in shown
+    assert "4 x A100" in shown
+    assert {len(row) for row in written.rows} == {COLUMNS}
+
+
+BRAILLE, DRAWN = re.compile("[\u2800-\u28ff]"), re.compile("[\u2500-\u28ff]")
+
+
+def test_braille_where_it_can_be_shown_and_nowhere_else(gpus):
+    assert BRAILLE.search(write(gpus, TRUE_COLOUR, until=AXIS).text)
+    assert not DRAWN.search(write(gpus, TRUE_COLOUR, "--ascii", until=AXIS).text)
+    console = {"TERM": "linux", **UTF8}  # its font has a few hundred characters
+    assert not DRAWN.search(write(gpus, console, until=AXIS).text)
+
+
+@pytest.mark.parametrize("terminal", [{"TERM": "dumb"}, {"TERM": ""}, {}], ids=str)
+def test_a_terminal_without_a_cursor_gets_one_sample_as_text(gpus, terminal):
+    written = write(gpus, {**terminal, **UTF8}, until="never")
+    assert written.code == 0
+    assert "\x1b" not in written.text
+    assert f"TERM is {terminal.get('TERM') or 'not set'}; one sample as text" in written.text
+    for number, percent in enumerate(busy(gpus)):
+        assert re.search(rf"^\[{number}\] .*\bbusy {percent} %", written.text, re.M)
+
+
+def test_every_size_is_drawn_whole(gpus):
+    """The title first, the keys last and once, no row longer than the screen; at each resize."""
+    sizes = [(80, 24), (200, 60), (120, 40), (60, 15), (160, 50)]
+    with Dashboard(gpus, size=sizes[0]) as dashboard:
+        for columns, rows in sizes:
+            dashboard.resize(columns, rows)
+
+            def whole(_, rows=rows):
+                lines = dashboard.text().split("\n")
+                ends = len(lines) == rows and "q Quit" in lines[-1]
+                return ends and lines[0].startswith(" gpumon") and "GPU 0" in dashboard.text()
+
+            dashboard.wait_until(whole)
+            lines = dashboard.text().split("\n")
+            assert max(map(len, lines)) <= columns
+            assert sum("q Quit" in line for line in lines) == 1
+            assert sum(line.startswith(" gpumon ") for line in lines) == 1

@@ -1,0 +1,311 @@
+"""Sources: the agent as a child process over the emulated driver, and recordings."""
+
+from __future__ import annotations
+
+import gzip
+import signal
+import sys
+import threading
+import time
+
+import psutil
+import pytest
+
+import gpumon
+from gpumon.errors import GpumonError, NotFoundError, WireError
+from gpumon.model.sample import Device, Event, Header, JobContext, Sample, State
+from gpumon.sources.base import Feed
+from gpumon.sources.local import LocalSource
+from gpumon.sources.replay import ReplaySource, read_stream
+from gpumon.wire import MAX_LINE_BYTES, Encoder
+from tests.e2e.program import HANGS_S
+from tests.nvml.emulator import Emulated
+
+
+class Sink:
+    """Keeps what a source brings, in order; waits for it."""
+
+    def __init__(self):
+        self.got = []
+        self._news = threading.Condition()
+
+    def _add(self, *what):
+        with self._news:
+            self.got.append(what)
+            self._news.notify_all()
+
+    def header(self, node, header):
+        self._add("header", node, header)
+
+    def add(self, node, sample):
+        self._add("sample", node, sample)
+
+    def status(self, node, status):
+        self._add("status", node, status)
+
+    def of(self, kind):
+        return [what[2] for what in self.got if what[0] == kind]
+
+    def states(self):
+        return [status.state for status in self.of("status")]
+
+    def wait(self, condition):
+        with self._news:
+            assert self._news.wait_for(lambda: condition(self), HANGS_S), self.got[-3:]
+
+
+# -- this node ---------------------------------------------------------------------------------
+@pytest.fixture
+def local(monkeypatch):
+    """Starts local sources over a scenario; all of them are stopped at the end."""
+    running = []
+
+    def start(scenario, interval_s=0.2):
+        gpus = Emulated(scenario)
+        running.append(gpus)
+        for name, value in gpus.__enter__().env.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.delenv("SLURMD_NODENAME", raising=False)
+        source, sink = LocalSource("n1", interval_s), Sink()
+        running.append(source)
+        source.start(sink)
+        return source, sink
+
+    yield start
+    for one in reversed(running):
+        one.stop() if isinstance(one, LocalSource) else one.__exit__()
+
+
+def agents():
+    children = psutil.Process().children()
+    return [child for child in children if "gpumon.collect" in child.cmdline()]
+
+
+def test_local_brings_the_samples_of_this_node(local):
+    source, sink = local("a100x4")
+    sink.wait(lambda sink: len(sink.of("sample")) >= 3)
+    assert sink.states() == ["connecting", "live"]
+    (header,) = sink.of("header")
+    assert [device.index for device in header.devices] == [0, 1, 2, 3]
+    assert header.interval_s == 0.2
+    assert sink.of("status")[-1].source == "local"
+    assert all(sample.rows["host"][""] for sample in sink.of("sample"))
+    assert {what[1] for what in sink.got if what[0] != "status"} == {header.node}
+    assert abs(source.now() - time.time()) < HANGS_S
+    (agent,) = agents()
+    source.stop()
+    assert agent.wait(HANGS_S) in (0, None)
+    sink.wait(lambda sink: not agents())
+    assert "lost" not in sink.states()  # it was asked to end
+
+
+def test_local_starts_a_killed_agent_again(local):
+    _, sink = local("a100x4")
+    sink.wait(lambda sink: sink.of("sample"))
+    (agent,) = agents()
+    agent.kill()
+    sink.wait(lambda sink: sink.states().count("live") == 2)
+    assert sink.states() == ["connecting", "live", "lost", "live"]
+    lost = sink.of("status")[2]
+    assert lost.detail == "the collectors ended (exit -9); trying again in 1 s"
+
+
+def test_local_says_the_agents_last_words(local, monkeypatch):
+    """What it wrote to stderr, and harmless: here Python's own complaint about its start."""
+    monkeypatch.setenv("PYTHONHOME", "/no\x1b[2Jwhere")
+    _, sink = local("no_driver")
+    sink.wait(lambda sink: "lost" in sink.states())
+    detail = sink.of("status")[-1].detail
+    assert detail.startswith("the collectors ended (exit 1)")
+    assert "trying again" in detail
+    assert detail.isprintable()
+
+
+def test_local_ends_with_an_agent_that_was_asked_to(local):
+    _, sink = local("a100x4")
+    sink.wait(lambda sink: sink.of("sample"))
+    (agent,) = agents()
+    agent.send_signal(signal.SIGTERM)
+    sink.wait(lambda sink: "ended" in sink.states())
+    assert sink.of("status")[-1].detail == "signal 15"
+
+
+def test_local_cannot_start(local, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/no/python")
+    _, sink = local("no_driver")
+    sink.wait(lambda sink: "lost" in sink.states())
+    assert "could not be started: No such file or directory" in sink.of("status")[-1].detail
+
+
+def test_local_stops_at_once_while_the_driver_hangs(local):
+    source, sink = local("hang_init")
+    sink.wait(lambda sink: sink.of("sample"))
+    assert "does not answer" in sink.of("header")[0].notes[0]
+    (agent,) = agents()
+    source.stop()
+    assert not agent.is_running() or agent.wait(HANGS_S) in (0, -9, None)
+
+
+def test_local_stopped_before_it_began():
+    source = LocalSource("n1", 1.0)
+    source.stop()
+    sink = Sink()
+    source.start(sink)
+    time.sleep(0.2)
+    assert sink.states() == ["connecting"]
+    assert not agents()
+
+
+def test_the_package_is_found_from_any_folder(local, monkeypatch, tmp_path):
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gpumon").mkdir()  # a folder of this name here must not shadow the package
+    _, sink = local("no_driver")
+    sink.wait(lambda sink: sink.of("sample"))
+    assert sink.of("header")[0].gpumon == gpumon.__version__
+
+
+# -- lines -------------------------------------------------------------------------------------
+HEADER = Header("n1", "b", 1000.0, 10.0, 1.0, "0.1.0", [Device(0, 0, "GPU-1", "A100")])
+
+
+def lines(times=(1000.0, 1001.0, 1002.0), header=HEADER, **more):
+    """A stream of samples at these times."""
+    encoder = Encoder()
+    told = [encoder.header(header)]
+    for number, t in enumerate(times):
+        rows = {"device": {0: {"busy_percent": number}}}
+        told.append(encoder.sample(Sample(t, t - 990, rows, **more)))
+    return [f"{line}\n".encode() for line in told]
+
+
+def busy(samples):
+    return [sample.rows["device"][0]["busy_percent"] for sample in samples]
+
+
+def test_a_bad_line_is_counted_and_the_others_are_taken():
+    sink = Sink()
+    feed = Feed(sink)
+    head, first, second, third = lines()
+    for line in (head, first, b"{\n", b"\n", second[:40] + b"\n", b'{"later": 1}\n', third):
+        feed.line(line)
+    assert (feed.node, feed.bad_lines, feed.ended) == ("n1", 2, "")
+    assert busy(sink.of("sample")) == [0, 2]
+    end = Sample(1.0, 1.0, {}, {}, [Event(1.0, "end", text="the job has ended")])
+    feed.line(Encoder().sample(end).encode())
+    assert feed.ended == "the job has ended"
+
+
+@pytest.mark.parametrize(
+    "line", [b"Welcome to node n1!\n", b'{"wire":"2.0","node":"x","t":1,"m":1}\n']
+)
+def test_a_stream_that_does_not_begin_is_refused(line):
+    with pytest.raises(WireError):
+        Feed(Sink()).line(line)
+
+
+# -- recordings --------------------------------------------------------------------------------
+def recording(path, told, packed=False):
+    path.write_bytes(gzip.compress(b"".join(told)) if packed else b"".join(told))
+    return str(path)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_recording_is_read(tmp_path, packed):
+    head, *samples = read_stream(recording(tmp_path / "r", lines(), packed))
+    assert head == HEADER
+    assert busy(samples) == [0, 1, 2]
+
+
+def test_a_torn_recording_gives_what_is_whole(tmp_path):
+    whole = b"".join(lines())
+    plain, packed, cut = tmp_path / "plain", tmp_path / "packed", gzip.compress(whole)
+    plain.write_bytes(whole[:-5])
+    packed.write_bytes(cut[:-12])
+    assert len(list(read_stream(str(plain)))) == 3
+    assert 1 <= len(list(read_stream(str(packed)))) <= 4
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "words"),
+    [
+        (None, NotFoundError, "no file .*give the path"),
+        (b"", WireError, "holds no recorded stream"),
+        (b"\n\n", WireError, "holds no recorded stream"),
+        (b"hello\n", WireError, "not a line of a gpumon stream"),
+        (b'{"t":1,"m":1}\n', WireError, "before the header"),
+        (b"x" * (MAX_LINE_BYTES + 9), WireError, "a line of"),
+        (b'{"wire":"9.0","node":"a","t":1,"m":1}\n', WireError, "use the gpumon version"),
+        (b"\x1f\x8b" + b"\0" * 40, GpumonError, "cannot read"),
+        (gzip.compress(b"", mtime=0)[:10] + b"\xff" * 60, GpumonError, "cannot read"),
+    ],
+    ids=[
+        "absent", "empty", "blank", "text", "headless", "endless", "newer", "no gzip", "damaged",
+    ],
+)  # fmt: skip
+def test_what_is_no_recording_is_refused_in_words(tmp_path, content, error, words):
+    path = tmp_path / "r"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(error, match=words):
+        ReplaySource(str(path))
+
+
+def test_a_folder_is_no_recording(tmp_path):
+    with pytest.raises(GpumonError, match="Is a directory"):
+        ReplaySource(str(tmp_path))
+
+
+def test_replay_brings_everything_and_says_that_it_ended(tmp_path):
+    source, sink = ReplaySource(recording(tmp_path / "r", lines()), speed=1000), Sink()
+    source.start(sink)
+    sink.wait(lambda sink: "ended" in sink.states())
+    assert busy(sink.of("sample")) == [0, 1, 2]
+    assert sink.states() == ["live", "ended"]
+    assert {what[1] for what in sink.got} == {"n1"}
+
+
+def test_replay_begins_with_the_story_so_far(tmp_path):
+    told = lines([1000.0 + n for n in range(100)])
+    source, sink = ReplaySource(recording(tmp_path / "r", told), ahead_s=50), Sink()
+    source.start(sink)
+    source.stop()
+    assert busy(sink.of("sample"))[:51] == list(range(51))
+    assert len(sink.of("sample")) < 60
+    assert 1050 <= source.now() < 1050 + HANGS_S
+
+
+def test_replay_in_a_loop_goes_on_in_time(tmp_path):
+    state = {0: State("lost", 999.0)}
+    told = lines(states=state, events=[Event(998.0, "xid", 0, text="79")])
+    source = ReplaySource(recording(tmp_path / "r", told), speed=1000, loop=True)
+    sink = Sink()
+    source.start(sink)
+    sink.wait(lambda sink: len(sink.of("sample")) >= 9)
+    source.stop()
+    samples = sink.of("sample")[:9]
+    assert [sample.time - 1000 for sample in samples] == [0, 1, 2, 3, 4, 5, 6, 7, 8]
+    assert [sample.states[0].since for sample in samples[::3]] == [999, 1002, 1005]
+    assert [sample.events[0].time for sample in samples[::3]] == [998, 1001, 1004]
+    assert "ended" not in sink.states()
+
+
+def test_replay_in_a_loop_moves_the_job_along(tmp_path):
+    header = HEADER._replace(job=JobContext("7", start=900.0, end=2000.0))
+    source = ReplaySource(recording(tmp_path / "r", lines(header=header)), speed=1000, loop=True)
+    sink = Sink()
+    source.start(sink)
+    sink.wait(lambda sink: len(sink.of("header")) >= 2)
+    source.stop()
+    jobs = [header.job for header in sink.of("header")[:2]]
+    assert [(job.start, job.end) for job in jobs] == [(900, 2000), (903, 2003)]
+
+
+def test_a_recording_that_is_damaged_in_the_middle_ends_in_words(tmp_path):
+    told = lines()
+    told[2] = b"{damaged}\n"
+    source, sink = ReplaySource(recording(tmp_path / "r", told), speed=1000), Sink()
+    source.start(sink)
+    sink.wait(lambda sink: "lost" in sink.states())
+    assert busy(sink.of("sample")) == [0]
+    assert "not a line of a gpumon stream" in sink.of("status")[-1].detail
