@@ -399,7 +399,9 @@ class Session:
             dead, status, number = self.ask(form).split(" ")
             if status or number:  # pane_dead alone may come before the status is known
                 return int(status) if status else 128 + int(number)
-            if dead == "1":  # tmux 3.3 may miss the signal of a child's end; another's makes it look
+            if (
+                dead == "1"
+            ):  # tmux 3.3 may miss the signal of a child's end; another's makes it look
                 self._call("run-shell", "true")
             if time.monotonic() > deadline:
                 raise TimeoutError(f"still running after {timeout_s} s:\n{self.text()}")

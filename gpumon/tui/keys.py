@@ -32,7 +32,7 @@ KEYS: tuple[Key, ...] = (
     Key("end", "move(100000)", "", "", ""),
     Key("escape", "leave", "Esc", "", "back; clears the filter"),
     Key("plus,equals_sign", "zoom(-1)", "+", "", "a shorter time in the plots"),
-    Key("minus", "zoom(1)", "+/-", "Zoom", "a longer time, up to all there is", ("job", "device")),
+    Key("minus", "zoom(1)", "+ -", "Zoom", "a longer time, up to all there is", ("job", "device")),
     Key("space", "freeze", "space", "Freeze", "hold the screen still; sampling goes on"),
     Key(
         "slash",

@@ -16,6 +16,7 @@ SENTENCES = {
     "no_driver": "No NVIDIA driver on this node",
     "mismatch": "The driver was updated while the node ran: the node needs a reboot",
     "no_devices": "No NVIDIA device is visible here.",
+    "hang_init": "The NVIDIA driver does not answer",
 }
 
 

@@ -87,7 +87,7 @@ def test_one_hung_device_stops_neither_the_others_nor_quitting(tmp_path):
         shown = dashboard.wait_until(watched)
         assert f"GPU {HUNG}: the driver has not answered for {ages[-1]} s" in shown
         assert ages == sorted(ages)
-        assert ages[0] <= 4  # two periods, and what a busy machine adds
+        assert ages[0] <= 6  # two periods, and what a busy machine adds
         assert sorted(others) == [number for number in range(8) if number != HUNG]
         assert all(len(values) >= 3 for values in others.values()), others
         running = [psutil.Process(dashboard.pid), *agents(dashboard.pid)]

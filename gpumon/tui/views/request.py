@@ -253,10 +253,11 @@ def _compact(lines: list[Line], width: int, glyphs: str) -> list[Row]:
             cell: Row = [(f" {line.name} ", "dim"), (line.used, "")]
             if "/" not in line.used and " of " not in line.used:
                 cell.append((f" of {line.asked}", "dim"))
-            cell.append(("  ", ""))
-            cell += _remark_runs(line, glyphs) if line.remark else [(line.peak, "dim")]
-            if line.extra and row_width(cell) + len(line.extra) < half:
-                cell.append((f" {line.extra}", "dim"))
+            if line.remark:
+                cell += [("  ", ""), *_remark_runs(line, glyphs)]
+            for text in ("" if line.remark else line.peak, line.extra):  # whole or not at all
+                if text and row_width(cell) + 1 + len(text) <= half:
+                    cell.append((f" {text}", "dim"))
             text_width = row_width(cell)
             if text_width < half:
                 cell.append((" " * (half - text_width), ""))
