@@ -23,6 +23,9 @@ class Settings(NamedTuple):
     theme: str = ""  # one of THEMES; empty: chosen by what the terminal can show
     ascii: bool = False  # no braille and no block glyphs
     zoom_s: float = 600.0  # seconds that the plots show at start
+    record: bool = True  # whether the dashboard records what it shows
+    record_keep_days: float = 30.0  # recordings that are older are removed
+    record_max_bytes: float = 2.0 * (1 << 30)  # and the oldest, above so many in all
 
 
 def load_settings(**flags: Any) -> Settings:
@@ -100,4 +103,8 @@ def _checked(settings: Settings) -> Settings:
         raise UsageError(f"no theme {settings.theme!r}; there are {', '.join(THEMES)}")
     if not 10 <= settings.zoom_s <= 31 * 86400:
         raise UsageError(f"zoom_s {settings.zoom_s:g}: give seconds from 10 to a month")
+    if not 0 <= settings.record_keep_days <= 36500:
+        raise UsageError(f"record_keep_days {settings.record_keep_days:g}: give days from 0 on")
+    if not 0 <= settings.record_max_bytes < 1e18:
+        raise UsageError(f"record_max_bytes {settings.record_max_bytes:g}: give bytes from 0 on")
     return settings

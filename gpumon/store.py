@@ -493,6 +493,12 @@ class Store:
         with self._lock:
             self._node(node).take_status(status)
 
+    def reset(self) -> None:
+        """Forget all nodes: a replay begins again."""
+        with self._lock:
+            self._nodes.clear()
+            self.generation += 1
+
     def nodes(self) -> List[NodeView]:
         """In the order in which they were first heard of."""
         with self._lock:

@@ -33,7 +33,8 @@ MAX_DEVICES = 1024
 _MAX_NOTES = 64
 _MAX_INT = 1 << 63
 
-_Pairs = List[Tuple[str, str, str]]  # group key, field, detail
+#: what the encoder asks of each field of a group: its name, its decimals, and the rest
+_PLANS = [(group, [(each.name, each.decimals, each) for each in group.fields]) for group in GROUPS]
 
 
 # -- writing --------------------------------------------------------------------------------
@@ -79,12 +80,12 @@ class Encoder:
         """One sample's line."""
         tables: Dict[str, List[List[Any]]] = {}
         why: List[List[Any]] = []
-        for group in GROUPS:
+        for group, plan in _PLANS:
             rows = sample.rows.get(group.entity)
             if not rows:
                 continue
             table = [
-                self._row(group.key, group.fields, key, readings, why)
+                self._row(group.key, plan, key, readings, why)
                 for key, readings in rows.items()
                 if any(field.name in readings for field in group.fields)
             ]
@@ -107,34 +108,42 @@ class Encoder:
     def _row(
         self,
         group: str,
-        fields: Tuple[Field, ...],
+        plan: List[Tuple[str, int, Field]],
         key: Key,
         readings: Dict[str, Reading],
         why: List[List[Any]],
     ) -> List[Any]:
         row: List[Any] = [list(key) if isinstance(key, tuple) else key]
         letters = ""
-        for field in fields:
-            value = readings.get(field.name, NOT_SAMPLED)
+        for name, decimals, field in plan:
+            value = readings.get(name, NOT_SAMPLED)
             if isinstance(value, Missing):
                 row.append(None)
                 letters += REASONS[value.reason]
-                said = (group, key, field.name)
+                said = (group, key, name)
                 if value.detail != self._said.get(said, ""):
                     self._said[said] = value.detail
-                    why.append([group, row[0], field.name, value.detail])
+                    why.append([group, row[0], name, value.detail])
+            elif field.digits and not isinstance(value, str) and value >= 1000:
+                row.append(_significant(value, field))
+            elif isinstance(value, float):
+                value = round(value, decimals)
+                row.append(int(value) if value == int(value) else value)
             else:
-                row.append(_short(value) if isinstance(value, float) else value)
+                row.append(value)
         if letters:
             row.append(letters)
         return row
 
 
-def _short(value: float) -> Union[int, float]:
-    """Three decimals, none for large numbers: the precision that any reading here has."""
-    if value >= 1e5 or value == int(value):
-        return round(value)
-    return round(value, 3)
+def _significant(value: float, field: Field) -> int:
+    """A number with the digits that the field has. Sizes are cut off and not rounded, so that no
+    part outgrows its whole (a job's memory its limit).
+    """
+    cut = field.unit == "B"
+    whole = int(value) if cut else round(value)
+    step: int = 10 ** max(len(str(whole)) - field.digits, 0)
+    return (whole if cut else whole + step // 2) // step * step
 
 
 def _dump(body: Dict[str, Any]) -> str:

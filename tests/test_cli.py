@@ -73,7 +73,7 @@ def test_help_names_every_command_and_exit_code():
     done = gpumon("--help")
     assert (done.returncode, done.stderr) == (0, "")
     for command, text in COMMANDS.items():
-        assert re.search(rf"^ +{command} +{re.escape(text)[:30]}", done.stdout, re.M)
+        assert re.search(rf"^ +{command} +{re.escape(text[:24])}", done.stdout, re.M)
         assert gpumon(command, "--help").returncode == 0
     for code in ("0 done", "1 could not", "2 wrong", "4 no such", "130 interrupted"):
         assert code in done.stdout
@@ -238,8 +238,9 @@ def words_of_help():
     words = {"": set(COMMANDS)}
     for command in ("", *COMMANDS):
         text = gpumon(*([command] if command else []), "--help").stdout
-        words.setdefault(command, set()).update(re.findall(r"^ +(?:-h, )?(--[\w-]+)", text, re.M))
-    words["completion"] |= {"bash", "zsh", "fish"}
+        words.setdefault(command, set()).update(re.findall(r"^ +(?:-\w, )?(--[\w-]+)", text, re.M))
+        for choices in re.findall(r"\{([\w,-]+)\}", text):
+            words[command] |= set(choices.split(","))
     return words
 
 

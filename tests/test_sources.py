@@ -16,7 +16,7 @@ from gpumon.errors import GpumonError, NotFoundError, WireError
 from gpumon.model.sample import Device, Event, Header, JobContext, Sample, State
 from gpumon.sources.base import Feed
 from gpumon.sources.local import LocalSource
-from gpumon.sources.replay import ReplaySource, read_stream
+from gpumon.sources.replay import ReplaySource, read_stream, tracks_of
 from gpumon.wire import MAX_LINE_BYTES, Encoder
 from tests.e2e.program import HANGS_S
 from tests.nvml.emulator import Emulated
@@ -248,16 +248,17 @@ def test_what_is_no_recording_is_refused_in_words(tmp_path, content, error, word
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(error, match=words):
-        ReplaySource(str(path))
+        ReplaySource(tracks_of([str(path)]))
 
 
 def test_a_folder_is_no_recording(tmp_path):
     with pytest.raises(GpumonError, match="Is a directory"):
-        ReplaySource(str(tmp_path))
+        ReplaySource(tracks_of([str(tmp_path)]))
 
 
 def test_replay_brings_everything_and_says_that_it_ended(tmp_path):
-    source, sink = ReplaySource(recording(tmp_path / "r", lines()), speed=1000), Sink()
+    path = recording(tmp_path / "r", lines())
+    source, sink = ReplaySource(tracks_of([path]), speed=1000), Sink()
     source.start(sink)
     sink.wait(lambda sink: "ended" in sink.states())
     assert busy(sink.of("sample")) == [0, 1, 2]
@@ -267,7 +268,7 @@ def test_replay_brings_everything_and_says_that_it_ended(tmp_path):
 
 def test_replay_begins_with_the_story_so_far(tmp_path):
     told = lines([1000.0 + n for n in range(100)])
-    source, sink = ReplaySource(recording(tmp_path / "r", told), ahead_s=50), Sink()
+    source, sink = ReplaySource(tracks_of([recording(tmp_path / "r", told)]), ahead_s=50), Sink()
     source.start(sink)
     source.stop()
     assert busy(sink.of("sample"))[:51] == list(range(51))
@@ -278,7 +279,7 @@ def test_replay_begins_with_the_story_so_far(tmp_path):
 def test_replay_in_a_loop_goes_on_in_time(tmp_path):
     state = {0: State("lost", 999.0)}
     told = lines(states=state, events=[Event(998.0, "xid", 0, text="79")])
-    source = ReplaySource(recording(tmp_path / "r", told), speed=1000, loop=True)
+    source = ReplaySource(tracks_of([recording(tmp_path / "r", told)]), speed=1000, loop=True)
     sink = Sink()
     source.start(sink)
     sink.wait(lambda sink: len(sink.of("sample")) >= 9)
@@ -292,7 +293,8 @@ def test_replay_in_a_loop_goes_on_in_time(tmp_path):
 
 def test_replay_in_a_loop_moves_the_job_along(tmp_path):
     header = HEADER._replace(job=JobContext("7", start=900.0, end=2000.0))
-    source = ReplaySource(recording(tmp_path / "r", lines(header=header)), speed=1000, loop=True)
+    path = recording(tmp_path / "r", lines(header=header))
+    source = ReplaySource(tracks_of([path]), speed=1000, loop=True)
     sink = Sink()
     source.start(sink)
     sink.wait(lambda sink: len(sink.of("header")) >= 2)
@@ -304,7 +306,7 @@ def test_replay_in_a_loop_moves_the_job_along(tmp_path):
 def test_a_recording_that_is_damaged_in_the_middle_ends_in_words(tmp_path):
     told = lines()
     told[2] = b"{damaged}\n"
-    source, sink = ReplaySource(recording(tmp_path / "r", told), speed=1000), Sink()
+    source, sink = ReplaySource(tracks_of([recording(tmp_path / "r", told)]), speed=1000), Sink()
     source.start(sink)
     sink.wait(lambda sink: "lost" in sink.states())
     assert busy(sink.of("sample")) == [0]

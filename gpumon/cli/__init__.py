@@ -18,6 +18,12 @@ COMMANDS = {
     "once": "one sample of this node, like nvidia-smi",
     "collect": "the node-side agent: samples as lines on standard output",
     "doctor": "what works here and what does not, and why",
+    "record": "record this node while a command runs, or in the background of a script",
+    "mark": "a line on the time axis of the recording that runs",
+    "runs": "the recordings there are",
+    "export": "a recorded run as CSV, Parquet or JSON lines",
+    "compare": "two recorded runs side by side",
+    "replay": "the dashboard on a recording, with its own clock",
     "demo": "play a recording that ships with gpumon",
     "completion": "completion script for bash, zsh or fish",
 }

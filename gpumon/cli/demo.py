@@ -28,11 +28,11 @@ def run(args: argparse.Namespace) -> int:
         return EXIT_OK
     path = demos.path(args.name)
     from gpumon.config import load_settings
-    from gpumon.sources.replay import ReplaySource
+    from gpumon.sources.replay import ReplaySource, tracks_of
     from gpumon.terminal import can_show_screen
 
     settings = load_settings(theme=args.theme, ascii=args.ascii)
-    source = ReplaySource(path, speed=args.speed, ahead_s=_AHEAD_S, loop=True)
+    source = ReplaySource(tracks_of([path]), speed=args.speed, ahead_s=_AHEAD_S, loop=True)
     reason = can_show_screen()
     if reason:
         raise GpumonError(f"{reason}; run 'gpumon demo' in a terminal")

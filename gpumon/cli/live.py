@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import threading
 
 from gpumon.cli.arguments import interval
 
@@ -15,6 +16,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--node", action="store_true", help="show the whole node, also inside a job"
+    )
+    parser.add_argument(
+        "--no-record", dest="record", action="store_false", default=None, help="only show"
     )
     add_screen_arguments(parser)
 
@@ -29,16 +33,22 @@ def run(args: argparse.Namespace) -> int:
     from gpumon.config import load_settings
     from gpumon.terminal import can_show_screen
 
-    settings = load_settings(interval_s=args.interval, theme=args.theme, ascii=args.ascii)
+    settings = load_settings(
+        interval_s=args.interval, theme=args.theme, ascii=args.ascii, record=args.record
+    )
     reason = can_show_screen()
     if reason:
         from gpumon.cli import once
 
         print(f"gpumon: {reason}; one sample as text instead", file=sys.stderr)
         return once.show(as_json=False)
+    from gpumon.cli.record import marks_dir, retain
     from gpumon.collect.base import node_name
     from gpumon.sources.local import LocalSource
+    from gpumon.sources.tee import Tee
     from gpumon.tui.app import run_app
 
     source = LocalSource(node_name(os.environ), settings.interval_s)
-    return run_app(source, settings, whole_node=args.node)
+    threading.Thread(target=retain, args=(settings,), daemon=True).start()
+    tee = Tee(source, marks_dir(), record=settings.record)
+    return run_app(tee, settings, whole_node=args.node)

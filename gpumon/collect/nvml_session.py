@@ -79,8 +79,11 @@ class Session:
 
     def silent(self) -> None:
         """It has not come back in time."""
-        waited_s = time.monotonic() - self._began
-        self.note = f"The NVIDIA driver does not answer (nvmlInit since {waited_s:.0f} s)."
+        since = time.strftime("%H:%M:%S", time.localtime(time.time() - self._waited_s()))
+        self.note = f"The NVIDIA driver does not answer (nvmlInit since {since})."
+
+    def _waited_s(self) -> float:
+        return time.monotonic() - self._began
 
     def well(self) -> None:
         """The devices answer: the next loss is a new one."""

@@ -19,6 +19,13 @@ _RATE = 1e14
 _COUNT = 2.0**63
 
 
+#: unit -> decimals; finer than that is noise of the instrument or of the moment of reading (power
+#: is within 5 W, CPU time is counted in 10 ms), and the wire does not carry it. Others: 2
+DECIMALS = {"%": 1, "W": 1, "°C": 1, "ms": 1, "J": 0, "MHz": 0, "B": 0, "B/s": 0, "bit/s": 0}
+#: memory that moves with every page: the kernel itself counts it to some MiB on many CPUs
+_NOISY = 4
+
+
 class Field(NamedTuple):
     """One reading: `entity.name`, its unit, and the closed range of plausible values."""
 
@@ -28,6 +35,12 @@ class Field(NamedTuple):
     series: bool = False  # kept over time by the store
     low: float = 0.0
     text: bool = False
+    digits: int = 0  # significant ones that the wire carries; 0: all
+
+    @property
+    def decimals(self) -> int:
+        """Digits behind the point that the wire carries."""
+        return DECIMALS.get(self.unit, 2)
 
 
 class Group(NamedTuple):
@@ -45,6 +58,11 @@ class Group(NamedTuple):
 
 def _group(entity: str, name: str, period_s: float, *fields: Field) -> Group:
     return Group(entity, name, period_s, fields)
+
+
+def _rate(name: str, *, series: bool = False) -> Field:
+    """Bytes per second. Three digits: it hangs on the moments of two readings, ms apart."""
+    return Field(name, "B/s", _RATE, series=series, digits=3)
 
 
 def _text(name: str) -> Field:
@@ -89,10 +107,10 @@ GROUPS: tuple[Group, ...] = (
     ),
     _group(
         "device", "links", 2,
-        Field("pcie_tx_bytes_per_s", "B/s", _RATE, series=True),  # device to host
-        Field("pcie_rx_bytes_per_s", "B/s", _RATE, series=True),
-        Field("nvlink_tx_bytes_per_s", "B/s", _RATE, series=True),  # all links together
-        Field("nvlink_rx_bytes_per_s", "B/s", _RATE, series=True),
+        _rate("pcie_tx_bytes_per_s", series=True),  # device to host
+        _rate("pcie_rx_bytes_per_s", series=True),
+        _rate("nvlink_tx_bytes_per_s", series=True),  # all links together
+        _rate("nvlink_rx_bytes_per_s", series=True),
         Field("energy_j", "J", 1e15),  # since the driver was loaded
         Field("throttle_power_s", "s", 1e12),  # counters since the driver was loaded
         Field("throttle_thermal_s", "s", 1e12),
@@ -149,21 +167,21 @@ GROUPS: tuple[Group, ...] = (
     _group(
         "process", "process", 2,
         Field("cpu_percent", "%", 1e6),  # of one core; above 100 with several threads
-        Field("rss_bytes", "B", _BYTES),
+        Field("rss_bytes", "B", _BYTES, digits=_NOISY),
         Field("threads", "", 1e7),
         _text("state"),  # R S D T Z …, as /proc says
         Field("cpu_s", "s", 1e12),
-        Field("read_bytes_per_s", "B/s", _RATE),  # own processes only
-        Field("write_bytes_per_s", "B/s", _RATE),
+        _rate("read_bytes_per_s"),  # own processes only
+        _rate("write_bytes_per_s"),
     ),
     # -- the node (key: "") ------------------------------------------------------------------
     _group(
         "host", "host", 0,
         Field("cpu_percent", "%", _PERCENT, series=True),
         Field("iowait_percent", "%", _PERCENT),
-        Field("mem_used_bytes", "B", _BYTES, series=True),  # total − available
-        Field("mem_cache_bytes", "B", _BYTES),
-        Field("swap_used_bytes", "B", _BYTES),
+        Field("mem_used_bytes", "B", _BYTES, series=True, digits=_NOISY),  # total − available
+        Field("mem_cache_bytes", "B", _BYTES, digits=_NOISY),
+        Field("swap_used_bytes", "B", _BYTES, digits=_NOISY),
         Field("load1", "", 1e7, series=True),
         Field("load5", "", 1e7),
         Field("load15", "", 1e7),
@@ -181,22 +199,23 @@ GROUPS: tuple[Group, ...] = (
         Field("cpu_s", "s", 1e12),
         Field("cpu_throttled_percent", "%", _PERCENT),  # share of periods that hit the quota
         # what cannot be given back: anonymous + shared + unreclaimable kernel memory
-        Field("mem_used_bytes", "B", _BYTES, series=True),
-        Field("mem_anon_bytes", "B", _BYTES),
-        Field("mem_shmem_bytes", "B", _BYTES),
-        Field("mem_cache_bytes", "B", _BYTES, series=True),  # page cache, without shmem
-        Field("mem_charged_bytes", "B", _BYTES, series=True),  # all that counts against the limit
+        Field("mem_used_bytes", "B", _BYTES, series=True, digits=_NOISY),
+        Field("mem_anon_bytes", "B", _BYTES, digits=_NOISY),
+        Field("mem_shmem_bytes", "B", _BYTES, digits=_NOISY),
+        Field("mem_cache_bytes", "B", _BYTES, series=True, digits=_NOISY),  # without shmem
+        # all that counts against the limit
+        Field("mem_charged_bytes", "B", _BYTES, series=True, digits=_NOISY),
         Field("mem_peak_bytes", "B", _BYTES),  # the kernel's own peak, cache included
         Field("mem_limit_bytes", "B", _BYTES),
-        Field("swap_used_bytes", "B", _BYTES),
+        Field("swap_used_bytes", "B", _BYTES, digits=_NOISY),
         Field("oom_events", "", _COUNT),
         Field("oom_kills", "", _COUNT),
         Field("processes", "", 1e7),
     ),
     _group(
         "job", "io", 5,
-        Field("read_bytes_per_s", "B/s", _RATE),
-        Field("write_bytes_per_s", "B/s", _RATE),
+        _rate("read_bytes_per_s"),
+        _rate("write_bytes_per_s"),
         Field("cpu_pressure_percent", "%", _PERCENT),
         Field("mem_pressure_percent", "%", _PERCENT),
         Field("io_pressure_percent", "%", _PERCENT),
@@ -204,8 +223,8 @@ GROUPS: tuple[Group, ...] = (
     # -- network interfaces of the node (key: name) -------------------------------------------
     _group(
         "net", "net", 5,
-        Field("rx_bytes_per_s", "B/s", _RATE, series=True),
-        Field("tx_bytes_per_s", "B/s", _RATE, series=True),
+        _rate("rx_bytes_per_s", series=True),
+        _rate("tx_bytes_per_s", series=True),
         Field("link_bits_per_s", "bit/s", _RATE),
     ),
     # -- file systems that a job can fill (key: label) ----------------------------------------
@@ -220,7 +239,7 @@ GROUPS: tuple[Group, ...] = (
     _group(
         "agent", "agent", 5,
         Field("cpu_s", "s", 1e12),
-        Field("rss_bytes", "B", _BYTES),
+        Field("rss_bytes", "B", _BYTES, digits=_NOISY),
         Field("late_s", "s", 1e9),  # how late the tick began, at most, since the last row
     ),
     _group(

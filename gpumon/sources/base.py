@@ -17,6 +17,9 @@ class Sink(Protocol):
     def add(self, node: str, sample: Sample) -> None: ...
     def status(self, node: str, status: Status) -> None: ...
 
+    def reset(self) -> None:
+        """Forget everything: a replay begins again."""
+
 
 class Source(Protocol):
     """Brings samples of one or several nodes to a sink, from threads of its own."""

@@ -1,17 +1,21 @@
-"""A recorded stream, played by its own clock through the same path as live data."""
+"""Recorded streams, played by their own clock through the same path as live data."""
 
 from __future__ import annotations
 
 import gzip
+import heapq
 import os
 import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
 
 from gpumon.errors import GpumonError, NotFoundError, WireError
 from gpumon.model.sample import Header, Sample
 from gpumon.model.view import Status
+from gpumon.recording import SUFFIX, Recording
 from gpumon.sources.base import Sink
 from gpumon.wire import MAX_LINE_BYTES, Decoder
 
@@ -41,84 +45,268 @@ def read_stream(path: str) -> Iterator[Header | Sample]:
         raise GpumonError(f"cannot read {path}: {what}") from None
 
 
-class ReplaySource:
-    """Plays a stream at `speed`; the first `ahead_s` seconds are there at once.
+class Track(NamedTuple):
+    """One node's stream: its name for messages, and its items from a moment on (None: all)."""
 
-    With `loop` it begins again at its end, on a clock that goes on, so that the plots go on too.
+    name: str
+    items: Callable[[float | None], Iterator[Header | Sample]]
+
+
+def tracks_of(paths: Sequence[str]) -> list[Track]:
+    """Recordings, or files of plain lines. Raises NotFoundError, GpumonError or WireError."""
+    found = []
+    for path in paths:
+        if path.endswith(SUFFIX):
+            recording = Recording(path)
+            found.append(Track(os.path.basename(path), recording.items))
+        else:
+            found.append(Track(os.path.basename(path), partial(_all_of, path)))
+    return found
+
+
+def _all_of(path: str, _since: float | None) -> Iterator[Header | Sample]:
+    return read_stream(path)
+
+
+class ReplaySource:
+    """Plays streams on one clock at `speed`; the first `ahead_s` seconds are there at once.
+
+    Streams of several nodes are merged by their own times. With `loop` they begin again at their
+    end, on a clock that goes on, so that the plots go on too.
+
+    Going back, or far ahead, empties the sink and feeds it again from the start, as fast as it
+    takes samples: what is then shown is what playing up to there would have shown.
     """
 
     name = "replay"
 
     def __init__(
-        self, path: str, *, speed: float = 1.0, ahead_s: float = 0.0, loop: bool = False
+        self,
+        tracks: Sequence[Track],
+        *,
+        speed: float = 1.0,
+        ahead_s: float = 0.0,
+        loop: bool = False,
     ) -> None:
-        self._path = path
-        self._speed = speed
-        self._ahead_s = ahead_s
+        self._tracks = tracks
+        self.speed = speed
         self._loop = loop
-        self._stopping = threading.Event()
-        self._start_time = 0.0  # recorded time at the moment play began
-        self._start_mono = time.monotonic()
-        items = read_stream(path)
-        first = next(items, None)
-        if not isinstance(first, Header):
-            raise WireError(f"{os.path.basename(path)} holds no recorded stream")
-        self._origin = first.time
-        self._start_time = self._origin + ahead_s
+        self._wake = threading.Condition()
+        self._stopping = False
+        self._target: float | None = None  # where to go, set by the screen's thread
+        self._paused_at: float | None = None
+        self.seeking = False
+        self._nodes: dict[int, str] = {}  # number of the track -> node, as its header says
+        self._pending: _Item | None = None
+        self._last = 0.0
+        firsts = []
+        for track in tracks:
+            first = next(track.items(None), None)
+            if not isinstance(first, Header):
+                raise WireError(f"{track.name} holds no recorded stream")
+            firsts.append(first.time)
+        self.origin = min(firsts)
+        self.at_end = False
+        self._base_time = self.origin + ahead_s
+        self._base_mono = time.monotonic()
+
+    # -- what the screen calls, from its own thread
 
     def start(self, sink: Sink) -> None:
-        self._start_mono = time.monotonic()
-        self._play_ahead(sink)
+        self._base_mono = time.monotonic()
+        self._rewind()
+        try:
+            self._feed_until(sink, self._base_time)
+        except GpumonError as error:
+            self._lose(sink, error)
+            return
         threading.Thread(target=self._run, args=(sink,), daemon=True, name="replay").start()
 
     def stop(self) -> None:
-        self._stopping.set()
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+
+    def now(self) -> float:
+        if self._paused_at is not None:
+            return self._paused_at
+        return self._base_time + (time.monotonic() - self._base_mono) * self.speed
+
+    @property
+    def paused(self) -> bool:
+        return self._paused_at is not None
+
+    def pause(self) -> None:
+        """Hold the clock, or let it go on."""
+        with self._wake:
+            if self._paused_at is None:
+                self._paused_at = self.now()
+            else:
+                self._set_clock(self._paused_at)
+                self._paused_at = None
+            self._wake.notify()
+
+    def set_speed(self, speed: float) -> None:
+        """Play `speed` times as fast as it was recorded."""
+        with self._wake:
+            self._set_clock(self.now())
+            self.speed = min(max(speed, MIN_SPEED), MAX_SPEED)
+            self._wake.notify()
+
+    def seek(self, to: float) -> None:
+        """Go to a moment; before the beginning is the beginning."""
+        with self._wake:
+            self._target = max(to, self.origin)
+            self.seeking = True
+            self._wake.notify()
+
+    def next_event(self) -> None:
+        """Go to the next mark, Xid, or change of a device's state."""
+        with self._wake:
+            self._target = _NEXT_EVENT
+            self.seeking = True
+            self._wake.notify()
+
+    # -- the thread
+
+    def _run(self, sink: Sink) -> None:
+        try:
+            while not self._stopping:
+                if self._target is not None:
+                    self._go(sink, self._target)
+                    continue
+                entry = self._next()
+                if entry is None:
+                    self._finish(sink)
+                elif self._wait_for(entry[0]):
+                    self._deliver(entry, sink)
+        except GpumonError as error:
+            self._lose(sink, error)
+
+    def _lose(self, sink: Sink, error: GpumonError) -> None:
+        """The rest cannot be read; what was read stands."""
+        self.seeking = False
+        for node in self._nodes.values():
+            sink.status(node, self._status("lost", str(error)))
+
+    def _next(self) -> _Item | None:
+        """The item that is to be delivered next, None at the end."""
+        if self._pending is None:
+            self._pending = next(self._items, None)
+        return self._pending
+
+    def _wait_for(self, at: float) -> bool:
+        """Until the clock reaches `at`; False when something else is to be done first."""
+        with self._wake:
+            if self._stopping or self._target is not None:
+                return False
+            wait_s = None if self._paused_at is not None else (at - self.now()) / self.speed
+            if wait_s is None or wait_s > 0:
+                self._wake.wait(wait_s)
+                return False
+        return True
+
+    def _finish(self, sink: Sink) -> None:
+        """The end: say so, and wait to be sent elsewhere."""
+        for node in self._nodes.values():
+            sink.status(node, self._status("ended", "end of the recording"))
+        with self._wake:
+            self.at_end = True
+            if self._paused_at is None:
+                self._paused_at = min(self.now(), self._last)
+            while self._target is None and not self._stopping:
+                self._wake.wait()
+
+    def _go(self, sink: Sink, target: float) -> None:
+        """Feed up to the target; from the start again when it lies behind."""
+        with self._wake:
+            self._target = None
+            was_paused = self.paused and not self.at_end
+            here = self.now()
+            self.at_end = False
+        if target == _NEXT_EVENT:
+            target = self._find_event(here)
+        if target < here:
+            sink.reset()
+            self._rewind()
+        self._feed_until(sink, target)
+        with self._wake:
+            self._set_clock(target)
+            self._paused_at = target if was_paused else None
+            self.seeking = self._target is not None
+
+    def _find_event(self, after: float) -> float:
+        """When the next event is; `after` itself when there is none."""
+        known: dict[int, dict[int, str]] = {}
+        for at, number, item in self._merged(loop=False):
+            if isinstance(item, Sample):
+                states = {key: state.state for key, state in item.states.items()}
+                told = any(event.kind in _EVENT_KINDS for event in item.events)
+                changed = states != known.get(number, {})
+                known[number] = states
+                if at > after + 0.5 and (told or changed):
+                    return at
+        return after
+
+    def _rewind(self) -> None:
+        self._items = self._merged(loop=self._loop)
+        self._pending = None
+
+    def _feed_until(self, sink: Sink, to: float) -> None:
+        """Deliver what was recorded up to `to`; of long ago only what series are made of."""
+        while (entry := self._next()) is not None and entry[0] <= to:
+            if entry[0] < to - _WHOLE_S and isinstance(entry[2], Sample):
+                entry = (*entry[:2], _without_processes(entry[2]))
+            self._deliver(entry, sink)
+
+    def _merged(self, *, loop: bool) -> Iterator[_Item]:
+        """All streams by time, once or for ever; each round's times follow on the round before."""
+        shift = 0.0
+        while True:
+            last = self.origin
+            streams = [_numbered(number, track) for number, track in enumerate(self._tracks)]
+            for at, number, item in heapq.merge(*streams, key=lambda entry: entry[0]):
+                last = max(last, at)
+                yield at + shift, number, _shifted(item, shift)
+            if not loop or last <= self.origin:
+                return
+            shift += last - self.origin + 1.0
+
+    def _deliver(self, entry: _Item, sink: Sink) -> None:
+        self._last, number, item = entry
+        self._pending = None
+        if isinstance(item, Header):
+            self._nodes[number] = item.node
+            sink.header(item.node, item)
+            sink.status(item.node, self._status("live"))
+        else:
+            sink.add(self._nodes[number], item)
+
+    def _set_clock(self, at: float) -> None:
+        self._base_time, self._base_mono = at, time.monotonic()
 
     def _status(self, state: str, detail: str = "") -> Status:
         return Status(state, self.now(), detail, self.name)
 
-    def now(self) -> float:
-        return self._start_time + (time.monotonic() - self._start_mono) * self._speed
 
-    def _items(self) -> Iterator[Header | Sample]:
-        """The stream, once or for ever; each round's times follow on the round before."""
-        shift = 0.0
-        while True:
-            last = self._origin
-            for item in read_stream(self._path):
-                last = item.time
-                yield _shifted(item, shift)
-            if not self._loop or last <= self._origin:
-                return
-            shift += last - self._origin + 1.0
+_Item = tuple[float, int, "Header | Sample"]  # time, number of the track, item
+_NEXT_EVENT = -1.0
+_EVENT_KINDS = ("mark", "xid", "gap")
+MIN_SPEED, MAX_SPEED = 0.1, 1000.0
 
-    def _play_ahead(self, sink: Sink) -> None:
-        self._rest = self._items()
-        self._node = ""
-        for item in self._rest:
-            self._deliver(item, sink)
-            if item.time >= self._start_time:
-                return
 
-    def _run(self, sink: Sink) -> None:
-        try:
-            for item in self._rest:
-                wait_s = (item.time - self.now()) / self._speed
-                if wait_s > 0 and self._stopping.wait(wait_s):
-                    return
-                self._deliver(item, sink)
-        except GpumonError as error:
-            sink.status(self._node, self._status("lost", str(error)))
-            return
-        sink.status(self._node, self._status("ended", "end of the recording"))
+#: readings older than this have gone stale and ended processes are no longer listed
+_WHOLE_S = 180.0
 
-    def _deliver(self, item: Header | Sample, sink: Sink) -> None:
-        if isinstance(item, Header):
-            self._node = item.node
-            sink.header(item.node, item)
-            sink.status(item.node, self._status("live"))
-        else:
-            sink.add(self._node, item)
+
+def _without_processes(sample: Sample) -> Sample:
+    rows = {e: table for e, table in sample.rows.items() if e not in ("process", "usage")}
+    return sample._replace(rows=rows)
+
+
+def _numbered(number: int, track: Track) -> Iterator[_Item]:
+    for item in track.items(None):
+        yield item.time, number, item
 
 
 def _shifted(item: Header | Sample, shift: float) -> Header | Sample:

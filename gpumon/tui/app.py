@@ -23,12 +23,16 @@ from gpumon.store import Store
 from gpumon.terminal import prepare_output
 from gpumon.tui import theme
 from gpumon.tui.dialogs import FilterScreen, HelpScreen, SignalScreen, Target, send_signal
-from gpumon.tui.keys import KEYS, Key, bindings
-from gpumon.tui.lines import Lines, Row
+from gpumon.tui.keys import bindings
+from gpumon.tui.lines import Lines
+from gpumon.tui.marking import MarkActions, Marker
+from gpumon.tui.player import Player
+from gpumon.tui.playing import PlayerActions
 from gpumon.tui.state import View, ViewState, Zone
 from gpumon.tui.update import TightUpdate
 from gpumon.tui.views.device import device_view
 from gpumon.tui.views.job import job_view
+from gpumon.tui.views.keybar import key_bar
 from gpumon.tui.views.processes import SORTS, entries, process_view
 from gpumon.tui.views.title import title_row
 
@@ -61,7 +65,7 @@ class Clickable(Lines):
                 return
 
 
-class GpumonApp(App[None]):
+class GpumonApp(PlayerActions, MarkActions, App[None]):
     """The dashboard. Threads of the source write the store; only this thread draws."""
 
     CSS_PATH = "app.tcss"
@@ -78,6 +82,8 @@ class GpumonApp(App[None]):
         self.state = ViewState(palette, glyphs, settings.zoom_s, whole_node=whole_node)
         self._source = source
         self._store = store
+        self.player = source if isinstance(source, Player) else None
+        self.marker = source if isinstance(source, Marker) else None
         self._drawn: object = None  # what the screen was last drawn from
         self._drawn_at = 0.0
         self.fault: Exception | None = None
@@ -134,6 +140,9 @@ class GpumonApp(App[None]):
         """Draw when a sample came; else once a second, because ages and the clock move."""
         if self.state.frozen_at is not None or len(self.screen_stack) > 1:
             return
+        if self.player is not None and self.player.seeking:
+            return  # what is between here and there is not worth drawing
+        self.tell_news()
         generation = self._store.generation
         if generation == self._drawn and time.monotonic() - self._drawn_at < _AGES_S:
             return
@@ -146,6 +155,7 @@ class GpumonApp(App[None]):
         self._drawn_at = time.monotonic()
         if state.frozen_at is None:
             state.update(self._store.nodes(), self._source.now())
+        state.player = self.player
         view = self._parts["view"]
         width, height = view.size
         if width <= 0 or height <= 0:
@@ -223,8 +233,11 @@ class GpumonApp(App[None]):
         self.draw()
 
     def action_freeze(self) -> None:
+        """Hold the screen; while a recording is played, its clock."""
         state = self.state
-        if state.frozen_at is None:
+        if self.player is not None:
+            self.player.pause()
+        elif state.frozen_at is None:
             state.update([node.frozen() for node in self._store.nodes()], self._source.now())
             state.frozen_at = state.now
         else:
@@ -300,40 +313,6 @@ class GpumonApp(App[None]):
 
     def on_mouse_scroll_up(self, _event: MouseScrollUp) -> None:
         self.action_move(-3 if self.state.view == "processes" else -1)
-
-
-def key_bar(state: ViewState, width: int) -> tuple[Row, list[Zone]]:
-    """The keys that matter, clickable; what does not fit is in the help."""
-    shown = [key for key in KEYS if key.bar and state.view in key.views]
-    runs = {key.action: _key_runs(state, key) for key in shown}
-    room = width - sum(_size(runs[key.action]) for key in shown if key.bar in _ALWAYS)
-    row: Row = []
-    zones: list[Zone] = []
-    x = 0
-    for key in shown:
-        size = _size(runs[key.action])
-        if key.bar not in _ALWAYS:
-            if size > room:
-                continue
-            room -= size
-        zones.append(Zone(x, 0, size, 1, key.action))
-        row += runs[key.action]
-        x += size
-    return row, zones
-
-
-_ALWAYS = ("Job", "Device", "Processes", "Help", "Quit")
-
-
-def _key_runs(state: ViewState, key: Key) -> Row:
-    text = f"{key.bar} {state.span_text}" if key.bar == "Zoom" else key.bar
-    frozen = key.bar == "Freeze" and state.frozen_at is not None
-    here = frozen or key.bar.lower() == state.view
-    return [(f" {key.shown}", "key"), (f" {text} ", "title" if here else "dim")]
-
-
-def _size(runs: Row) -> int:
-    return sum(len(text) for text, _ in runs)
 
 
 def run_app(source: Source, settings: Settings, *, whole_node: bool = False) -> int:

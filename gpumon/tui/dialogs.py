@@ -66,6 +66,26 @@ class FilterScreen(ModalScreen["str | None"]):
         self.dismiss(None)
 
 
+class LineScreen(ModalScreen["str | None"]):
+    """One line of text at the bottom: a time to go to, a mark."""
+
+    BINDINGS = [("escape", "cancel", "cancel")]
+
+    def __init__(self, placeholder: str) -> None:
+        super().__init__()
+        self._placeholder = placeholder
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="bottom"):
+            yield Input(placeholder=self._placeholder)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        self.dismiss(event.value.strip() or None)
+
+    def action_cancel(self) -> None:
+        self.dismiss(None)
+
+
 class Target(NamedTuple):
     """A process to signal, known well enough not to hit another with the same number."""
 

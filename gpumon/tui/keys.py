@@ -15,10 +15,12 @@ class Key(NamedTuple):
     shown: str
     bar: str
     help: str
-    views: tuple[str, ...] = ("job", "device", "processes")  # where the bar shows it
+    #: where the bar shows it: names of screens, or "replay"
+    views: tuple[str, ...] = ("job", "device", "processes")
 
 
 _TABLE = ("processes",)
+_REPLAY = ("replay",)  # only while a recording is played
 
 KEYS: tuple[Key, ...] = (
     Key("1", "view('job')", "1", "Job", "the job or node: asked against used, every device"),
@@ -42,10 +44,19 @@ KEYS: tuple[Key, ...] = (
         "by text, or gpu=0 user=ada mem>10G cpu>50",
         _TABLE,
     ),
+    Key("left_square_bracket", "seek(-1)", "[", "", "replay: back by a tenth of the plots' time"),
+    Key("right_square_bracket", "seek(1)", "[ ]", "Seek", "replay: forward", _REPLAY),
+    Key("comma", "step(-1)", ",", "", "replay: one sample back, and pause"),
+    Key("full_stop", "step(1)", ", .", "Step", "replay: one sample forward, and pause", _REPLAY),
+    Key("g", "go_to", "g", "Go to", "replay: to a time", _REPLAY),
+    Key("n", "next_event", "n", "Next", "replay: to the next mark, Xid or lost device", _REPLAY),
+    Key("left_curly_bracket", "speed(0.5)", "{", "", "replay: half as fast"),
+    Key("right_curly_bracket", "speed(2)", "{ }", "Speed", "replay: twice as fast", _REPLAY),
     Key("s", "sort(1)", "s", "Sort", "next column to sort the processes by", _TABLE),
     Key("S", "reverse", "S", "", "reverse the order"),
     Key("v", "tree", "v", "Tree", "processes under their parents", _TABLE),
     Key("k", "signal", "k", "Signal", "signal the selected process, if it is yours", _TABLE),
+    Key("m", "mark", "m", "", "put a line on the time axis, here and in the recording"),
     Key("t", "theme", "t", "Theme", "next colours: dark, light, colour-blind, 16 colours, mono"),
     Key("question_mark", "help", "?", "Help", "this page"),
     Key("q,ctrl+c", "quit", "q", "Quit", "leave"),

@@ -10,6 +10,7 @@ from gpumon.model.units import span_text
 from gpumon.model.view import DeviceView, ProcessView
 from gpumon.store import NodeView
 from gpumon.tui.lines import Row
+from gpumon.tui.player import Player
 
 #: widths of the plots in seconds; 0 is everything since the first sample
 ZOOMS_S = (60.0, 300.0, 600.0, 1800.0, 3600.0, 10800.0, 43200.0, 86400.0, 604800.0, 0.0)
@@ -51,6 +52,7 @@ class ViewState:
         self.zoom: int | None = None  # position in ZOOMS_S; None: what there is, up to start_span_s
         self.start_span_s = zoom_s
         self.frozen_at: float | None = None
+        self.player: Player | None = None  # while a recording is played
         self.sort = "mem"
         self.reverse = False
         self.tree = False

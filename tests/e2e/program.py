@@ -27,13 +27,16 @@ Item = Union[Header, Sample]
 
 
 def environment(env: Mapping[str, str] | None = None, **more: str) -> dict[str, str]:
-    """The environment without a job and settings of whoever runs the tests, and `more`."""
+    """The environment without a job and settings of whoever runs the tests, and `more`.
+
+    The dashboard does not record into their home.
+    """
     kept = {
         name: value
         for name, value in (os.environ if env is None else env).items()
         if not name.startswith(_OF_THIS_SHELL)
     }
-    return {**kept, "PYTHONPATH": str(ROOT), **more}
+    return {**kept, "PYTHONPATH": str(ROOT), "GPUMON_RECORD": "0", **more}
 
 
 def gpumon(

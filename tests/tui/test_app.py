@@ -7,8 +7,10 @@ import time
 
 import pytest
 
+from gpumon import demos
 from gpumon.config import Settings
 from gpumon.model.sample import Header
+from gpumon.sources.replay import ReplaySource, tracks_of
 from gpumon.store import Store
 from gpumon.tui.app import GpumonApp
 from gpumon.tui.dialogs import FilterScreen, HelpScreen, SignalScreen, Target, send_signal
@@ -231,3 +233,43 @@ def test_a_process_that_has_ended_is_said():
     child = subprocess.Popen(["true"])
     child.wait()
     assert "has ended" in send_signal(Target(child.pid, time.time(), "true"), signal.SIGTERM)
+
+
+# -- a recording that is played -------------------------------------------------------------------
+
+
+async def test_keys_move_through_a_recording():
+    source = ReplaySource(tracks_of([demos.path("finetune")]), ahead_s=100)
+    app = GpumonApp(source, Store(), Settings(theme="dark"))
+
+    async def settled(pilot):
+        for _ in range(400):
+            await pilot.pause(0.02)
+            if not source.seeking:
+                break
+        app.draw()
+
+    async with app.run_test(size=(200, 50)) as pilot:
+        await pilot.press("space")
+        assert "paused" in text(app)
+        before = source.now()
+        await pilot.press("full_stop")
+        await settled(pilot)
+        assert source.now() == before + 1
+        await pilot.press("left_square_bracket")
+        await settled(pilot)
+        assert source.now() < before
+        await pilot.press("g", *"5m", "enter")
+        await settled(pilot)
+        assert source.now() == source.origin + 300
+        assert "00:05:00" in text(app)
+        await pilot.press("right_curly_bracket")
+        assert source.speed == 2
+        await pilot.press("g", *"soon", "enter")
+        assert "is no time" in text(app)
+
+
+async def test_live_data_cannot_be_sought(app):
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("right_square_bracket")
+        assert "gpumon replay" in text(app)

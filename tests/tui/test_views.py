@@ -269,3 +269,19 @@ def test_without_devices_the_host_is_plotted_and_the_busiest_listed():
         assert "waiting for I/O" in text
         assert "start" in text
         assert "python fit.py" in text
+
+
+def test_marks_and_xids_stand_on_the_time_axis_and_in_the_notes():
+    store = one_node(1)
+    for second in range(60):
+        events = []
+        if second in (10, 40):
+            kind = "mark" if second == 10 else "xid"
+            events = [Event(NOW + second, kind, 0 if kind == "xid" else None, text="epoch 2")]
+        row = {"device": {0: device_row()}, "host": {"": {"cpu_percent": 1}}}
+        store.add("gpu01", Sample(NOW + second, second, row, {}, events))
+    state, text = shown(store, NOW + 59, 100, 30)
+    axis = next(line for line in text.splitlines() if "┬" in line)
+    assert axis.count("▲") == 2
+    assert abs(axis.index("▲") - 100 * 10 / 60) < 6
+    assert "mark: epoch 2, 49 s ago" in text

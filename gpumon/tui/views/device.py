@@ -10,7 +10,8 @@ from gpumon.store import NodeView
 from gpumon.tui.lines import Row, fit, fit_row
 from gpumon.tui.state import View, ViewState
 from gpumon.tui.values import Format, celsius, percent, shown, value_of, watts
-from gpumon.tui.views.grid import chart_rows, memory_line, trouble_run
+from gpumon.tui.views.grid import memory_line, trouble_run
+from gpumon.tui.views.plots import chart_rows
 from gpumon.tui.views.request import FRAMEWORK_NAMES, reserving_framework
 from gpumon.tui.views.title import short_name
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from gpumon.chart import Canvas, Line, dot_columns, draw, spark
+from gpumon.chart import spark
 from gpumon.model.reading import Missing, number
 from gpumon.model.sample import Process
 from gpumon.model.units import age_text, bytes_text, of_bytes_text
@@ -13,12 +13,11 @@ from gpumon.store import NodeView
 from gpumon.tui.lines import Row, Run, fit, fit_row
 from gpumon.tui.state import View, ViewState, Zone
 from gpumon.tui.values import brief, celsius, lost_detail, percent, shown, value_of, watts
+from gpumon.tui.views.plots import chart_rows
 from gpumon.tui.views.request import FRAMEWORK_NAMES, reserving_framework
 
 MIN_PLOT_WIDTH, MIN_PLOT_HEIGHT = 44, 6  # cells, the title row included
 _Y_LABELS = ("  0", " 50", "100")
-_REBUILD_S = 2.0  # a plot is drawn again at most so often; its numbers follow every sample
-_BURST_SHARE = 0.15  # of the axis: a maximum so far above the mean is shown beside it
 
 
 def device_grid(state: ViewState, width: int, height: int) -> View:
@@ -174,53 +173,6 @@ def device_chart(
     # later lines lie over earlier ones
     series = [("mem_used_bytes", 100 / total if total else 0.0, "mem"), (field, 1.0, "busy")]
     return chart_rows(state, node, "device", device.key, series, width, height, 100.0, _Y_LABELS)
-
-
-def chart_rows(
-    state: ViewState,
-    node: NodeView,
-    entity: str,
-    key: int | str,
-    series: list[tuple[str, float, str]],
-    width: int,
-    height: int,
-    high: float,
-    y_labels: tuple[str, str, str],
-) -> list[Row]:
-    """One plot of several series, each (field, factor, role); built again when a bucket is full."""
-    if width < 12 or height < 3:
-        return []
-    span = state.span_s
-    n = dot_columns(width, y_labels)
-    end = state.end - node.clock_offset_s
-    name = (node.name, entity, key, tuple(field for field, _, _ in series))
-    bucket = math.floor((state.now - node.clock_offset_s) / max(span / n, _REBUILD_S))
-    signature = (bucket, end > state.now, span, width, height, high, state.glyphs)
-    cached = state.charts.get(name)
-    if cached is None or cached[0] != signature:
-        lines: list[Line] = []
-        for field, factor, _ in series:
-            buckets = node.window(entity, key, field, end, span, n) if factor else [None] * n
-            # the mean as a line; where a bucket held much more for a moment, a dot says so
-            far = high * _BURST_SHARE
-            lines.append(Line([None if b is None else b.mean * factor for b in buckets]))
-            peaks = [
-                b.high * factor if b is not None and (b.high - b.mean) * factor > far else None
-                for b in buckets
-            ]
-            lines.append(Line(peaks, joined=False))
-        canvas = draw(lines, width, height, 0.0, high, y_labels, state.time_labels, state.glyphs)
-        state.charts[name] = cached = (signature, canvas)
-    return canvas_rows(cached[1], [role for _, _, role in series for _ in range(2)])
-
-
-def canvas_rows(canvas: Canvas | None, roles: list[str]) -> list[Row]:
-    if canvas is None:
-        return []
-    return [
-        [(text, "dim" if index is None else roles[index]) for text, index in row]
-        for row in canvas.rows
-    ]
 
 
 # -- one row per device -------------------------------------------------------------------------

@@ -8,7 +8,8 @@ from gpumon.store import NodeView
 from gpumon.tui.lines import Row, fit_row
 from gpumon.tui.state import ViewState
 from gpumon.tui.values import percent, shown, value_of
-from gpumon.tui.views.grid import MIN_PLOT_HEIGHT, chart_rows
+from gpumon.tui.views.grid import MIN_PLOT_HEIGHT
+from gpumon.tui.views.plots import chart_rows
 from gpumon.tui.views.processes import process_rows
 
 _LABELS = ("  0", " 50", "100")

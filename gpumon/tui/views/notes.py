@@ -69,6 +69,7 @@ def notes(state: ViewState) -> list[Note]:
         found += _failures(node, state.now)
     for node, device in state.devices:
         found += _device_notes(node, device, device_name(node, device, several=several), state.now)
+    found += _mark_notes(state)
     found += _idle_notes(state, several=several)
     found += _reservation_notes(state, several=several)
     return sorted(found, key=lambda note: _RANK[note.level])
@@ -81,6 +82,18 @@ def _failures(node: NodeView, now: float) -> list[Note]:
         row = node.row("collector", name, now)
         if number(row["ok"].reading) == 0 and row["ok"].fresh:
             found.append(Note("attention", f"the {name} collector failed: {row['detail'].reading}"))
+    return found
+
+
+def _mark_notes(state: ViewState) -> list[Note]:
+    """The latest mark of each node, while it is in the plots' time."""
+    found = []
+    for node in state.nodes:
+        since = state.now - node.clock_offset_s - state.span_s
+        marks = [event for event in node.events(since) if event.kind == "mark"]
+        if marks:
+            ago = age_text(state.now - node.clock_offset_s - marks[-1].time)
+            found.append(Note("note", f"mark: {marks[-1].text}, {ago} ago"))
     return found
 
 

@@ -59,7 +59,15 @@ def _right(state: ViewState, node: NodeView) -> Row:
         right.append((f"{status.detail} · ", "bad"))
     elif status.state in ("lost", "ended"):
         right.append((f"{status.state} · ", "bad" if status.state == "lost" else "dim"))
-    if status.source == "replay":
+    player = state.player
+    if player is not None:
+        how = "seeking" if player.seeking else "end" if player.at_end else "replay"
+        if player.paused and not player.at_end:
+            how = "paused"
+        speed = f" ×{player.speed:g}" if player.speed != 1 else ""
+        played = clock_text(state.now - player.origin)
+        right.append((f"{how}{speed} {played} · ", "attention" if how == "paused" else "dim"))
+    elif status.source == "replay":
         right.append(("replay · ", "dim"))
     right += [(f"{node.interval_s:g} s · ", "dim"), (clock, ""), (" ", "")]
     return right

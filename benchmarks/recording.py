@@ -1,0 +1,222 @@
+"""A node-day of recording: bytes, the writer's CPU, reading, seeking; beside the alternatives.
+
+    python -m benchmarks.recording [--samples N] [--stream FILE] [--alternatives]
+
+The samples are made (`tests/recording/made.py`: eight H100 with GPM, 16 busy processes, every field
+moves) or, with --stream, those of a file of lines as `python -m benchmarks.wire_size --keep FILE`
+leaves it. Sizes are extrapolated to 86,400 samples where there are fewer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import lzma
+import os
+import resource
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import zstandard
+
+from benchmarks.table import rows_table
+from gpumon.model.sample import Header, Sample
+from gpumon.recording import Recorder, Recording
+from gpumon.wire import Decoder, Encoder
+from tests.recording import made
+
+DAY = 86_400
+FLUSH = 10  # samples between two flushes, the most that may be lost
+REPORT = {
+    "device": ["busy_percent", "mem_used_bytes", "power_w", "sm_active_percent",
+               "tensor_active_percent", "dram_active_percent"],
+    "host": ["cpu_percent", "mem_used_bytes"],
+    "job": ["cpu_cores_used", "mem_used_bytes", "mem_cache_bytes"],
+}  # fmt: skip
+
+
+def stream(path: Path | None, count: int) -> Iterator[Header | Sample]:
+    if path is None:
+        yield made.header()
+        yield from made.samples(count)
+        return
+    decoder = Decoder()
+    for line in path.read_bytes().splitlines()[: count + 1]:
+        item = decoder.line(line)
+        if item is not None:
+            yield item
+
+
+def timed(work: Callable[[], object]) -> tuple[float, object]:
+    began = time.process_time()
+    result = work()
+    return time.process_time() - began, result
+
+
+def record(items: list[Header | Sample], path: Path) -> tuple[float, int]:
+    """CPU seconds a sample, and the file's bytes."""
+    clock = [0.0]
+    recorder = Recorder(str(path), clock=lambda: clock[0])
+
+    def write() -> None:
+        for item in items:
+            clock[0] = item.mono
+            recorder.header(item) if isinstance(item, Header) else recorder.add(item)
+            while recorder.pending_bytes > 1 << 20:  # faster than life: wait for the disk
+                time.sleep(0.01)
+        recorder.close("end of the benchmark")
+
+    cpu_s, _ = timed(write)
+    if recorder.failed:
+        raise SystemExit(recorder.failed)
+    return cpu_s / len(items), path.stat().st_size
+
+
+def reading(path: Path, days: float) -> list[list[str]]:
+    """Rows of what, CPU seconds, and the same for a day."""
+    with Recording(str(path)) as recording:
+        middle = (recording.start + recording.end) / 2
+        works: list[tuple[str, Callable[[], object], bool]] = [
+            ("open: header, start, end, state", lambda: Recording(str(path)).close(), False),
+            ("`columns`: busy of all devices",
+             lambda: recording.columns({"device": ["busy_percent"]}), True),
+            ("`columns`: 11 fields for a report", lambda: recording.columns(REPORT), True),
+            ("`items`: every sample", lambda: sum(1 for _ in recording.items()), True),
+            ("seek to the middle, first item", lambda: next(recording.items(middle)), False),
+        ]  # fmt: skip
+        rows = []
+        for name, work, grows in works:
+            cpu_s, _ = timed(work)
+            rows.append([name, f"{cpu_s:.3f}", f"{cpu_s / days:.2f}" if grows else ""])
+    return rows
+
+
+def blocks(lines: list[bytes]) -> list[bytes]:
+    return [b"".join(lines[at : at + FLUSH]) for at in range(0, len(lines), FLUSH)]
+
+
+def alternatives(lines: list[bytes], items: list[Header | Sample]) -> list[tuple[str, int]]:
+    """Bytes of the same lines in other containers; each can lose 10 s at most, if not said."""
+    parts = blocks(lines)
+    sizes = [("plain JSON lines", sum(map(len, lines)))]
+    sizes.append(("gzip, a member every 10 s", sum(len(gzip.compress(part, 6)) for part in parts)))
+    sizes.append(("gzip, one stream, synced every 10 s", synced_gzip(parts)))
+    sizes.append(("xz, one stream (loses all)", len(lzma.compress(b"".join(lines), preset=6))))
+    for level in (3, 6, 9, 12):
+        sizes.append((f"zstd {level}, one stream, flushed every 10 s", flushed_zstd(parts, level)))
+    once = zstandard.ZstdCompressor(level=6)
+    sizes.append(("zstd 6, a frame every 10 s", sum(len(once.compress(part)) for part in parts)))
+    sizes.append(("SQLite, a row a sample, JSON", sqlite(lines)))
+    sizes.append(("SQLite, a row a sample, zstd with a dictionary", sqlite(lines, packed=True)))
+    sizes.extend(arrow(items))
+    return sizes
+
+
+def synced_gzip(parts: list[bytes]) -> int:
+    import zlib
+
+    stream = zlib.compressobj(6, wbits=31)
+    size = sum(len(stream.compress(part)) + len(stream.flush(zlib.Z_SYNC_FLUSH)) for part in parts)
+    return size + len(stream.flush())
+
+
+def flushed_zstd(parts: list[bytes], level: int) -> int:
+    stream = zstandard.ZstdCompressor(level=level).compressobj()
+    block = zstandard.COMPRESSOBJ_FLUSH_BLOCK
+    size = sum(len(stream.compress(part)) + len(stream.flush(block)) for part in parts)
+    return size + len(stream.flush())
+
+
+def sqlite(lines: list[bytes], *, packed: bool = False) -> int:
+    pack: Callable[[bytes], bytes] = bytes
+    if packed:
+        words = zstandard.train_dictionary(64 << 10, lines[:2000])
+        pack = zstandard.ZstdCompressor(level=6, dict_data=words).compress
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "day.db"
+        base = sqlite3.connect(path)
+        base.execute("create table sample (t real primary key, line blob)")
+        rows = ((json.loads(line).get("t", 0), pack(line)) for line in lines[1:])
+        base.executemany("insert or ignore into sample values (?, ?)", rows)
+        base.commit()
+        base.close()
+        return path.stat().st_size
+
+
+def arrow(items: list[Header | Sample]) -> list[tuple[str, int]]:
+    """Tidy tables, a column a field: what Parquet and Arrow IPC are made for."""
+    try:
+        import pyarrow as pa
+        from pyarrow import ipc, parquet
+    except ImportError:
+        return []
+    encoder, decoder = Encoder(), Decoder()
+    decoder.line(encoder.header(made.header()))
+    tables: dict[str, list[dict[str, object]]] = {}
+    for item in items:
+        if not isinstance(item, Sample):
+            continue
+        kept = decoder.line(encoder.sample(item))  # with the digits that the wire keeps
+        assert isinstance(kept, Sample)
+        for entity, rows in kept.rows.items():
+            for key, readings in rows.items():
+                values = {
+                    name: value if isinstance(value, (int, float)) else None
+                    for name, value in readings.items()
+                }
+                tables.setdefault(entity, []).append({"t": kept.time, "key": str(key), **values})
+    sizes = {"Parquet, zstd, whole day at once (loses all)": 0, "Arrow IPC, zstd, batch of 10 s": 0}
+    with tempfile.TemporaryDirectory() as folder:
+        for entity, rows in tables.items():
+            names = list(dict.fromkeys(name for row in rows for name in row))
+            table = pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
+            path = os.path.join(folder, entity)
+            parquet.write_table(table, f"{path}.parquet", compression="zstd", compression_level=6)
+            options = ipc.IpcWriteOptions(compression="zstd")
+            with ipc.new_stream(f"{path}.arrow", table.schema, options=options) as writer:
+                per_batch = max(1, len(rows) * FLUSH // len(items))
+                writer.write_table(table, max_chunksize=per_batch)
+            for (name, _), suffix in zip(list(sizes.items()), ("parquet", "arrow")):
+                sizes[name] += os.path.getsize(f"{path}.{suffix}")
+    return list(sizes.items())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.recording")
+    parser.add_argument("--samples", type=int, default=DAY)
+    parser.add_argument("--stream", type=Path)
+    parser.add_argument("--alternatives", action="store_true")
+    args = parser.parse_args()
+    items = list(stream(args.stream, args.samples))
+    days = (len(items) - 1) / DAY
+    with tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
+        path = Path(folder) / "day.gpumon"
+        before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        each_s, size = record(items, path)
+        print(f"{len(items) - 1} samples\n\nfile: {size / days / 1e6:.2f} MB a node-day")
+        print(f"writer: {each_s * 1e6:.0f} µs CPU a sample ({each_s * 100:.3f} % at 1 s)")
+        if not args.alternatives:
+            del items
+        rows = reading(path, days)
+        after_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        print(
+            f"peak memory: {before_kib / 1024:.0f} MiB before, {after_kib / 1024:.0f} MiB after\n"
+        )
+        print(rows_table(["reading", "CPU s", "s a node-day"], rows))
+    if args.alternatives:
+        encoder = Encoder()
+        lines = [
+            (encoder.header(each) if isinstance(each, Header) else encoder.sample(each)).encode()
+            + b"\n"
+            for each in items
+        ]
+        rows = [[name, f"{n / days / 1e6:.1f}"] for name, n in alternatives(lines, items)]
+        print("\n" + rows_table(["container", "MB a node-day"], rows))
+
+
+if __name__ == "__main__":
+    main()

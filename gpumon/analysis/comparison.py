@@ -1,0 +1,274 @@
+"""Two runs side by side: settings that differ, and numbers with what is better where that is known.
+
+A run that kept its devices busier is better; one that took more memory or power need not be. How
+much work a run did is not recorded, so times are compared, and not judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from gpumon.analysis.summary import DeviceSummary, RunSummary
+from gpumon.model.units import bytes_text, clock_text
+
+#: a change below both is noise, and neither better nor worse
+NOISE_PERCENT = 2.0  # of the larger value
+NOISE_POINTS = 1.0  # for readings in %
+
+
+class Setting(NamedTuple):
+    """What was asked for or stood fixed, as text; "" where it is not known."""
+
+    name: str
+    a: str
+    b: str
+
+    @property
+    def changed(self) -> bool:
+        """Both are known, and differ."""
+        return bool(self.a and self.b) and self.a != self.b
+
+
+class Metric(NamedTuple):
+    """One number of both runs; None where it was not measured."""
+
+    name: str  # with its unit, as in JSON
+    label: str  # for people
+    unit: str
+    a: float | None
+    b: float | None
+    good: int = 0  # +1: more is better, -1: less is; 0: neither
+
+    @property
+    def change(self) -> float | None:
+        """B − a; None as soon as one is missing."""
+        return None if self.a is None or self.b is None else self.b - self.a
+
+    @property
+    def ratio(self) -> float | None:
+        """B / a; None where one is missing or a is 0."""
+        return None if self.b is None or not self.a else self.b / self.a
+
+    @property
+    def better(self) -> str:
+        """`a` or `b`; "" where that is not defined, not known, or the change is noise."""
+        if not self.good or self.a is None or self.b is None:
+            return ""
+        change = abs(self.b - self.a)
+        noise = NOISE_PERCENT / 100 * max(abs(self.a), abs(self.b))
+        if change <= noise or (self.unit == "%" and change < NOISE_POINTS):
+            return ""
+        return "b" if (self.b - self.a) * self.good > 0 else "a"
+
+
+class Comparison(NamedTuple):
+    """`pairs` holds the devices by their order in each run; None where one run has fewer."""
+
+    settings: list[Setting]
+    metrics: list[Metric]
+    pairs: list[tuple[DeviceSummary | None, DeviceSummary | None]]
+
+
+def compare(a: RunSummary, b: RunSummary) -> Comparison:
+    """Set two runs side by side."""
+    settings = [Setting(name, of(a), of(b)) for name, of in _SETTINGS]
+    settings.append(Setting("arguments", *_arguments(a, b)))
+    count = max(len(a.devices), len(b.devices))
+    return Comparison(
+        settings,
+        [Metric(name, label, unit, of(a), of(b), good) for name, label, unit, good, of in _METRICS],
+        [(_at(a.devices, n), _at(b.devices, n)) for n in range(count)],
+    )
+
+
+def _at(devices: list[DeviceSummary], n: int) -> DeviceSummary | None:
+    return devices[n] if n < len(devices) else None
+
+
+# -- settings ------------------------------------------------------------------------------------
+
+
+def _each(values: Iterable[object]) -> str:
+    """The different values in their order, as one text."""
+    return ", ".join(dict.fromkeys(str(value) for value in values if value not in (None, "")))
+
+
+def _of_job(name: str) -> Callable[[RunSummary], str]:
+    return lambda run: _each(getattr(header.job, name) for header in run.headers if header.job)
+
+
+def _of_header(name: str) -> Callable[[RunSummary], str]:
+    return lambda run: _each(getattr(header, name) for header in run.headers)
+
+
+def _gpus(run: RunSummary) -> str:
+    names = [each.device.name.removeprefix("NVIDIA ") or "GPU" for each in run.devices]
+    return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+
+
+def _time_limit(run: RunSummary) -> str:
+    jobs = [header.job for header in run.headers if header.job]
+    return _each(clock_text(job.end - job.start) for job in jobs if job.start and job.end)
+
+
+def _memory(run: RunSummary) -> str:
+    limits = [_limit(job.mem_limit_bytes) for job in run.jobs]
+    return _each(bytes_text(limit) for limit in limits if limit)
+
+
+def _limit(limit_bytes: float | None) -> float | None:
+    """None also for what cgroups say when there is no limit."""
+    return limit_bytes if limit_bytes and limit_bytes < 1 << 60 else None
+
+
+def _arguments(a: RunSummary, b: RunSummary) -> tuple[str, str]:
+    """What only one run has on the command lines of the processes on its devices."""
+    words = [
+        dict.fromkeys(word for device in run.devices for word in _words(device.command))
+        for run in (a, b)
+    ]
+    if not words[0] or not words[1]:
+        return "", ""
+    only = [" ".join(word for word in words[n] if word not in words[1 - n]) or "-" for n in (0, 1)]
+    return only[0], only[1]
+
+
+def _words(command: str) -> list[str]:
+    """Split at blanks; a flag stays with the value behind it."""
+    words: list[str] = []
+    for word in command.split():
+        if words and words[-1].startswith("-") and " " not in words[-1] and word[0] != "-":
+            words[-1] += f" {word}"
+        else:
+            words.append(word)
+    return words
+
+
+_SETTINGS: tuple[tuple[str, Callable[[RunSummary], str]], ...] = (
+    ("job", _of_job("id")),
+    ("name", _of_job("name")),
+    ("cluster", _of_job("cluster")),
+    ("partition", _of_job("partition")),
+    ("nodes", _of_header("node")),
+    ("GPUs", _gpus),
+    ("CPUs per node", _of_job("cpus")),
+    ("memory per node", _memory),
+    ("time limit", _time_limit),
+    ("framework", lambda run: _each(device.framework for device in run.devices)),
+    ("driver", _of_header("driver")),
+    ("CUDA", _of_header("cuda")),
+    ("interval s", lambda run: _each(f"{header.interval_s:g}" for header in run.headers)),
+    ("gpumon", _of_header("gpumon")),
+)
+
+
+# -- numbers -------------------------------------------------------------------------------------
+
+_Numbers = Iterable["float | None"]
+
+
+def mean(values: _Numbers) -> float | None:
+    """Of those that are known."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def highest(values: _Numbers) -> float | None:
+    """Of those that are known."""
+    return max((value for value in values if value is not None), default=None)
+
+
+def total(values: _Numbers) -> float | None:
+    """None as soon as one is missing: a part is no total."""
+    known = list(values)
+    return None if not known or None in known else sum(value or 0.0 for value in known)
+
+
+def gpu_hours(run: RunSummary) -> float:
+    """Devices times the time between the first and the last sample, in hours."""
+    return len(run.devices) * run.elapsed_s / 3600
+
+
+def _per_gpu_hour(value: float | None, run: RunSummary) -> float | None:
+    hours = gpu_hours(run)
+    return value / hours if value is not None and hours else None
+
+
+def _share(parts: _Numbers, wholes: _Numbers) -> float | None:
+    part, whole = total(parts), total(wholes)
+    return part / whole * 100 if part is not None and whole else None
+
+
+def _over(name: str, gather: Callable[[_Numbers], float | None]) -> Callable[..., float | None]:
+    return lambda run: gather(getattr(device, name) for device in run.devices)
+
+
+def _never_active(run: RunSummary) -> float | None:
+    return total(
+        None if device.active_share is None else float(device.active_share == 0)
+        for device in run.devices
+    )
+
+
+def _idle_percent(run: RunSummary) -> float | None:
+    share = mean(device.active_share for device in run.devices)
+    return None if share is None else (1 - share) * 100
+
+
+def _energy_wh(run: RunSummary) -> float | None:
+    energy_j = total(device.energy_j for device in run.devices)
+    return None if energy_j is None else energy_j / 3600
+
+
+def _core_hours(run: RunSummary) -> float | None:
+    core_s = total(job.cpu_core_s for job in run.jobs)
+    return None if core_s is None else core_s / 3600
+
+
+#: name as in JSON, name for people, unit, which way is better, and where it comes from
+_METRICS: tuple[tuple[str, str, str, int, Callable[[RunSummary], float | None]], ...] = (
+    ("elapsed_s", "time recorded", "s", 0, lambda run: run.elapsed_s),
+    ("covered_percent", "covered by samples", "%", 0, lambda run: run.covered_percent),
+    ("gpu_hours", "GPU-hours", "", 0, gpu_hours),
+    ("gpu_busy_mean_percent", "GPU busy, mean", "%", +1, _over("busy_mean", mean)),
+    ("gpu_idle_time_percent", "GPU idle time", "%", -1, _idle_percent),
+    ("gpus_never_active", "GPUs never active", "", -1, _never_active),
+    ("gpu_idle_tail_max_s", "idle until the end", "s", -1, _over("idle_tail_s", highest)),
+    ("sm_active_mean_percent", "SM active", "%", +1, _over("sm_active_mean", mean)),
+    ("tensor_active_mean_percent", "tensor active", "%", +1, _over("tensor_active_mean", mean)),
+    ("gpu_mem_peak_bytes", "GPU memory, peak", "B", 0, _over("mem_peak_bytes", highest)),
+    ("gpu_power_mean_w", "GPU power, mean", "W", 0, _over("power_mean_w", mean)),
+    ("gpu_energy_wh", "GPU energy", "Wh", 0, _energy_wh),
+    (
+        "gpu_energy_wh_per_gpu_hour", "  per GPU-hour", "Wh", 0,
+        lambda run: _per_gpu_hour(_energy_wh(run), run),
+    ),
+    (
+        "xids", "Xid errors", "", -1,
+        lambda run: total(float(len(device.xids)) for device in run.devices),
+    ),
+    (
+        "cpu_cores_mean", "CPU cores, mean", "", 0,
+        lambda run: total(job.cpu_cores_mean for job in run.jobs),
+    ),
+    (
+        "cpu_used_of_allocated_percent", "  of those allocated", "%", +1,
+        lambda run: _share((job.cpu_cores_mean for job in run.jobs), (j.cpus for j in run.jobs)),
+    ),
+    (
+        "cpu_core_hours_per_gpu_hour", "  hours per GPU-hour", "", 0,
+        lambda run: _per_gpu_hour(_core_hours(run), run),
+    ),
+    (
+        "mem_peak_bytes", "memory, peak of a node", "B", 0,
+        lambda run: highest(job.mem_peak_bytes for job in run.jobs),
+    ),
+    (
+        "mem_peak_of_limit_percent", "  of its limit", "%", 0,
+        lambda run: _share(
+            (job.mem_peak_bytes for job in run.jobs), (_limit(j.mem_limit_bytes) for j in run.jobs)
+        ),
+    ),
+    ("oom_kills", "killed out of memory", "", -1, lambda run: total(j.oom_kills for j in run.jobs)),
+)  # fmt: skip

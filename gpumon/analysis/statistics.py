@@ -1,0 +1,232 @@
+"""Time-weighted statistics of one reading, taken as its samples come.
+
+A sample stands until the next, or for one period where the next comes later than `BRIDGE_PERIODS`
+periods: what lies between is a gap, which has no value, and never counts as 0. The weight of a
+value is the time that it stood, so that a mean does not depend on how often was sampled.
+Memory does not grow with the number of samples.
+"""
+
+from __future__ import annotations
+
+from math import ceil, floor, inf, isfinite
+from typing import NamedTuple
+
+from gpumon.model.fields import GROUP_OF
+from gpumon.model.series import BRIDGE_PERIODS
+
+_MINUTE_S = 60
+
+
+def period_of(entity: str, field: str, interval_s: float) -> float:
+    """Seconds between two readings of a field: its group's period in whole intervals."""
+    group = GROUP_OF[entity, field]
+    return max(ceil(group.period_s / interval_s - 0.1), 1) * interval_s
+
+
+class Statistics(NamedTuple):
+    """Of one reading over the seconds that were measured; None where there were none."""
+
+    mean: float | None  # time-weighted
+    low: float | None
+    high: float | None
+    covered_s: float
+
+
+class Running:
+    """The statistics of one reading so far. Times are epoch seconds, in the order they come."""
+
+    __slots__ = (
+        "_covered_s",
+        "_high",
+        "_limit_s",
+        "_low",
+        "_period_s",
+        "_time",
+        "_total",
+        "_value",
+    )
+
+    def __init__(self, period_s: float) -> None:
+        self.pace(period_s)
+        self._time: float | None = None  # of the sample that stands
+        self._value = 0.0
+        self._total = self._covered_s = 0.0
+        self._low, self._high = inf, -inf
+
+    def pace(self, period_s: float) -> None:
+        """From now on a sample is due every `period_s` seconds."""
+        self._period_s = period_s
+        self._limit_s = BRIDGE_PERIODS * period_s
+
+    def add(self, time: float, value: float) -> None:
+        """The reading was `value` at `time`."""
+        if self._time is not None:
+            self._stood_until(self._time, time)
+        self._time, self._value = time, value
+        if value < self._low:
+            self._low = value
+        if value > self._high:
+            self._high = value
+
+    def miss(self, time: float) -> None:
+        """The reading was asked for at `time` and is missing: a gap begins."""
+        if self._time is not None:
+            self._stood_until(self._time, time)
+            self._time = None
+
+    def _stood_until(self, start: float, end: float) -> None:
+        stood_s = end - start
+        # a clock that was set back gives no difference to trust
+        self._account(start, stood_s if 0 <= stood_s <= self._limit_s else self._period_s)
+
+    def _account(self, time: float, stood_s: float) -> None:
+        self._covered_s += stood_s
+        self._total += self._value * stood_s
+
+    def settle(self) -> None:
+        """The last sample has stood for its period; nothing follows at once."""
+        if self._time is not None:
+            self._account(self._time, self._period_s)
+            self._time = None
+
+    def result(self) -> Statistics:
+        """The statistics of all that was added; the last sample counts for one period."""
+        self.settle()
+        if not self._covered_s:
+            return Statistics(None, None, None, 0.0)
+        mean = min(max(self._total / self._covered_s, self._low), self._high)
+        return Statistics(mean, self._low, self._high, self._covered_s)
+
+
+class Distribution(Running):
+    """Also percentiles, to the nearest `step` of the value; for readings with a narrow range."""
+
+    __slots__ = ("_step", "_stood_s")
+
+    def __init__(self, period_s: float, step: float = 0.1) -> None:
+        super().__init__(period_s)
+        self._step = step
+        self._stood_s: dict[int, float] = {}  # value in steps -> seconds
+
+    def _account(self, time: float, stood_s: float) -> None:
+        self._covered_s += stood_s
+        self._total += self._value * stood_s
+        steps = round(self._value / self._step)
+        self._stood_s[steps] = self._stood_s.get(steps, 0.0) + stood_s
+
+    def percentile(self, percent: float) -> float | None:
+        """The least value that the reading did not exceed for `percent` % of the measured time."""
+        self.settle()
+        if not self._covered_s:
+            return None
+        # a hair less, because sums of many times are not exact
+        wanted_s = self._covered_s * percent / 100 * (1 - 1e-9)
+        passed_s = 0.0
+        for steps in sorted(self._stood_s):
+            passed_s += self._stood_s[steps]
+            if passed_s >= wanted_s:
+                break
+        return min(max(steps * self._step, self._low), self._high)
+
+
+class MinutePeak(Running):
+    """Also the largest mean of a minute of the clock, of which at least half was measured.
+
+    The same minutes as on the screen (`model.series`), so that both name the same peak.
+    """
+
+    __slots__ = ("_minute", "_minute_s", "_minute_total", "_peak")
+
+    def __init__(self, period_s: float) -> None:
+        super().__init__(period_s)
+        self._minute = 0
+        self._minute_s = self._minute_total = 0.0
+        self._peak = -inf
+
+    def _account(self, time: float, stood_s: float) -> None:
+        super()._account(time, stood_s)
+        minute = floor(time / _MINUTE_S)
+        if minute != self._minute:
+            self._close()
+            self._minute = minute
+        self._minute_s += stood_s
+        self._minute_total += self._value * stood_s
+
+    def _close(self) -> None:
+        if self._minute_s * 2 >= _MINUTE_S:
+            self._peak = max(self._peak, self._minute_total / self._minute_s)
+        self._minute_s = self._minute_total = 0.0
+
+    def peak60(self) -> float | None:
+        """None as long as no minute was measured well enough."""
+        self.settle()
+        self._close()
+        return self._peak if isfinite(self._peak) else None
+
+
+class Growth:
+    """How much a counter grew; across a gap too, which is why energy is taken from one.
+
+    A counter that fell back began anew (driver loaded, node booted): what it counted in between
+    is not known and adds nothing.
+    """
+
+    __slots__ = ("_grown", "_known", "_last")
+
+    def __init__(self) -> None:
+        self._last: float | None = None
+        self._grown = 0.0
+        self._known = False
+
+    def add(self, value: float) -> None:
+        """The counter stood at `value`."""
+        if self._last is not None:
+            self._known = True
+            self._grown += max(value - self._last, 0.0)
+        self._last = value
+
+    def result(self) -> float | None:
+        """In the counter's unit; None before it was read twice."""
+        return self._grown if self._known else None
+
+
+class Activity:
+    """When a device worked: the share of the measured time, and how long it has been idle."""
+
+    __slots__ = ("_idle_since", "_limit_s", "_seen", "share")
+
+    def __init__(self, period_s: float) -> None:
+        self.share = Running(period_s)  # of 1 (worked) and 0
+        self.pace(period_s)
+        self._seen: float | None = None  # when it was last known
+        self._idle_since: float | None = None
+
+    def pace(self, period_s: float) -> None:
+        """From now on it is asked every `period_s` seconds."""
+        self.share.pace(period_s)
+        self._limit_s = BRIDGE_PERIODS * period_s
+
+    def add(self, time: float, active: bool) -> None:
+        """Whether it worked at `time`."""
+        self.share.add(time, 1.0 if active else 0.0)
+        if self._seen is None or not 0 <= time - self._seen <= self._limit_s:
+            self._idle_since = None  # nobody knows what it did before
+        self._seen = time
+        if active:
+            self._idle_since = None
+        elif self._idle_since is None:
+            self._idle_since = time
+
+    def miss(self, time: float) -> None:
+        """Nobody knows whether it worked at `time`."""
+        self.share.miss(time)
+        self._seen = self._idle_since = None
+
+    def idle_tail_s(self, end: float) -> float | None:
+        """How long it was known to be idle without a break until `end`: 0 when it worked then.
+
+        None when that is not known. What lies before a gap does not count.
+        """
+        if self._seen is None or end - self._seen > self._limit_s:
+            return None
+        return 0.0 if self._idle_since is None else end - self._idle_since

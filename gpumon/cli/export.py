@@ -1,0 +1,162 @@
+"""`gpumon export`: a recorded run as tables for pandas, polars, DuckDB, R or a spreadsheet."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+from gpumon.errors import EXIT_OK, UsageError
+
+if TYPE_CHECKING:
+    from gpumon.cli.recorded import Stream
+    from gpumon.export.tables import Row
+
+#: the tables of `export.tables`, named here because --help imports nothing
+TABLES = ("device", "usage", "process", "host", "job", "net", "disk", "event")
+_ENDINGS = {"csv": "csv", "parquet": "parquet", "json": "jsonl"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help="a recording, a folder of them, or a job id")
+    parser.add_argument("--to", required=True, choices=tuple(_ENDINGS), help="the format")
+    parser.add_argument("--table", choices=TABLES, help="only this one, in one file")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE",
+        help="for CSV and Parquet without --table: a new folder (gpumon-RUN); else a file "
+        "(standard output)",
+    )  # fmt: skip
+
+
+def run(args: argparse.Namespace) -> int:
+    from gpumon.cli.recorded import open_run
+
+    one_file = bool(args.table) or args.to == "json"
+    if args.to == "parquet":
+        from gpumon.export.parquet import load_pyarrow
+
+        load_pyarrow()  # what is missing is said before anything is made
+        if one_file and not args.output:
+            raise UsageError("Parquet is not for a terminal: name the file with -o")
+    streams = open_run(args.run)
+    rows = _rows(streams, args.table)
+    if one_file:
+        _write_file(rows, args.to, args.table, args.output)
+    else:
+        _write_folder(rows, args.to, args.output or _folder(args.run))
+    for stream in streams:
+        for problem in stream.problems:
+            print(f"gpumon: {stream.node}: {problem}", file=sys.stderr)
+    return EXIT_OK
+
+
+def _rows(streams: list[Stream], table: str | None) -> Iterator[Row]:
+    """Of all nodes, one after the other."""
+    from gpumon.export import tables
+
+    for stream in streams:
+        for row in tables.rows(stream.items):
+            if table in (None, row.table.name):
+                yield row
+
+
+def _folder(run: str) -> str:
+    """`gpumon-4711` for a job, `gpumon-gpu01-20261121T201202` for a file of that name."""
+    name = os.path.basename(run.rstrip("/")).split(".")[0]
+    return "gpumon-" + (re.sub(r"[^\w+,-]", "_", name) or "run")
+
+
+def _write_file(rows: Iterable[Row], to: str, table: str | None, path: str | None) -> None:
+    with _Output(to, table, path) as output:
+        for row in rows:
+            output.write(row)
+
+
+def _write_folder(rows: Iterable[Row], to: str, folder: str) -> None:
+    """A file per table that has rows; says what it wrote."""
+    with suppress(FileExistsError):
+        os.mkdir(folder)
+    if os.listdir(folder):
+        raise UsageError(f"{folder} is not empty; name another folder with -o")
+    outputs: dict[str, _Output] = {}
+    counts: dict[str, int] = {}
+    with ExitStack() as stack:
+        for row in rows:
+            name = row.table.name
+            if name not in outputs:
+                output = _Output(to, name, os.path.join(folder, f"{name}.{_ENDINGS[to]}"))
+                outputs[name] = stack.enter_context(output)
+            outputs[name].write(row)
+            counts[name] = counts.get(name, 0) + 1
+    told = ", ".join(f"{name} {count:,}" for name, count in counts.items()) or "nothing"
+    print(f"{folder}: rows of {told}")
+
+
+class _Writer(Protocol):
+    def write(self, row: Row) -> None: ...
+    def close(self) -> None: ...
+
+
+class _Output:
+    """A file, whole under its name or not there at all; or standard output."""
+
+    def __init__(self, to: str, table: str | None, path: str | None) -> None:
+        self._path = path
+        if path is None:
+            self._stream: Any = sys.stdout
+        elif to == "parquet":
+            self._stream = open(f"{path}.part", "wb")
+        else:
+            self._stream = open(f"{path}.part", "w", encoding="utf-8", newline="")
+        self._writer = _writer(to, table, self._stream)
+        self.write = self._writer.write
+
+    def __enter__(self) -> _Output:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._discard()
+            return
+        try:
+            self._finish()
+        except BaseException:
+            self._discard()
+            raise
+
+    def _finish(self) -> None:
+        """What was written becomes the file."""
+        self._writer.close()
+        if self._path is not None:
+            self._stream.close()
+            os.replace(f"{self._path}.part", self._path)
+
+    def _discard(self) -> None:
+        """What was written is not kept."""
+        if self._path is not None:
+            with suppress(Exception):  # a disk that is full is so to the end
+                self._writer.close()
+            with suppress(Exception):
+                self._stream.close()
+            os.unlink(f"{self._path}.part")
+
+
+def _writer(to: str, table: str | None, stream: Any) -> _Writer:
+    from gpumon.export.tables import TABLES as tables
+
+    if to == "json":
+        from gpumon.export.jsonl import JsonWriter
+
+        return JsonWriter(stream)
+    assert table is not None
+    if to == "csv":
+        from gpumon.export.csv import CsvWriter
+
+        return CsvWriter(tables[table], stream)
+    from gpumon.export.parquet import ParquetWriter
+
+    return ParquetWriter(tables[table], stream)

@@ -1,0 +1,61 @@
+"""The streams that a word on the command line names: a file, a folder or a job."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpumon.errors import NotFoundError, WireError
+from gpumon.model.sample import Header, Sample
+
+if TYPE_CHECKING:
+    from gpumon.recording import Recording
+
+
+class Stream(NamedTuple):
+    """One node's part of a run, from one or several files. To be read once."""
+
+    node: str
+    items: Iterator[Header | Sample]
+    recordings: list[Recording]
+
+    @property
+    def problems(self) -> list[str]:
+        """What the files lack, in sentences; complete when they were read."""
+        return [said for recording in self.recordings for said in recording.problems]
+
+
+def open_run(run: str) -> list[Stream]:
+    """One stream per node, in order of their names. Raises NotFoundError, WireError, GpumonError.
+
+    `run` is a recording, a folder of recordings or a job id; also a plain file of lines, gzip or
+    not, as `gpumon collect` prints them.
+    """
+    from gpumon.recording import SUFFIX, Recording, resolve
+
+    if os.path.isfile(run) and not run.endswith(SUFFIX):
+        return [_plain(run)]
+    by_node: dict[str, list[Recording]] = {}
+    for recording in sorted(map(Recording, resolve(run).paths), key=lambda each: each.start):
+        by_node.setdefault(recording.header.node, []).append(recording)
+    if not by_node:
+        raise NotFoundError(f"{run} holds no recording")
+    return [Stream(node, _items(parts), parts) for node, parts in sorted(by_node.items())]
+
+
+def _items(recordings: list[Recording]) -> Iterator[Header | Sample]:
+    for recording in recordings:
+        with recording:
+            yield from recording.items()
+
+
+def _plain(path: str) -> Stream:
+    from gpumon.sources.replay import read_stream
+
+    items = read_stream(path)
+    first = next(items, None)
+    if not isinstance(first, Header):
+        raise WireError(f"{path} holds no recorded stream")
+    return Stream(first.node, chain([first], items), [])

@@ -1,0 +1,31 @@
+"""`gpumon replay`: the live dashboard on recorded samples."""
+
+from __future__ import annotations
+
+import argparse
+
+from gpumon.cli.arguments import speed
+from gpumon.cli.live import add_screen_arguments
+from gpumon.errors import GpumonError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="FILE|JOBID", help="a recording, a folder, or a job's id")
+    parser.add_argument("--speed", type=speed, default=1.0, metavar="N", help="times faster (1)")
+    add_screen_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from gpumon.config import load_settings
+    from gpumon.recording import resolve
+    from gpumon.sources.replay import ReplaySource, tracks_of
+    from gpumon.terminal import can_show_screen
+
+    settings = load_settings(theme=args.theme, ascii=args.ascii)
+    source = ReplaySource(tracks_of(resolve(args.run).paths), speed=args.speed)
+    reason = can_show_screen()
+    if reason:
+        raise GpumonError(f"{reason}; run 'gpumon replay' in a terminal")
+    from gpumon.tui.app import run_app
+
+    return run_app(source, settings)

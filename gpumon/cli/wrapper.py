@@ -1,0 +1,292 @@
+"""Runs a command as if nothing stood between it and the shell, with another process beside it.
+
+The command is a child in our own process group: the terminal's signals (Ctrl-C, Ctrl-Z, a hang-up)
+reach it as they would without us, and what is sent to us alone is passed on. We stop when it
+stops and end as it ends. Whoever kills us with SIGKILL kills only us, as with `time`.
+The process beside it has a session of its own and none of the command's files or signals; it
+may hang in a driver for ever, and nobody waits for it for longer than `END_S`.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import resource
+import select
+import signal
+import time
+from collections.abc import Callable
+from typing import NoReturn
+
+#: how long the end of the command waits for the process beside it
+END_S = 1.0
+#: shells' exit codes for what could not be started
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126
+#: what a mistake of our own raises is not held back
+_FAULTS = {
+    signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS,
+    signal.SIGABRT, signal.SIGKILL, signal.SIGSTOP,
+}  # fmt: skip
+_STOPS = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
+#: Python ignores these; programs expect to be ended by them
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+
+
+def run_wrapped(command: list[str], beside: Callable[[], None]) -> int:
+    """Run the command, and `beside` in a process next to it; the command's exit code.
+
+    Where a signal ended the command, this process ends by the same one: a shell then says 128 + n
+    and breaks its loops on Ctrl-C, as without us. `beside` finds the reason to end on its standard
+    input, at whose end it has a second; what it writes to its standard output is printed.
+    """
+    child_action = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else nobody tells us
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
+    pid, error = _start(command, before, child_action)
+    if error:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        _say(f"gpumon: {_complaint(command[0], error)}\n")
+        return _NOT_FOUND if error in (errno.ENOENT, errno.ENOTDIR) else _NOT_EXECUTABLE
+    companion = Companion(beside, before)
+    status = _follow(pid, companion)
+    code = os.waitstatus_to_exitcode(status)
+    companion.end(f"exit {code}" if code >= 0 else f"signal {-code}")
+    if code < 0:
+        _die_by(-code)
+        return 128 - code
+    return code
+
+
+# -- the command ----------------------------------------------------------------------------------
+
+
+def _start(command: list[str], mask: set[int], child_action: object) -> tuple[int, int]:
+    """The command's process, or the errno for which there is none."""
+    reading, writing = _pipe()
+    pid = os.fork()
+    if pid:
+        os.close(writing)
+        with os.fdopen(reading, "rb") as pipe:  # closed by exec
+            error = int(pipe.read() or b"0")
+        if error:
+            os.waitpid(pid, 0)
+        return pid, error
+    try:
+        for number in _IGNORED_BY_PYTHON:
+            signal.signal(number, signal.SIG_DFL)
+        if child_action is signal.SIG_IGN:
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        os.write(writing, str(_exec(command)).encode())
+    finally:
+        os._exit(_NOT_FOUND)
+
+
+def _exec(command: list[str]) -> int:
+    """Become the command; returns the errno of what went wrong. Searches as shells do."""
+    environ = _environment()
+    words: list[str] = list(command)
+    paths = [words[0]]
+    if "/" not in words[0]:
+        folders = os.fsdecode(environ.get(b"PATH", os.fsencode(os.defpath))).split(os.pathsep)
+        paths = [os.path.join(folder or ".", words[0]) for folder in folders]
+    worst = errno.ENOENT
+    for path in paths:
+        try:
+            os.execve(path, words, environ)
+        except OSError as error:
+            if error.errno == errno.ENOEXEC:  # a script without a first line: the shell's
+                os.execve("/bin/sh", ["sh", path, *words[1:]], environ)
+            if len(paths) == 1 or error.errno not in (errno.ENOENT, errno.ENOTDIR):
+                worst = error.errno or errno.EACCES
+    return worst
+
+
+def _environment() -> dict[bytes, bytes]:
+    """The environment as it was given to us: Python itself adds LC_CTYPE in the C locale."""
+    try:
+        with open("/proc/self/environ", "rb") as file:
+            entries = file.read().split(b"\0")
+    except OSError:
+        return dict(os.environb)
+    pairs = (entry.partition(b"=") for entry in entries if b"=" in entry)
+    return {name: value for name, _, value in pairs if name}
+
+
+def _complaint(name: str, error: int) -> str:
+    from gpumon.model.text import clean
+
+    if error == errno.ENOENT and "/" not in name:
+        return f"{clean(name, 200)}: command not found"
+    return f"{clean(name, 200)}: cannot be run: {os.strerror(error)}"
+
+
+def _follow(pid: int, companion: Companion) -> int:
+    """Pass signals on until the command has ended; its wait status."""
+    waiting_for = signal.valid_signals() - _FAULTS
+    while True:
+        info = signal.sigwaitinfo(waiting_for)
+        if info.si_signo == signal.SIGCHLD:
+            companion.hear()
+            status = _changed(pid)
+            if status is not None:
+                return status
+        elif info.si_signo == signal.SIGCONT:
+            if _is_stopped(pid):  # meant for us alone; else it has had one of its own
+                _pass_on(pid, info.si_signo)
+        elif info.si_code <= 0 and info.si_pid != pid:
+            # from a process; what the kernel sends, for the terminal, it sends to the whole group
+            _pass_on(pid, info.si_signo)
+
+
+def _pass_on(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except PermissionError:  # it became somebody else (sudo); our sender could not have either
+        pass
+
+
+def _changed(pid: int) -> int | None:
+    """What became of the command: its status at the end; stops with it, when it stopped."""
+    found, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED)
+    if not found:
+        return None
+    if not os.WIFSTOPPED(status):
+        return status
+    number = signal.Signals(os.WSTOPSIG(status))
+    # SIGCONT may be on its way already; and alone we stop only where a shell sees and resumes us
+    if _is_stopped(pid) and (number in _STOPS or _in_foreground()):
+        _stop_by(number)
+    return None
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether it is stopped and stays so."""
+    for _ in range(3):
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                if file.read().rsplit(b")", 1)[1].split()[0] != b"T":
+                    return False
+        except OSError:  # hidden, because it became somebody else
+            return True
+        time.sleep(0.01)
+    return True
+
+
+def _in_foreground() -> bool:
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
+
+
+def _stop_by(number: signal.Signals) -> None:
+    """Stop as the command did, so that the shell says so; returns when resumed."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+    os.kill(os.getpid(), number)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {number} - _FAULTS)
+
+
+def _die_by(number: int) -> None:
+    """End by this signal, without a core of our own."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    if number not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+    os.kill(os.getpid(), number)
+
+
+# -- beside it ------------------------------------------------------------------------------------
+
+
+class Companion:
+    """The process beside the command."""
+
+    def __init__(self, work: Callable[[], None], mask: set[int]) -> None:
+        listening, self._tell = _pipe()
+        self._hear, speaking = _pipe()
+        self._pid = os.fork()
+        if not self._pid:
+            _live_apart(work, listening, speaking, mask)
+        os.close(listening)
+        os.close(speaking)
+
+    def hear(self) -> None:
+        """When it has ended before its time, print what it said to that."""
+        if not self._pid:
+            return
+        pid, status = os.waitpid(self._pid, os.WNOHANG)
+        if pid:
+            self._pid = 0
+            self._print_words(0)
+            if os.WIFSIGNALED(status):
+                _say(f"gpumon: the recorder was ended by signal {os.WTERMSIG(status)}\n")
+
+    def end(self, reason: str) -> None:
+        """Tell it to end, and print what it says to that, if it says it soon."""
+        if not self._pid:
+            return
+        try:
+            os.write(self._tell, reason.encode())
+        except BrokenPipeError:
+            pass
+        os.close(self._tell)
+        if not self._print_words(END_S):
+            _say("gpumon: the recorder is not done yet; 'gpumon runs' shows what it wrote\n")
+
+    def _print_words(self, patience_s: float) -> bool:
+        """Print what it says; False when it does not come to an end."""
+        words, until = b"", time.monotonic() + patience_s
+        ended = False
+        while not ended and select.select([self._hear], [], [], _left(until))[0]:
+            part = os.read(self._hear, 65536)
+            words += part
+            ended = not part
+        _say(words.decode("utf-8", "replace"))
+        return ended
+
+
+def _say(text: str) -> None:
+    """To standard error, if there is one: the command's exit code does not hang on it."""
+    try:
+        os.write(2, text.encode("utf-8", "replace"))
+    except OSError:
+        pass
+
+
+def _left(until: float) -> float:
+    return max(0.0, until - time.monotonic())
+
+
+def _live_apart(
+    work: Callable[[], None], listening: int, speaking: int, mask: set[int]
+) -> NoReturn:
+    """Become a process that nobody else's signals reach and that holds nobody's files open."""
+    try:
+        os.setsid()
+        os.dup2(listening, 0)
+        os.dup2(speaking, 1)
+        os.dup2(os.open(os.devnull, os.O_RDWR), 2)
+        os.closerange(3, max(map(int, os.listdir("/proc/self/fd"))) + 1)
+        for number in signal.valid_signals() - _FAULTS - {signal.SIGCHLD}:
+            if number < signal.SIGRTMIN:
+                signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        work()
+    finally:
+        os._exit(0)
+
+
+def _pipe() -> tuple[int, int]:
+    """A pipe beyond the standard files, which may be closed."""
+    ends = os.pipe()
+    high = tuple(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3) for end in ends)
+    for end in ends:
+        os.close(end)
+    return high[0], high[1]

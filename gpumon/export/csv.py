@@ -1,0 +1,44 @@
+"""A table as CSV (RFC 4180): a line of names, then a line per row; no value is an empty cell."""
+
+from __future__ import annotations
+
+import csv
+from typing import TextIO
+
+from gpumon.export.tables import Row, Table, Value, iso
+
+#: a spreadsheet takes text that begins so for a formula, and commands are chosen by users
+_FORMULA = ("=", "+", "-", "@")
+
+
+class CsvWriter:
+    """Writes rows of one table to a text stream (opened with newline="")."""
+
+    def __init__(self, table: Table, stream: TextIO) -> None:
+        self._kinds = [column.kind for column in table.columns]
+        self._writer = csv.writer(stream, lineterminator="\n")
+        self._writer.writerow([*(column.name for column in table.columns), "missing"])
+
+    def write(self, row: Row) -> None:
+        """One line; the last cell says what is missing and why: `power_w=lost fan_percent=lost`."""
+        cells = [_cell(value, kind) for value, kind in zip(row.values, self._kinds)]
+        self._writer.writerow([*cells, missing_text(row.missing)])
+
+    def close(self) -> None:
+        """Nothing is held back."""
+
+
+def missing_text(missing: dict[str, str]) -> str:
+    """The reasons as one text, for formats without a table in a cell."""
+    return " ".join(f"{name}={reason}" for name, reason in missing.items())
+
+
+def _cell(value: Value, kind: str) -> Value:
+    if value is None:
+        return None
+    if kind == "time":
+        return iso(float(value))
+    if kind == "text":
+        text = str(value)
+        return f"'{text}" if text.startswith(_FORMULA) else text
+    return value

@@ -1,0 +1,32 @@
+"""Recording files: the lines of the wire in zstd frames, one file per node and run.
+
+`docs/recording.md` describes the format and defends it by numbers. Written by one `Recorder`,
+read by `Recording` in whatever state a crash, a full disk or a copy left them, found by
+`find_runs` and `resolve`, thrown away by `prune`.
+"""
+
+from __future__ import annotations
+
+from gpumon.recording.reader import Recording
+from gpumon.recording.runs import (
+    SUFFIX,
+    Run,
+    find_runs,
+    new_path,
+    prune,
+    resolve,
+    state_dir,
+)
+from gpumon.recording.writer import Recorder
+
+__all__ = [
+    "SUFFIX",
+    "Recorder",
+    "Recording",
+    "Run",
+    "find_runs",
+    "new_path",
+    "prune",
+    "resolve",
+    "state_dir",
+]

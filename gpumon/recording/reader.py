@@ -1,0 +1,237 @@
+"""Reads a recording, whole or torn."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from math import isfinite
+from typing import Iterator, List, Mapping, Optional, Sequence, Set, Union
+
+from gpumon.errors import GpumonError, NotFoundError, WireError
+from gpumon.model.sample import Header, Sample
+from gpumon.recording.columns import Columns, Picker
+from gpumon.recording.frames import TRAILER_BYTES, Frame, find_frames, lines
+from gpumon.recording.writer import RESTATED
+from gpumon.recording.zstd import MAGIC, Broken
+from gpumon.wire import Decoder
+
+_RESTATED = RESTATED.encode()
+#: without an end and without a new byte for so long, and three intervals: nobody writes there
+_SILENT_S = 60.0
+_BATCH_BYTES = 1 << 21
+_SKIPPABLE = range(0x184D2A50, 0x184D2A60)
+
+
+class Recording:
+    """One file of samples. What a crash left half is read as far as it goes.
+
+    `header` is the first; `start` and `end` are the times (epoch s) of the first and the last
+    sample; `state` is `recording`, `ended` or `torn`; `problems` says in sentences what is missing
+    or could not be read, and grows while items are read.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Raises NotFoundError, GpumonError (unreadable) or WireError (no recording)."""
+        self.path = path
+        self.problems: List[str] = []
+        self._damaged: Set[int] = set()  # where frames begin that are not whole inside
+        try:
+            self._file = open(path, "rb", buffering=0)
+        except FileNotFoundError:
+            raise NotFoundError(
+                f"no file {path}; `gpumon recordings` lists what there is"
+            ) from None
+        except OSError as error:
+            raise GpumonError(f"cannot read {path}: {error.strerror}") from None
+        try:
+            self._open()
+        except OSError as error:
+            raise GpumonError(f"cannot read {path}: {error.strerror}") from None
+
+    def _open(self) -> None:
+        self._fd = self._file.fileno()
+        status = os.fstat(self._fd)
+        self.size_bytes = status.st_size
+        head = os.pread(self._fd, 4, 0)
+        if head != MAGIC and int.from_bytes(head, "little") not in _SKIPPABLE:
+            what = "is empty: nothing was recorded" if not head else "is no recording of gpumon"
+            raise WireError(f"{self.path} {what}")
+        self._frames = find_frames(self._fd, self.size_bytes)
+        self.header = self._first_header()
+        first = next(filter(None, map(self._start, range(len(self._frames)))), None)
+        if first is None:
+            raise WireError(f"{self.path} was cut off before the first sample: nothing to show")
+        self.start: float = first
+        self.end: float = max(self._last_time(), first)
+        silent_s = time.time() - status.st_mtime
+        self.state = "ended"
+        if not self._frames[-1].ended:
+            live = silent_s < _SILENT_S + 3 * self.header.interval_s
+            self.state = "recording" if live else "torn"
+        self._note_gaps()
+
+    def _first_header(self) -> Header:
+        if not self._frames:
+            raise WireError(f"{self.path} is no recording of gpumon")
+        for frame in self._frames:
+            line = next(self._lines(frame), None)
+            if line is None:
+                continue
+            item = Decoder().line(line)
+            if isinstance(item, Header):
+                return item
+            break
+        if self._frames[0].whole:
+            raise WireError(f"{self.path} holds something else than a recording of gpumon")
+        raise WireError(f"{self.path} was cut off before the first sample: nothing to show")
+
+    def items(self, since: Optional[float] = None) -> Iterator[Union[Header, Sample]]:
+        """Headers and samples, from the beginning of the frame that holds `since`.
+
+        The first item is a header. What the writer repeats at the beginning of each frame is left
+        out, unless the frame before it is not read or is damaged.
+        """
+        decoder = Decoder()
+        alone = True  # what came before this frame was not read
+        bad_lines = 0
+        for frame in self._frames[self._at(since) :]:
+            for line in self._lines(frame):
+                try:
+                    item = decoder.line(line)
+                except WireError:
+                    bad_lines += 1
+                    continue
+                if item is not None and (alone or not line.startswith(_RESTATED)):
+                    yield item
+            alone = not frame.whole or frame.begin in self._damaged
+        if bad_lines:
+            self._note(f"{bad_lines} lines could not be read")
+
+    def columns(
+        self, wanted: Mapping[str, Sequence[str]], since: Optional[float] = None
+    ) -> Columns:
+        """Numbers as arrays, many times faster than `items`: entity -> names of its fields.
+
+        Of texts, events and states it tells nothing; see `Columns` for what it gives.
+        """
+        picker = Picker(wanted)
+        for frame in self._frames[self._at(since) :]:
+            for batch in self._batches(frame):
+                picker.take(batch)
+        return picker.columns()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> Recording:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    # -- frames
+
+    def _lines(self, frame: Frame) -> Iterator[bytes]:
+        try:
+            yield from lines(self._fd, frame)
+        except Broken as error:
+            self._damaged.add(frame.begin)
+            self._note(
+                f"damaged between bytes {frame.begin} and {frame.end} ({error}): "
+                "samples of up to ten minutes are missing"
+            )
+        except OSError as error:
+            self._note(f"bytes {frame.begin} to {frame.end} cannot be read: {error.strerror}")
+
+    def _batches(self, frame: Frame) -> Iterator[List[bytes]]:
+        """A frame's lines, so many at a time that the memory for them is bounded."""
+        batch: List[bytes] = []
+        size = 0
+        for line in self._lines(frame):
+            batch.append(line)
+            size += len(line)
+            if size > _BATCH_BYTES:
+                yield batch
+                batch, size = [], 0
+        yield batch
+
+    def _at(self, since: Optional[float]) -> int:
+        """The last frame that begins at or before `since`."""
+        low, high = 0, len(self._frames)
+        if since is None or high == 0:
+            return 0
+        while high - low > 1:
+            middle = (low + high) // 2
+            start = self._start(middle)
+            if start is not None and start <= since:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def _start(self, at: int) -> Optional[float]:
+        """Time of a frame's first sample."""
+        frame = self._frames[at]
+        if frame.start is not None:
+            return frame.start
+        for line in self._lines(frame):
+            found = _time(line)
+            if found is not None:
+                self._frames[at] = frame._replace(start=found)
+                return found
+        return None
+
+    def _last_time(self) -> float:
+        """Time of the last sample; unpacks no frame that has a trailer."""
+        for frame in reversed(self._frames):
+            if frame.last is not None:
+                return frame.last
+            last = None
+            for line in self._lines(frame):
+                last = line if line.startswith(b'{"t"') else last
+            found = None if last is None else _time(last)
+            if found is not None:
+                return found
+        return self.start
+
+    # -- what is missing
+
+    def _note(self, problem: str) -> None:
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+    def _note_gaps(self) -> None:
+        covered = 0
+        for at, frame in enumerate(self._frames):
+            covered += frame.end - frame.begin + (0 if frame.start is None else TRAILER_BYTES)
+            if frame.whole:
+                continue
+            if at < len(self._frames) - 1:
+                self._note("a part in the middle is missing: a frame was cut off there")
+            elif self.state == "torn":
+                self._note(
+                    "the end is missing: the file ends in the middle of a frame. The last sample "
+                    f"is of {_clock(self.end)}; up to 10 s more were measured but not written"
+                )
+        foreign = self.size_bytes - covered
+        if foreign > 0:
+            self._note(f"{foreign} bytes of the file are of no recording and were passed over")
+        if self.state == "torn" and self._frames[-1].whole:
+            self._note(
+                f"the end is missing: the file stops after {_clock(self.end)} without saying why"
+            )
+
+
+def _time(line: bytes) -> Optional[float]:
+    """The time of a sample's line; None for another or a bad one."""
+    try:
+        body = json.loads(line)
+        found = float(body["t"]) if "wire" not in body else None
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
+        return None
+    return found if found is not None and isfinite(found) and abs(found) < 1e15 else None
+
+
+def _clock(at: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(at))

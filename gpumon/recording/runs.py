@@ -1,0 +1,209 @@
+"""Where recordings lie, which there are, and which are old enough to go."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from typing import Dict, Iterator, List, NamedTuple, Tuple
+
+from gpumon.errors import GpumonError, NotFoundError
+from gpumon.model.sample import Header
+from gpumon.recording.reader import Recording
+
+SUFFIX = ".gpumon"
+_NO_JOB = "node"
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]+")
+#: a file without an end that nobody wrote to for so long: its writer is gone
+_ABANDONED_S = 86_400.0
+#: what Slurm appends to a job's id: a step, or the tasks of an array that still wait
+_STEP = re.compile(r"\.[A-Za-z0-9]+$|\[.*\]$")
+
+
+class Run(NamedTuple):
+    """The recordings of one job on one cluster, or one recording outside of any job."""
+
+    cluster: str
+    job: str  # as Slurm prints it (4711, 4711_3), "" outside of a job
+    nodes: List[str]
+    start: float  # epoch s
+    end: float
+    size_bytes: int
+    paths: List[str]
+    state: str  # recording, ended or torn
+
+
+def state_dir() -> str:
+    """Where recordings are kept: $GPUMON_STATE, $XDG_STATE_HOME/gpumon or ~/.local/state/gpumon."""
+    given = os.environ.get("GPUMON_STATE")
+    if given:
+        return given
+    home = os.environ.get("XDG_STATE_HOME") or os.path.join(
+        os.path.expanduser("~"), ".local", "state"
+    )
+    return os.path.join(home, "gpumon")
+
+
+def new_path(header: Header, start: float) -> str:
+    """Where the recording of a stream that begins at `start` (epoch s) goes; nothing lies there."""
+    job = header.job
+    cluster = _safe(job.cluster if job else "", "local")
+    name = _safe((job.array or job.id) if job else "", _NO_JOB)
+    stem = f"{_safe(header.node, 'node')}-{time.strftime('%Y%m%dT%H%M%S', time.localtime(start))}"
+    folder = os.path.join(state_dir(), "jobs", cluster, name)
+    path = os.path.join(folder, stem + SUFFIX)
+    number = 2
+    while os.path.lexists(path):
+        path = os.path.join(folder, f"{stem}-{number}{SUFFIX}")
+        number += 1
+    return path
+
+
+def find_runs() -> List[Run]:
+    """All recordings below the state folder, newest first; files that are none are left out."""
+    groups: Dict[Tuple[str, str, str], List[str]] = {}
+    for path in _files(os.path.join(state_dir(), "jobs")):
+        folder = os.path.dirname(path)
+        job = os.path.basename(folder)
+        alone = path if job == _NO_JOB else ""
+        groups.setdefault((os.path.basename(os.path.dirname(folder)), job, alone), []).append(path)
+    runs = [run for paths in groups.values() for run in _run(paths)]
+    return sorted(runs, key=lambda run: run.start, reverse=True)
+
+
+def resolve(run: str) -> Run:
+    """The run of a file, a folder or a job id as Slurm prints it. Raises NotFoundError.
+
+    A path that holds no recording raises what `Recording` says about it.
+    """
+    if os.path.isdir(run):
+        found = list(_run(list(_files(run))))
+        if not found:
+            raise NotFoundError(f"no recordings (*{SUFFIX}) in the folder {run}")
+        return found[0]
+    if os.path.exists(run) or os.sep in run or run.endswith(SUFFIX):
+        return _of_recordings([Recording(run)])
+    return _of_job(run)
+
+
+def prune(max_age_s: float, max_bytes: int, now: float) -> List[str]:
+    """Remove recordings that are older than `max_age_s`, then the oldest above `max_bytes`.
+
+    Never one that is being written, never one without an end that was written to within a day.
+    Returns the paths that were removed. Age is that of the last write.
+    """
+    kept: List[Tuple[float, int, str]] = []
+    for path in _files(os.path.join(state_dir(), "jobs")):
+        try:
+            status = os.stat(path)
+        except OSError:
+            continue
+        kept.append((status.st_mtime, status.st_size, path))
+    kept.sort()
+    total = sum(size for _, size, _ in kept)
+    removed: List[str] = []
+    for written, size, path in kept:
+        if now - written <= max_age_s and total <= max_bytes:
+            break
+        if now - written < _ABANDONED_S and not _ended(path):
+            continue
+        try:
+            os.unlink(path)
+        except OSError:
+            continue
+        removed.append(path)
+        total -= size
+        _remove_empty(os.path.dirname(path))
+    return removed
+
+
+def _of_job(job: str) -> Run:
+    runs = find_runs()
+    wanted = _STEP.sub("", job.strip()).rstrip("_")
+    found = [run for run in runs if run.job == wanted]
+    found = found or [run for run in runs if run.job and _raw_id(run) == wanted]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        clusters = ", ".join(os.path.dirname(run.paths[0]) for run in found)
+        raise NotFoundError(f"job {wanted} was recorded more than once; name a folder: {clusters}")
+    tasks = sorted(run.job for run in runs if run.job.startswith(f"{wanted}_"))
+    if len(tasks) == 1:
+        return next(run for run in runs if run.job == tasks[0])
+    if tasks:
+        raise NotFoundError(f"job {wanted} is an array; recorded are {', '.join(tasks)}: name one")
+    raise NotFoundError(
+        f"no recording of job {job} in {state_dir()}; `gpumon recordings` lists what there is"
+    )
+
+
+def _raw_id(run: Run) -> str:
+    """The number behind a task of an array (4715 for 4711_3)."""
+    try:
+        with Recording(run.paths[0]) as recording:
+            return recording.header.job.id if recording.header.job else ""
+    except GpumonError:
+        return ""
+
+
+def _run(paths: List[str]) -> Iterator[Run]:
+    """The run that these files make; nothing where none of them is a recording."""
+    recordings = []
+    for path in paths:
+        try:
+            recordings.append(Recording(path))
+        except GpumonError:
+            continue
+    if recordings:
+        yield _of_recordings(recordings)
+
+
+def _of_recordings(recordings: List[Recording]) -> Run:
+    recordings = sorted(recordings, key=lambda recording: recording.start)
+    for recording in recordings:
+        recording.close()
+    job = recordings[0].header.job
+    newest = {recording.header.node: recording.state for recording in recordings}
+    states = set(newest.values())
+    return Run(
+        cluster=job.cluster if job else "",
+        job=(job.array or job.id) if job else "",
+        nodes=sorted(newest),
+        start=recordings[0].start,
+        end=max(recording.end for recording in recordings),
+        size_bytes=sum(recording.size_bytes for recording in recordings),
+        paths=[recording.path for recording in recordings],
+        state=next(state for state in ("recording", "torn", "ended") if state in states),
+    )
+
+
+def _ended(path: str) -> bool:
+    try:
+        with Recording(path) as recording:
+            return recording.state == "ended"
+    except GpumonError:
+        return False
+
+
+def _files(folder: str) -> Iterator[str]:
+    for parent, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted(names):
+            path = os.path.join(parent, name)
+            if name.endswith(SUFFIX) and not os.path.islink(path) and os.path.isfile(path):
+                yield path
+
+
+def _remove_empty(folder: str) -> None:
+    """The folder of a job and of a cluster, where nothing is left in them."""
+    for _ in range(2):
+        try:
+            os.rmdir(folder)
+        except OSError:
+            return
+        folder = os.path.dirname(folder)
+
+
+def _safe(text: str, default: str) -> str:
+    """A name for a file: no separators, no blanks, no leading dot, not too long."""
+    return _UNSAFE.sub("-", text).strip("-.")[:100] or default

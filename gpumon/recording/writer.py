@@ -1,0 +1,234 @@
+"""Writes one recording."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from typing import Callable, Dict, List, NamedTuple, Optional
+
+from gpumon.model.sample import Event, Header, Sample
+from gpumon.recording import frames
+from gpumon.recording.file import File
+from gpumon.recording.zstd import Packer, packer
+from gpumon.wire import Encoder
+
+#: two months of eight devices; what has grown so far is no job any more
+MAX_BYTES = 1 << 30
+RESTATED = '{"restated":true,'
+_FACTS_PER_LINE = 100  # of at most 5 KB each: a line stays well below its limit
+_MAX_PROCESSES = 8192
+_MAX_PENDING_BYTES = 1 << 24
+#: how long the end waits for a file system that does not answer
+_CLOSE_S = 5.0
+
+
+class _Write(NamedTuple):
+    """Lines to pack and write; `times` of the frame's samples where it ends with them."""
+
+    lines: bytes
+    times: Optional[tuple[float, float]] = None
+    ended: bool = False
+
+
+class Recorder:
+    """Writes what a sink takes into one new file; the only writer of that file.
+
+    Thread-safe. `add` encodes; packing and writing happen in a thread of its own, so that a
+    file system that hangs never holds up who watches. A line is on disk `flush_s` after it came,
+    at the latest. `failed` is "" or, in one line, why nothing is recorded any more.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        flush_s: float = 10.0,
+        frame_s: float = 600.0,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        """Creates the file (0600) and its folders (0700). Raises GpumonError."""
+        self.path = path
+        self._clock = clock
+        self._flush_s = flush_s
+        self._frame_s = frame_s
+        self._encoder = Encoder()
+        self._lock = threading.Lock()
+        self._header: Optional[Header] = None
+        self._processes: Dict[int, Event] = {}
+        self._lines: List[str] = []
+        self._times: Optional[tuple[float, float]] = None  # of the samples of the open frame
+        self._last: Optional[Sample] = None
+        self._frame_began = self._flushed = 0.0
+        self._closed = False
+        self._max_bytes = max_bytes
+        self._full = ""
+        self._writer = _Writer(File(path))
+
+    @property
+    def failed(self) -> str:
+        """Why recording stopped, in one line; "" while it goes on."""
+        return self._full or self._writer.failed
+
+    @property
+    def pending_bytes(self) -> int:
+        """What was flushed but is not on disk yet."""
+        return self._writer.pending_bytes
+
+    def header(self, header: Header) -> None:
+        """Take the stream's header, or a new one."""
+        with self._lock:
+            self._header = header
+            if self._times is not None:
+                self._lines.append(self._encoder.header(header))
+
+    def add(self, sample: Sample) -> None:
+        """Take a sample; never raises for what happens to the file."""
+        with self._lock:
+            self._add(sample)
+
+    def mark(self, time: float, text: str) -> None:
+        """Put a user's line on the time axis."""
+        with self._lock:
+            self._add(self._event(Event(time, "mark", text=text)))
+
+    def close(self, reason: str = "") -> None:
+        """Write the `end` (unless the stream had its own), finish the file. May be repeated."""
+        with self._lock:
+            if not self._closed:
+                self._end(reason)
+        self._writer.close()
+
+    def _end(self, reason: str) -> None:
+        last = self._last
+        if last is not None and all(event.kind != "end" for event in last.events):
+            self._append(self._event(Event(last.time, "end", text=reason)))
+        self._closed = True
+        self._end_frame(ended=True)
+
+    def _event(self, event: Event) -> Sample:
+        """An event as a sample, between the others: the devices' states hold on."""
+        if self._last is None:
+            return Sample(event.time, 0.0, {}, {}, [event])
+        mono = self._last.mono + max(0.0, event.time - self._last.time)
+        return Sample(event.time, mono, {}, self._last.states, [event])
+
+    def _add(self, sample: Sample) -> None:
+        if self._header is None or self._closed or self._writer.failed:
+            return
+        now = self._clock()
+        if self._writer.size_bytes >= self._max_bytes:
+            self._full = f"{self.path}: recording stopped at its limit of {self._max_bytes} bytes"
+            self._end("the recording has reached its limit")
+            return
+        if self._times is not None and now - self._frame_began >= self._frame_s:
+            self._end_frame()
+        first = self._times is None
+        if first:
+            self._begin_frame(self._header, sample, now)
+        self._append(sample)
+        # the next sample would come too late for what waits here
+        if first or now - self._flushed + self._header.interval_s > self._flush_s:
+            self._flush(now)
+
+    def _append(self, sample: Sample) -> None:
+        self._lines.append(self._encoder.sample(sample))
+        at = round(sample.time, 3)  # as on the wire
+        self._times = (self._times[0] if self._times else at, at)
+        self._last = sample
+        self._remember(sample.events)
+
+    def _begin_frame(self, header: Header, sample: Sample, now: float) -> None:
+        """Say what the frame needs to be read alone; after the file's first, that is repetition."""
+        self._frame_began = now
+        line = self._encoder.header(header)
+        if self._last is None:
+            self._lines.append(line)
+            return
+        self._lines.append(RESTATED + line[1:])
+        facts = list(self._processes.values())
+        for at in range(0, max(len(facts), 1), _FACTS_PER_LINE):
+            some = facts[at : at + _FACTS_PER_LINE]
+            restated = Sample(sample.time, sample.mono, {}, sample.states, some)
+            self._lines.append(RESTATED + self._encoder.sample(restated)[1:])
+
+    def _remember(self, events: List[Event]) -> None:
+        for event in events:
+            if event.pid is None:
+                continue
+            if event.kind == "process" and len(self._processes) < _MAX_PROCESSES:
+                self._processes[event.pid] = event
+            elif event.kind == "process-end":
+                self._processes.pop(event.pid, None)
+
+    def _flush(self, now: float) -> None:
+        self._flushed = now
+        self._writer.put(_Write(self._taken()))
+
+    def _end_frame(self, *, ended: bool = False) -> None:
+        if self._times is not None:
+            self._writer.put(_Write(self._taken(), self._times, ended))
+        self._times = None
+
+    def _taken(self) -> bytes:
+        lines, self._lines = self._lines, []
+        return "".join(f"{line}\n" for line in lines).encode("ascii")
+
+
+class _Writer:
+    """Packs and writes in a thread of its own, which alone touches the file."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._hangs = ""
+        self._queue: queue.SimpleQueue[Optional[_Write]] = queue.SimpleQueue()
+        self._put_bytes = self._done_bytes = 0  # each changed by one thread only
+        self._packer: Optional[Packer] = None
+        self._frame_bytes = 0
+        self._thread = threading.Thread(target=self._run, daemon=True, name="recorder")
+        self._thread.start()
+
+    @property
+    def failed(self) -> str:
+        return self._file.failed or self._hangs
+
+    @property
+    def size_bytes(self) -> int:
+        return self._file.size_bytes
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._put_bytes - self._done_bytes
+
+    def put(self, write: _Write) -> None:
+        if self.pending_bytes + len(write.lines) > _MAX_PENDING_BYTES:
+            self._hangs = f"{self._file.path}: its file system does not answer"
+        if not self.failed:
+            self._put_bytes += len(write.lines)
+            self._queue.put(write)
+
+    def close(self) -> None:
+        self._queue.put(None)
+        self._thread.join(_CLOSE_S)
+        if self._thread.is_alive() and not self._hangs:
+            self._hangs = f"{self._file.path}: its file system does not answer"
+
+    def _run(self) -> None:
+        while (write := self._queue.get()) is not None:
+            if not self.failed:
+                self._file.append(self._packed(write))
+            self._done_bytes += len(write.lines)
+        self._file.close()
+
+    def _packed(self, write: _Write) -> bytes:
+        self._packer = self._packer or packer()
+        data = self._packer.block(write.lines) if write.lines else b""
+        if write.times is not None:
+            data += self._packer.finish()
+            self._frame_bytes += len(data)
+            data += frames.trailer(self._frame_bytes, *write.times, ended=write.ended)
+            self._packer, self._frame_bytes = None, 0
+        else:
+            self._frame_bytes += len(data)
+        return data

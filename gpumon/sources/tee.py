@@ -1,0 +1,156 @@
+"""Records a source's stream on its way to the screen, and takes marks for it.
+
+The screen comes first: what fails here (a full disk, a folder that cannot be written) ends the
+recording with a sentence, and the samples go on.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+from gpumon.collect.marks import Mark, MarkSpool, mark_text, running
+from gpumon.collect.recorder import mark_event
+from gpumon.errors import GpumonError
+from gpumon.model.sample import Event, Header, Sample
+from gpumon.model.view import Status
+from gpumon.recording import Recorder, new_path
+from gpumon.sources.base import Sink, Source
+
+#: how long quitting waits for the files
+_CLOSE_S = 0.5
+
+
+class Tee:
+    """Takes the place of a source; every node's stream goes to the sink and into a file.
+
+    marks_dir: the folder of spools, in which `gpumon mark` finds this process.
+    record: whether to write files; marks are taken either way.
+    """
+
+    def __init__(self, source: Source, marks_dir: str, *, record: bool) -> None:
+        self.name = source.name
+        self._source = source
+        self._marks_dir = marks_dir
+        self._record = record
+        self._lock = threading.Lock()
+        self._spool: MarkSpool | None = None
+        self._recorders: dict[str, Recorder | None] = {}  # by node; None: not recorded
+        self._marks: dict[str, list[Event]] = {}  # by node, for its next sample
+        self._news: list[str] = []
+        self._stopped = False
+
+    # -- as a source
+
+    def start(self, sink: Sink) -> None:
+        self._sink = sink
+        self._source.start(self)
+
+    def now(self) -> float:
+        return self._source.now()
+
+    def stop(self) -> None:
+        """Stop the source and finish the files; those of a disk that hangs stay unfinished."""
+        self._source.stop()
+        closing = threading.Thread(target=self._close, daemon=True, name="close")
+        closing.start()
+        closing.join(_CLOSE_S)
+
+    def _close(self) -> None:
+        with self._lock:
+            self._stopped = True
+            recorders, self._recorders = self._recorders, {}
+            if self._spool is not None:
+                self._spool.close()
+                self._spool = None
+        for recorder in recorders.values():
+            if recorder is not None:
+                recorder.close("gpumon was left")
+
+    # -- as a sink
+
+    def header(self, node: str, header: Header) -> None:
+        self._sink.header(node, header)
+        with self._lock:
+            if self._stopped:
+                return
+            if node not in self._recorders:
+                self._recorders[node] = self._open(header)
+                self._marks[node] = []
+            recorder = self._recorders[node]
+            if recorder is not None:
+                recorder.header(header)
+
+    def add(self, node: str, sample: Sample) -> None:
+        with self._lock:
+            if self._spool is not None:
+                self._spread(self._spool.take())
+            marks = self._marks.get(node)
+            if marks:
+                sample = sample._replace(events=[*sample.events, *marks])
+                self._marks[node] = []
+            recorder = self._recorders.get(node)
+            if recorder is not None:
+                recorder.add(sample)
+                if recorder.failed:
+                    self._recorders[node] = None
+                    self._news.append(recorder.failed)
+        self._sink.add(node, sample)
+
+    def status(self, node: str, status: Status) -> None:
+        self._sink.status(node, status)
+
+    def reset(self) -> None:
+        self._sink.reset()
+
+    # -- for the screen
+
+    def mark(self, text: str) -> str:
+        """Put a line on the time axis of every node; what happened, in words."""
+        text = mark_text(text)
+        if not text:
+            return "an empty mark says nothing"
+        with self._lock:
+            self._spread([Mark(time.time(), text)])
+            kept = any(recorder is not None for recorder in self._recorders.values())
+        return f"marked: {text}" + ("" if kept else " (nothing is recorded here)")
+
+    def news(self) -> str:
+        """What there is to say about the recording, each once; "" mostly."""
+        with self._lock:
+            return self._news.pop(0) if self._news else ""
+
+    # -- the parts that hold the lock
+
+    def _spread(self, marks: list[Mark]) -> None:
+        for waiting in self._marks.values():
+            waiting.extend(map(mark_event, marks))
+
+    def _open(self, header: Header) -> Recorder | None:
+        job = header.job.id if header.job else ""
+        own = self._spool.path if self._spool else ""
+        others = running(self._marks_dir, but=own)
+        if self._spool is None:
+            try:
+                self._spool = MarkSpool(self._marks_dir, job, header.node)
+            except OSError:
+                self._spool = None
+        if not self._record:
+            return None
+        if any(spool.is_of(job, header.node) for spool in others):
+            self._news.append(f"{header.node}: is recorded already; only shown here")
+            return None
+        try:
+            recorder = Recorder(new_path(header, header.time))
+        except GpumonError as error:
+            self._news.append(f"not recording: {error}")
+            return None
+        if not any(self._recorders.values()):
+            self._news.append(f"recording to {_short(recorder.path)}; not with --no-record")
+        return recorder
+
+
+def _short(path: str) -> str:
+    home = os.path.expanduser("~")
+    return f"~{path[len(home) :]}" if path.startswith(f"{home}/") else path

@@ -1,0 +1,548 @@
+"""`gpumon record`, `mark` and `runs`: what a command feels of it (nothing), and what it leaves."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import pty
+import re
+import select
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from gpumon.errors import GpumonError
+from gpumon.model.sample import Sample
+from gpumon.recording import Recording
+from tests.e2e.program import GPUMON, HANGS_S, environment, gpumon
+from tests.e2e.screen import Dashboard
+from tests.nvml.emulator import Emulated
+
+RECORD = [*GPUMON, "record"]
+PROGRAM = shlex.join(GPUMON)
+BASH = shutil.which("bash")
+
+
+@pytest.fixture
+def env(tmp_path):
+    """An environment whose recordings lie apart."""
+    return environment(GPUMON_STATE=str(tmp_path / "state"))
+
+
+def state(env):
+    return Path(env["GPUMON_STATE"])
+
+
+def recordings(env):
+    return [Recording(str(path)) for path in sorted(state(env).rglob("*.gpumon"))]
+
+
+def finished(env):
+    """Wait for the only recording to be closed."""
+
+    def closed():
+        try:
+            return [each for each in recordings(env) if each.state == "ended"]
+        except GpumonError:  # nothing in it yet
+            return []
+
+    return wait_until(closed)
+
+
+def recorded(env):
+    """The only recording there is: its samples and how it ended."""
+    (recording,) = recordings(env)
+    samples = [item for item in recording.items() if isinstance(item, Sample)]
+    ends = [event.text for sample in samples for event in sample.events if event.kind == "end"]
+    return [sample for sample in samples if sample.rows], ends
+
+
+def marks(env):
+    (recording,) = recordings(env)
+    items = [item for item in recording.items() if isinstance(item, Sample)]
+    return [event for item in items for event in item.events if event.kind == "mark"]
+
+
+def wait_until(holds):
+    deadline = time.monotonic() + HANGS_S
+    while not (found := holds()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return found
+
+
+def record(*args, **options):
+    return gpumon("record", *args, **options)
+
+
+@contextmanager
+def running(env, *args, **options):
+    """`gpumon record` while it runs, with its output in pipes."""
+    process = subprocess.Popen(
+        [*RECORD, *args], env=env, text=True, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def started(env):
+    """Wait for a recorder that has a spool: it runs."""
+    return wait_until(lambda: list(state(env).glob("marks/*.spool")))
+
+
+# -- a command feels nothing ----------------------------------------------------------------------
+def test_its_exit_code_is_the_commands(env):
+    done = record("--", "sh", "-c", "exit 7", env=env)
+    assert (done.returncode, done.stdout) == (7, "")
+    samples, ends = recorded(env)
+    assert samples
+    assert ends == ["the command ended: exit 7"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
+def test_it_ends_by_the_signal_that_ended_the_command(env, number):
+    done = record("--", "sh", "-c", f"kill -{int(number)} $$", env=env)
+    assert done.returncode == -number  # which a shell calls 128 + n
+    assert recorded(env)[1] == [f"the command ended: signal {int(number)}"]
+
+
+def test_a_shell_sees_128_and_the_signal(env):
+    script = f"{PROGRAM} record --quiet -- sh -c 'kill -TERM $$'; echo $?"
+    done = subprocess.run(["sh", "-c", script], env=env, capture_output=True, text=True)
+    assert done.stdout == "143\n"
+
+
+def test_what_cannot_be_run(env, tmp_path):
+    plain = tmp_path / "plain"
+    plain.write_text("echo ran $1\n")
+    for command, code, words in (
+        ("no-such-program", 127, "no-such-program: command not found"),
+        (str(plain), 126, f"{plain}: cannot be run: Permission denied"),
+        (str(tmp_path), 126, f"{tmp_path}: cannot be run: Permission denied"),
+        (f"{plain}/below", 127, f"{plain}/below: cannot be run: {os.strerror(errno.ENOTDIR)}"),
+    ):
+        done = record("--", command, env=env)
+        assert (done.returncode, done.stdout, done.stderr) == (code, "", f"gpumon: {words}\n")
+    assert not list(state(env).rglob("*.gpumon"))
+    plain.chmod(0o755)  # a script without a first line runs in the shell's own
+    done = record("--quiet", "--", str(plain), "too", env=env)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ran too\n", "")
+
+
+def test_input_and_output_pass_through_untouched(env):
+    data = bytes(range(256)) * 5000
+    done = subprocess.run(
+        [*RECORD, "--quiet", "--", "sh", "-c", "tee /dev/stderr"],
+        input=data, env=env, capture_output=True, timeout=HANGS_S,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, data, data)
+
+
+def test_pipes_end_as_without_it(env):
+    script = f"set -o pipefail; yes | {PROGRAM} record --quiet -- head -1; echo $?"
+    script += f"; {PROGRAM} record --quiet -- yes | head -1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        [BASH, "-c", script], env=env, capture_output=True, text=True, timeout=HANGS_S
+    )
+    assert done.stdout.split() == ["y", "141", "y", "141"]  # yes, by SIGPIPE
+    assert done.stderr == ""
+
+
+#: everything that a process inherits, as text
+INHERITED = """
+import os, re
+status = open("/proc/self/status").read()
+names = r"^(Sig(?:Blk|Ign)|Umask|Cpus_allowed|NoNewPrivs|Groups):\\s*(.*)"
+print(re.findall(names, status, re.M), os.getpgrp() == os.getsid(0), os.getcwd(), os.nice(0))
+for name in ("limits", "environ", "oom_score_adj", "cgroup"):
+    print(open(f"/proc/self/{name}", "rb").read())
+links = [f"/proc/self/fd/{number}" for number in range(12)]
+print([(link, os.readlink(link)) for link in links if os.path.exists(link)])
+"""
+
+
+@pytest.mark.parametrize("more", [{}, {"LC_ALL": "C.UTF-8"}])
+@pytest.mark.parametrize("trapped", ["", "HUP INT QUIT CHLD USR1"])
+def test_the_command_inherits_what_it_would_without_it(env, tmp_path, more, trapped):
+    """Files, limits, ignored signals, the environment byte by byte, group and session."""
+    program = tmp_path / "inherited.py"
+    program.write_text(INHERITED)
+    command = shlex.join([sys.executable, "-S", "-E", str(program)])
+    clean = {name: value for name, value in env.items() if not name.startswith(("LC_", "LANG"))}
+    said = []
+    for words in (command, f"{PROGRAM} record --quiet -- {command}"):
+        before = f"trap '' {trapped or 'WINCH'}; ulimit -n 200; umask 027; exec 7</dev/null; cd /"
+        done = subprocess.run(
+            ["sh", "-c", f"{before}; {words}; true"], env={**clean, **more}, text=True,
+            stdin=subprocess.DEVNULL, capture_output=True, start_new_session=True,
+        )  # fmt: skip
+        said.append(re.sub(r"pipe:\[\d+\]", "", done.stdout))  # their numbers differ
+        assert done.stderr == ""
+    assert said[0] == said[1] != ""
+
+
+# -- signals --------------------------------------------------------------------------------------
+COUNTING = """
+import os, signal, time
+signal.signal(signal.SIGUSR1, lambda *_: os.write(1, b"one\\n"))
+signal.signal(signal.SIGTERM, lambda *_: (os.write(1, b"last\\n"), os._exit(3)))
+os.write(1, b"ready\\n")
+while True:
+    time.sleep(60)
+"""
+
+
+def test_signals_to_it_reach_the_command_once(env):
+    with running(env, "--", sys.executable, "-c", COUNTING) as process:
+        assert process.stdout.readline() == "ready\n"
+        for _ in range(3):
+            process.send_signal(signal.SIGUSR1)
+            assert process.stdout.readline() == "one\n"
+        process.terminate()
+        assert process.stdout.read() == "last\n"
+        assert process.wait(HANGS_S) == 3
+    assert recorded(env)[1] == ["the command ended: exit 3"]
+
+
+def test_a_time_limit_ends_the_command_and_leaves_the_recording_whole(env):
+    done = subprocess.run(
+        ["timeout", "2", *RECORD, "--", "sleep", "1234.5"], env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 124
+    assert recorded(env)[1] == ["the command ended: signal 15"]
+    assert not [
+        p for p in psutil.process_iter(["cmdline"]) if "1234.5" in (p.info["cmdline"] or [])
+    ]
+
+
+def test_killed_itself_it_leaves_the_command_alone(env):
+    with running(env, "--", "sh", "-c", "echo $$; sleep 1; echo alive") as process:
+        pid = int(process.stdout.readline())
+        started(env)
+        process.kill()
+        assert process.wait(HANGS_S) == -signal.SIGKILL
+        assert process.stdout.read() == "alive\n"
+    wait_until(lambda: not psutil.pid_exists(pid))
+    finished(env)
+    assert recorded(env)[1] == ["gpumon was killed"]
+
+
+def test_a_killed_recorder_disturbs_nobody(env):
+    with subprocess.Popen(
+        [*RECORD, "--", "sh", "-c", "read line; exit 5"], env=env, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        started(env)
+        (recorder,) = [
+            child for child in psutil.Process(process.pid).children() if child.name() != "sh"
+        ]
+        recorder.kill()
+        assert process.stderr.readline() == "gpumon: the recorder was ended by signal 9\n"
+        assert process.communicate("go\n", timeout=HANGS_S) == ("", "")
+        assert process.returncode == 5
+
+
+# -- in a terminal --------------------------------------------------------------------------------
+class Shell:
+    """An interactive bash on a terminal of its own."""
+
+    def __init__(self, env):
+        self._pid, self._terminal = pty.fork()
+        if not self._pid:
+            os.execve(BASH, ["bash", "--norc", "--noprofile", "-i"], {**env, "PS1": "$ "})
+        self._said = ""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_exception):
+        os.close(self._terminal)  # hangs up: the shell and its jobs end
+        os.waitpid(self._pid, 0)
+
+    def type(self, text):
+        os.write(self._terminal, text.encode())
+
+    def run(self, line):
+        self.type(f"{line}\n")
+
+    def wait_for(self, pattern):
+        """What it says up to and with a pattern, on from what was waited for before."""
+        deadline = time.monotonic() + HANGS_S
+        while not (found := re.search(pattern, self._said, re.M)):
+            left = deadline - time.monotonic()
+            assert select.select([self._terminal], [], [], max(left, 0))[0], self._said
+            self._said += os.read(self._terminal, 65536).decode(errors="replace")
+        self._said = self._said[found.end() :]
+        return found
+
+
+def test_job_control_in_an_interactive_shell(env):
+    loop = "sh -c 'n=0; while :; do n=$((n+1)); echo \"<$n>\"; sleep 0.1; done'"
+    with Shell(env) as shell:
+        shell.run(f"{PROGRAM} record --quiet -- {loop}")
+        shell.wait_for("<5>")
+        shell.type("\x1a")
+        shell.wait_for(r"\[1\]\+ +Stopped ")
+        shell.run("echo a=$((40+2))")
+        before = shell.wait_for(r"a=42")
+        assert before
+        shell.run("fg")
+        resumed = int(shell.wait_for(r"<(\d+)>")[1])
+        shell.wait_for(f"<{resumed + 5}>")
+        shell.type("\x1a")
+        shell.wait_for(r"\[1\]\+ +Stopped ")
+        shell.run("bg")
+        resumed = int(shell.wait_for(r"<(\d+)>")[1])
+        shell.wait_for(f"<{resumed + 5}>")
+        shell.run("kill %1; wait %1; echo code=$?")
+        shell.wait_for("code=143")
+        shell.run(f"{PROGRAM} record --quiet -- {loop}; echo code=$?")
+        shell.wait_for("<5>")
+        shell.type("\x03")
+        shell.wait_for(r"\^C")
+        shell.run("echo code=$?")
+        shell.wait_for("code=130")
+
+
+def test_ctrl_c_breaks_a_loop_of_the_shell(env):
+    with Shell(env) as shell:
+        shell.run(
+            f"for n in 1 2 3; do {PROGRAM} record --quiet -- sh -c 'echo in-$0; sleep 60' $n; done"
+        )
+        shell.wait_for(r"in-1\r")
+        shell.type("\x03")
+        shell.run("echo all=$((1+1))")
+        shell.wait_for("all=2")
+        assert "in-2" not in shell._said
+
+
+def test_a_shell_as_the_command_has_the_terminal(env):
+    with Shell(env) as shell:
+        shell.run(f"{PROGRAM} record --quiet -- {BASH} --norc --noprofile -i")
+        shell.run("echo inner=$((1+1)); sleep 60")
+        shell.wait_for("inner=2")
+        shell.type("\x1a")
+        shell.wait_for("Stopped +sleep 60")
+        shell.run("kill %1; wait; suspend")
+        shell.wait_for(r"Stopped.*record")
+        shell.run("echo outer=$((1+1))")
+        shell.wait_for("outer=2")
+        shell.run("fg")
+        shell.run("echo inner=$((2+2)); exit 9")
+        shell.wait_for("inner=4")
+        shell.run("echo code=$?")
+        shell.wait_for("code=9")
+
+
+# -- what it leaves -------------------------------------------------------------------------------
+def test_the_summary_and_the_recording_of_gpus(env):
+    with Emulated("a100x4", start_s=20) as gpus:
+        job = {"SLURM_JOB_ID": "4711", "SLURM_JOB_NAME": "train", "SLURMD_NODENAME": "gpu07"}
+        more = {**environment(gpus.env), "GPUMON_STATE": env["GPUMON_STATE"], **job}
+        done = record("--interval", "0.5", "--", "sleep", "3", env=more)
+    where, devices, host = done.stderr.splitlines()
+    (recording,) = recordings(env)
+    assert re.fullmatch(
+        rf"gpumon: recorded \d+ s of gpu07 \(\d+ % covered, [\d.]+ KiB\) in {recording.path}", where
+    )
+    assert re.findall(r"GPU (\d) busy \d+ % mem [\d.]+ / \d+ GiB", devices) == list("0123")
+    assert host.startswith(("gpumon: host CPU ", "gpumon: job CPU "))
+    assert recording.path.startswith(str(state(env) / "jobs" / "local" / "4711" / "gpu07-"))
+    assert os.stat(recording.path).st_mode & 0o777 == 0o600
+    samples, _ = recorded(env)
+    assert len(samples) >= 4
+    busy = [sample.rows["device"][0]["busy_percent"] for sample in samples[1:]]
+    assert all(isinstance(value, (int, float)) for value in busy)
+    listed = gpumon("runs", env=env)
+    assert re.search(
+        r"^4711 +train +gpu07 +[\d-]+ [\d:]+ +00:00:0\d +[\d.]+ KiB +ended$", listed.stdout, re.M
+    )
+    (body,) = json.loads(gpumon("runs", "--json", env=env).stdout)["runs"]
+    assert (body["job"], body["name"], body["nodes"], body["state"]) == (
+        "4711", "train", ["gpu07"], "ended",
+    )  # fmt: skip
+    assert body["paths"] == [recording.path]
+
+
+def test_a_driver_that_hangs_delays_nothing_and_a_pipe_ends_with_the_command(env):
+    with Emulated("hang_init") as gpus:
+        more = {**environment(gpus.env), "GPUMON_STATE": env["GPUMON_STATE"]}
+        done = record("--", "echo", "hi", env=more)
+    assert (done.returncode, done.stdout) == (0, "hi\n")
+    assert (
+        done.stderr == "gpumon: the recorder is not done yet; 'gpumon runs' shows what it wrote\n"
+    )
+    finished(env)
+
+
+def test_where_to(env, tmp_path):
+    file, folder = tmp_path / "my.gpumon", tmp_path / "folder"
+    folder.mkdir()
+    assert record("-o", str(file), "--", "true", env=env).returncode == 0
+    assert Recording(str(file)).state == "ended"
+    assert record("-o", str(folder), "--", "true", env=env).returncode == 0
+    (inside,) = folder.iterdir()
+    assert Recording(str(inside)).state == "ended"
+    before = file.read_bytes()
+    done = record("-o", str(file), "--", "echo", "hi", env=env)
+    assert (done.returncode, done.stdout) == (0, "hi\n")  # no reason not to run it
+    assert done.stderr == f"gpumon: {file} exists; a recording never writes over a file\n"
+    assert file.read_bytes() == before
+
+
+def test_settings_that_cannot_be_read_are_no_reason_not_to_run(env):
+    done = record("--", "echo", "hi", env={**env, "GPUMON_INTERVAL_S": "soon"})
+    assert (done.returncode, done.stdout) == (0, "hi\n")
+    assert done.stderr == "gpumon: GPUMON_INTERVAL_S='soon': must be a number\n"
+
+
+def test_a_full_disk_ends_the_recording_and_nothing_else(env, tmp_path):
+    """A file system of 16 KiB, most of which is taken."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    script = f"mount -t tmpfs -o size=16k none {folder} && head -c 12k /dev/zero > {folder}/x && "
+    script += f"{PROGRAM} record --interval 0.1 -o {folder} -- sh -c 'sleep 12; echo done; exit 3'"
+    done = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script],
+        env=env, capture_output=True, text=True, timeout=HANGS_S,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (3, "done\n"), done.stderr
+    assert re.fullmatch(
+        r"gpumon: \S+: recording stopped: no space left on its file system\n", done.stderr
+    )
+
+
+# -- in the background ----------------------------------------------------------------------------
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_alone_it_ends_by_a_signal_and_leaves_its_summary(env, number):
+    with running(env) as process:
+        started(env)
+        process.send_signal(number)
+        said = process.communicate(timeout=HANGS_S)[1]
+        assert process.returncode == 0
+    assert [line.split()[1] for line in said.splitlines()] == ["recorded", "no", "host"]
+    samples, ends = recorded(env)
+    assert samples
+    assert ends == [number.name]
+    assert not list(state(env).rglob("*.spool"))
+
+
+def test_alone_it_ends_with_the_shell_that_started_it(env):
+    script = (
+        f"{PROGRAM} record --quiet & while ! ls $GPUMON_STATE/marks/*.spool; do sleep 0.1; done"
+    )
+    subprocess.run(["sh", "-c", script], env=env, capture_output=True, timeout=HANGS_S)
+    finished(env)
+    assert recorded(env)[1] == ["the shell ended"]
+
+
+def test_nohup_outlives_the_shell(env):
+    script = f"nohup {PROGRAM} record --quiet >/dev/null 2>&1 & echo $!"
+    script += "; while ! ls $GPUMON_STATE/marks/*.spool >&2; do sleep 0.1; done"
+    done = subprocess.run(
+        ["sh", "-c", script], env=env, capture_output=True, text=True, timeout=HANGS_S
+    )
+    process = psutil.Process(int(done.stdout))
+    process.terminate()
+    finished(env)
+    assert recorded(env)[1] == ["SIGTERM"]  # and not the end of the shell, which came before
+
+
+# -- marks ----------------------------------------------------------------------------------------
+def test_a_mark_of_the_command_is_in_its_recording(env):
+    script = f"until {PROGRAM} mark epoch 2 >/dev/null 2>&1; do sleep 0.1; done"
+    assert record("--", "sh", "-c", script, env=env).returncode == 0
+    (mark,) = marks(env)
+    assert mark.text == "epoch 2"
+    (recording,) = recordings(env)
+    assert recording.start - 5 <= mark.time <= recording.end + 5
+
+
+def test_many_marks_at_once_all_arrive_clean_and_short(env):
+    texts = [f"mark {number} \x1b[2J\n" + "x" * 300 for number in range(6)]
+    with running(env) as process:
+        started(env)
+        marking = [subprocess.Popen([*GPUMON, "mark", text], env=env) for text in texts]
+        assert [each.wait(HANGS_S) for each in marking] == [0] * 6
+        process.terminate()
+        process.wait(HANGS_S)
+    found = sorted(mark.text for mark in marks(env))
+    assert [text[:11] for text in found] == [f"mark {number} ?[2J" for number in range(6)]
+    assert all(len(text) == 200 for text in found)
+
+
+def test_a_mark_goes_to_the_job_it_was_made_in(env):
+    jobs = [{**env, "SLURM_JOB_ID": job, "SLURMD_NODENAME": "gpu07"} for job in ("11", "12")]
+    with running(jobs[0]), running(jobs[1]):
+        wait_until(lambda: len(list(state(env).glob("marks/*.spool"))) == 2)
+        assert gpumon("mark", "mine", env=jobs[1]).returncode == 0
+        other = {**env, "SLURM_JOB_ID": "13", "SLURMD_NODENAME": "gpu07"}
+        done = gpumon("mark", "nobody's", env=other)
+        assert (done.returncode, done.stdout) == (4, "")
+        assert done.stderr == (
+            "gpumon: nothing records job 13 (recorded are 11, 12); "
+            "start 'gpumon' or 'gpumon record' there first\n"
+        )
+        for spool, size in (("11", 0), ("12", 1)):
+            (path,) = state(env).glob(f"marks/{spool},gpu07,*.spool")
+            assert path.read_text().count("\n") == size
+
+
+def test_without_a_recorder_a_mark_says_so(env):
+    done = gpumon("mark", "lost", env=env)
+    assert (done.returncode, done.stdout) == (4, "")
+    assert done.stderr.startswith("gpumon: nothing records this node; start 'gpumon'")
+    assert gpumon("mark", " \n ", env=env).returncode == 2
+    with running(env) as process:
+        started(env)
+        process.kill()
+        process.wait()
+        assert gpumon("mark", "too late", env=env).returncode == 4
+    assert not list(state(env).rglob("*.spool"))  # what a dead one left is gone
+
+
+# -- the dashboard --------------------------------------------------------------------------------
+def test_the_dashboard_records_says_so_and_takes_marks(env):
+    more = {"GPUMON_STATE": env["GPUMON_STATE"], "GPUMON_RECORD": "1"}
+    with Emulated("a100x4") as gpus, Dashboard(gpus, **more) as dashboard:
+        dashboard.wait_for("recording to ")
+        dashboard.keys("m")
+        dashboard.type("epoch 2")
+        dashboard.keys("Enter")
+        dashboard.wait_for("marked: epoch 2")
+        assert gpumon("mark", "epoch 3", env=env).returncode == 0
+        wait_until(lambda: len(list(state(env).rglob("*.gpumon"))) == 1)
+        time.sleep(1.1)  # the next sample takes it along
+        dashboard.keys("q")
+        assert dashboard.wait_exit() == 0
+    assert [mark.text for mark in marks(env)] == ["epoch 2", "epoch 3"]
+    assert recorded(env)[1] == ["gpumon was left"]
+
+
+def test_no_record_writes_nothing(env):
+    more = {"GPUMON_STATE": env["GPUMON_STATE"], "GPUMON_RECORD": "1"}
+    with Emulated("a100x4") as gpus, Dashboard(gpus, "--no-record", **more) as dashboard:
+        dashboard.wait_for("busy")
+        dashboard.keys("q")
+        assert dashboard.wait_exit() == 0
+    assert not list(state(env).rglob("*.gpumon"))
+
+
+def test_no_runs_are_no_error(env):
+    done = gpumon("runs", env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"No recordings in {state(env)};")
+    assert json.loads(gpumon("runs", "--json", env=env).stdout) == {"version": 1, "runs": []}

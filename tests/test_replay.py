@@ -1,0 +1,199 @@
+"""A replay is live with another clock: the same samples give the same screens, wherever it goes."""
+
+import gzip
+import time
+
+import pytest
+
+from gpumon import demos
+from gpumon.model.reading import number
+from gpumon.model.sample import Device, Event, Header, Sample, State
+from gpumon.sources.replay import ReplaySource, read_stream, tracks_of
+from gpumon.store import Store
+from gpumon.tui.lines import plain
+from gpumon.tui.player import parse_moment
+from gpumon.tui.state import ViewState
+from gpumon.tui.views.job import job_view
+from gpumon.tui.views.processes import process_view
+from gpumon.wire import Encoder
+
+START = 1_795_200_000.0
+
+
+def stream(path, node, times, states=None, events=None):
+    """A file of one node whose busy percent counts the samples."""
+    encoder = Encoder()
+    lines = [
+        encoder.header(Header(node, "b", times[0], 0.0, 1.0, "0", [Device(0, 0, "G", "A100")]))
+    ]
+    for count, at in enumerate(times):
+        rows = {"device": {0: {"busy_percent": count % 101}}, "host": {"": {"cpu_percent": 5}}}
+        sample = Sample(
+            at, at - START, rows, (states or {}).get(count, {}), (events or {}).get(count, [])
+        )
+        lines.append(encoder.sample(sample))
+    path.write_bytes(gzip.compress("".join(line + "\n" for line in lines).encode()))
+    return str(path)
+
+
+def wait(holds, timeout_s=20.0):
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.01)
+
+
+def busy(store, node="n1", now=None):
+    view = store.node(node)
+    return (
+        None if view is None else view.latest("device", 0, "busy_percent", view.last_time).reading
+    )
+
+
+@pytest.fixture
+def playing(tmp_path):
+    """A paused replay of 100 samples."""
+    source = ReplaySource(
+        tracks_of([stream(tmp_path / "a", "n1", [START + n for n in range(100)])])
+    )
+    store = Store()
+    source.start(store)
+    source.pause()
+    yield source, store
+    source.stop()
+
+
+def go(source, to):
+    source.seek(to)
+    wait(lambda: not source.seeking)
+
+
+@pytest.mark.parametrize("to", [50, 10, 99, 0, 73.5])
+def test_wherever_it_goes_it_shows_what_was_then(playing, to):
+    source, store = playing
+    for target in (80, to):
+        go(source, START + target)
+    assert source.paused
+    assert source.now() == START + to
+    assert busy(store) == int(to)
+    times = store.node("n1").window("device", 0, "busy_percent", START + 99, 100.0, 100)
+    assert sum(bucket is not None and bucket.count > 0 for bucket in times) == int(to) + 1
+
+
+def test_before_the_beginning_is_the_beginning_and_after_the_end_the_end(playing):
+    source, store = playing
+    go(source, START - 500)
+    assert source.now() == START
+    go(source, START + 5000)
+    assert busy(store) == 99
+
+
+def test_it_goes_on_from_where_it_was_sent(playing):
+    source, store = playing
+    go(source, START + 40)
+    source.set_speed(100)
+    source.pause()
+    wait(lambda: busy(store) >= 60)
+    source.pause()
+    held = source.now()
+    time.sleep(0.1)
+    assert source.now() == held
+
+
+def test_at_the_end_it_says_so_and_can_go_back(tmp_path):
+    path = stream(tmp_path / "a", "n1", [START + n for n in range(20)])
+    source, store = ReplaySource(tracks_of([path]), speed=1000), Store()
+    source.start(store)
+    wait(lambda: source.at_end)
+    assert store.node("n1").status(source.now()).state == "ended"
+    go(source, START + 5)
+    source.pause()
+    assert busy(store) >= 5
+    assert store.node("n1").status(source.now()).state == "live"
+    source.stop()
+
+
+def test_the_next_event_is_a_mark_an_xid_or_a_device_that_changes(tmp_path):
+    lost = {count: {0: State("lost", START + 60, "Xid 79")} for count in range(60, 70)}
+    events = {
+        30: [Event(START + 30, "mark", text="epoch 2")],
+        40: [Event(START + 40, "process-end")],
+    }
+    path = stream(tmp_path / "a", "n1", [START + n for n in range(100)], lost, events)
+    source, store = ReplaySource(tracks_of([path])), Store()
+    source.start(store)
+    source.pause()
+    seen = []
+    for _ in range(4):
+        source.next_event()
+        wait(lambda: not source.seeking)
+        seen.append(source.now() - START)
+    assert seen == [30, 60, 70, 70]  # and there it stays
+    source.stop()
+
+
+def test_nodes_are_played_on_one_clock(tmp_path):
+    paths = [
+        stream(tmp_path / "a", "n1", [START + n for n in range(50)]),
+        stream(tmp_path / "b", "n2", [START + 20 + n for n in range(50)]),
+    ]
+    source, store = ReplaySource(tracks_of(paths)), Store()
+    source.start(store)
+    source.pause()
+    assert [node.name for node in store.nodes()] == ["n1"]
+    go(source, START + 30)
+    assert (busy(store, "n1"), busy(store, "n2")) == (30, 10)
+    go(source, START + 25.5)
+    assert (busy(store, "n1"), busy(store, "n2")) == (25, 5)
+    source.stop()
+
+
+def screens(store, now):
+    state = ViewState("dark", "braille", 600.0, whole_node=False)
+    state.update(store.nodes(), now)
+    return [plain(view(state, 120, 38).rows) for view in (job_view, process_view)]
+
+
+def test_the_screens_and_numbers_are_those_of_live():
+    """The demo, fed sample by sample as if live, and the same moment reached by going there."""
+    path = demos.path("finetune")
+    live, now = Store(), 0.0
+    values = []
+    for item in read_stream(path):
+        if isinstance(item, Header):
+            live.header(item.node, item)
+            first = item.time
+        elif item.time <= first + 200:
+            live.add("gpu07", item)
+            now = item.time
+            value = number(item.rows.get("device", {}).get(0, {}).get("busy_percent"))
+            values += [] if value is None else [value]
+    source, store = ReplaySource(tracks_of([path])), Store()
+    source.start(store)
+    source.pause()
+    for target in (now + 100, now):
+        go(source, target)
+    source.stop()
+    assert screens(store, now) == screens(live, now)
+    stats = store.node("gpu07").stats("device", 0, "busy_percent", first, now + 1)
+    assert stats.mean == pytest.approx(sum(values) / len(values), rel=0.01)
+    assert (stats.low, stats.high) == (min(values), max(values))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("+90", 1090), ("-10m", 400), ("1h30m", 5400), ("45", 45), ("1.5m", 90), ("2d", 172800),
+        ("", None), ("soon", None), ("1x", None), ("12:61", None), ("25:00", None), ("m", None),
+        ("1h30", 3630), ("..5s", None),
+    ],
+)  # fmt: skip
+def test_moments(text, seconds):
+    moment = parse_moment(text, START, START + 1000)
+    assert (None if moment is None else moment - START) == seconds
+
+
+def test_a_clock_time_is_on_the_day_shown(monkeypatch):
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    assert parse_moment("12:31:07", START, START) == START - START % 86400 + 12 * 3600 + 31 * 60 + 7
