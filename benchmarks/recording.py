@@ -4,13 +4,15 @@
 
 The samples are made (`tests/recording/made.py`: eight H100 with GPM, 16 busy processes, every field
 moves) or, with --stream, those of a file of lines as `python -m benchmarks.wire_size --keep FILE`
-leaves it. Sizes are extrapolated to 86,400 samples where there are fewer.
+leaves it, again and again: then sizes hold only for as many samples as it has. Sizes are extrapolated
+to 86,400 samples where there are fewer.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
+import itertools
 import json
 import lzma
 import os
@@ -45,10 +47,14 @@ def stream(path: Path | None, count: int) -> Iterator[Header | Sample]:
         yield from made.samples(count)
         return
     decoder = Decoder()
-    for line in path.read_bytes().splitlines()[: count + 1]:
-        item = decoder.line(line)
-        if item is not None:
-            yield item
+    items = [decoder.line(line) for line in path.read_bytes().splitlines()]
+    samples = [item for item in items if isinstance(item, Sample) and item.rows]
+    assert decoder.header is not None
+    yield decoder.header
+    span_s = len(samples) * decoder.header.interval_s
+    for n in range(count):  # a short stream again and again
+        sample, shift_s = samples[n % len(samples)], n // len(samples) * span_s
+        yield sample._replace(time=sample.time + shift_s, mono=sample.mono + shift_s)
 
 
 def timed(work: Callable[[], object]) -> tuple[float, object]:
@@ -57,23 +63,26 @@ def timed(work: Callable[[], object]) -> tuple[float, object]:
     return time.process_time() - began, result
 
 
-def record(items: list[Header | Sample], path: Path) -> tuple[float, int]:
-    """CPU seconds a sample, and the file's bytes."""
+def record(items: Iterator[Header | Sample], path: Path) -> tuple[int, float, int]:
+    """Samples, CPU seconds for each (the making of them apart), and the file's bytes."""
     clock = [0.0]
     recorder = Recorder(str(path), clock=lambda: clock[0])
 
-    def write() -> None:
-        for item in items:
+    def write(part: list[Header | Sample]) -> None:
+        for item in part:
             clock[0] = item.mono
             recorder.header(item) if isinstance(item, Header) else recorder.add(item)
-            while recorder.pending_bytes > 1 << 20:  # faster than life: wait for the disk
-                time.sleep(0.01)
-        recorder.close("end of the benchmark")
+        while recorder.pending_bytes:
+            time.sleep(0.001)
 
-    cpu_s, _ = timed(write)
+    cpu_s, count = 0.0, -1  # the header is no sample
+    while part := list(itertools.islice(items, 600)):
+        cpu_s += timed(lambda part=part: write(part))[0]
+        count += len(part)
+    cpu_s += timed(lambda: recorder.close("end of the benchmark"))[0]
     if recorder.failed:
         raise SystemExit(recorder.failed)
-    return cpu_s / len(items), path.stat().st_size
+    return count, cpu_s / count, path.stat().st_size
 
 
 def reading(path: Path, days: float) -> list[list[str]]:
@@ -191,16 +200,13 @@ def main() -> None:
     parser.add_argument("--stream", type=Path)
     parser.add_argument("--alternatives", action="store_true")
     args = parser.parse_args()
-    items = list(stream(args.stream, args.samples))
-    days = (len(items) - 1) / DAY
     with tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
         path = Path(folder) / "day.gpumon"
+        count, each_s, size = record(stream(args.stream, args.samples), path)
+        days = count / DAY
         before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        each_s, size = record(items, path)
-        print(f"{len(items) - 1} samples\n\nfile: {size / days / 1e6:.2f} MB a node-day")
+        print(f"{count} samples\n\nfile: {size / days / 1e6:.2f} MB a node-day")
         print(f"writer: {each_s * 1e6:.0f} µs CPU a sample ({each_s * 100:.3f} % at 1 s)")
-        if not args.alternatives:
-            del items
         rows = reading(path, days)
         after_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         print(
@@ -209,6 +215,7 @@ def main() -> None:
         print(rows_table(["reading", "CPU s", "s a node-day"], rows))
     if args.alternatives:
         encoder = Encoder()
+        items = list(stream(args.stream, args.samples))
         lines = [
             (encoder.header(each) if isinstance(each, Header) else encoder.sample(each)).encode()
             + b"\n"

@@ -98,12 +98,54 @@ def test_samples_survive_the_round_trip(sample):
                 field = FIELDS[entity][name]
                 if isinstance(value, (int, float)) and not field.low <= value <= field.high:
                     assert got == Missing("implausible")
-                elif isinstance(value, float):
-                    assert math.isclose(got, value, rel_tol=1e-5, abs_tol=5e-4)
+                elif isinstance(value, (int, float)):
+                    assert_kept(value, got, field)
                 elif isinstance(value, str):
                     assert got.isprintable()
                 else:
                     assert got == value
+
+
+def assert_kept(value, got, field):
+    """With the digits of its field: rounded, sizes cut off."""
+    if field.unit == "B" and field.digits:
+        assert math.isclose(got, value, rel_tol=10 ** (1 - field.digits), abs_tol=0.51)
+        assert got <= max(value, round(value))
+    elif field.digits:
+        assert math.isclose(got, value, rel_tol=0.501 * 10 ** (1 - field.digits), abs_tol=0.51)
+    elif isinstance(value, int):
+        assert got == value
+    else:
+        assert math.isclose(got, value, rel_tol=1e-12, abs_tol=0.501 * 10**-field.decimals)
+
+
+@pytest.mark.parametrize(
+    ("entity", "name", "value", "kept"),
+    [
+        ("device", "busy_percent", 97.46, 97.5),
+        ("device", "busy_percent", 97.0, 97),
+        ("device", "power_w", 611.249, 611.2),
+        ("device", "energy_j", 1234567.8, 1234568),
+        ("device", "mem_used_bytes", 85899345919, 85899345919),
+        ("device", "pcie_tx_bytes_per_s", 1_234_567.8, 1_230_000),
+        ("device", "pcie_tx_bytes_per_s", 1_235_000.0, 1_240_000),
+        ("device", "pcie_tx_bytes_per_s", 999.6, 1000),
+        ("device", "pcie_tx_bytes_per_s", 0.4, 0),
+        ("device", "temperature_c", -12.34, -12.3),
+        ("process", "cpu_s", 12.3456, 12.35),
+        ("process", "rss_bytes", 8_589_934_591, 8_589_000_000),
+        ("process", "rss_bytes", 4096, 4096),
+        ("job", "mem_charged_bytes", 8_589_999_999, 8_589_000_000),
+        ("job", "mem_limit_bytes", 8_589_999_999, 8_589_999_999),
+        ("job", "mem_peak_bytes", 8_589_999_999, 8_589_999_999),
+        ("host", "load1", 1.234, 1.23),
+        ("collector", "ms", 3.1234, 3.1),
+    ],
+)
+def test_values_have_the_digits_of_their_instrument(entity, name, value, kept):
+    reader = decoder()
+    sample = Sample(1.0, 1.0, {entity: {0: {name: value}}})
+    assert reader.line(Encoder().sample(sample)).rows[entity][0][name] == kept
 
 
 def test_details_are_said_once_and_remembered():

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from gpumon.analysis.reservation import reserves
 from gpumon.analysis.statistics import (
     Activity,
     Distribution,
@@ -25,13 +26,6 @@ from gpumon.model.view import process_of
 
 #: a device busier than this works
 ACTIVE_PERCENT = 1.0
-#: frameworks that take device memory ahead of need, and the setting that stops that
-RESERVING = {
-    "tf": ("TF_FORCE_GPU_ALLOW_GROWTH", "true"),
-    "jax": ("XLA_PYTHON_CLIENT_PREALLOCATE", "false"),
-    "vllm": None,
-    "rmm": None,
-}
 _ACTIVITY = ("busy_percent", "busy_max_percent", "sm_active_percent")
 _MAX_XIDS = 100
 
@@ -186,18 +180,10 @@ class _Device:
             temperature_high_c=results["temperature_c"].high,
             framework=main.framework if main else "",
             command=main.command if main else "",
-            reserved=any(_reserves(process) for _, process in tags),
+            reserved=any(reserves(process) for _, process in tags),
             xids=self.xids,
             coverage=min(read_s / duration_s, 1.0) if duration_s else 0.0,
         )
-
-
-def _reserves(process: Process) -> bool:
-    """Whether the process takes device memory ahead of need."""
-    if process.framework not in RESERVING:
-        return False
-    setting = RESERVING[process.framework]
-    return setting is None or process.hints.get(setting[0]) != setting[1]
 
 
 class _Job:

@@ -6,8 +6,8 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, suppress
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gpumon.errors import EXIT_OK, UsageError
@@ -71,7 +71,8 @@ def _folder(run: str) -> str:
 
 
 def _write_file(rows: Iterable[Row], to: str, table: str | None, path: str | None) -> None:
-    with _Output(to, table, path) as output:
+    output = _Output(to, table, path)
+    with _kept([output]):
         for row in rows:
             output.write(row)
 
@@ -84,12 +85,11 @@ def _write_folder(rows: Iterable[Row], to: str, folder: str) -> None:
         raise UsageError(f"{folder} is not empty; name another folder with -o")
     outputs: dict[str, _Output] = {}
     counts: dict[str, int] = {}
-    with ExitStack() as stack:
+    with _kept(outputs.values()):
         for row in rows:
             name = row.table.name
             if name not in outputs:
-                output = _Output(to, name, os.path.join(folder, f"{name}.{_ENDINGS[to]}"))
-                outputs[name] = stack.enter_context(output)
+                outputs[name] = _Output(to, name, os.path.join(folder, f"{name}.{_ENDINGS[to]}"))
             outputs[name].write(row)
             counts[name] = counts.get(name, 0) + 1
     told = ", ".join(f"{name} {count:,}" for name, count in counts.items()) or "nothing"
@@ -102,7 +102,7 @@ class _Writer(Protocol):
 
 
 class _Output:
-    """A file, whole under its name or not there at all; or standard output."""
+    """A file that has its name only when it is kept; or standard output."""
 
     def __init__(self, to: str, table: str | None, path: str | None) -> None:
         self._path = path
@@ -115,34 +115,38 @@ class _Output:
         self._writer = _writer(to, table, self._stream)
         self.write = self._writer.write
 
-    def __enter__(self) -> _Output:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            self._discard()
-            return
-        try:
-            self._finish()
-        except BaseException:
-            self._discard()
-            raise
-
-    def _finish(self) -> None:
-        """What was written becomes the file."""
+    def close(self) -> None:
+        """All is written."""
         self._writer.close()
         if self._path is not None:
             self._stream.close()
+
+    def keep(self) -> None:
+        if self._path is not None:
             os.replace(f"{self._path}.part", self._path)
 
-    def _discard(self) -> None:
-        """What was written is not kept."""
+    def discard(self) -> None:
+        with suppress(Exception):  # a disk that is full is so to the end
+            self._writer.close()
         if self._path is not None:
-            with suppress(Exception):  # a disk that is full is so to the end
-                self._writer.close()
             with suppress(Exception):
                 self._stream.close()
             os.unlink(f"{self._path}.part")
+
+
+@contextmanager
+def _kept(outputs: Collection[_Output]) -> Iterator[None]:
+    """All files when all went well, else none."""
+    try:
+        yield
+        for output in outputs:
+            output.close()
+    except BaseException:
+        for output in outputs:
+            output.discard()
+        raise
+    for output in outputs:
+        output.keep()
 
 
 def _writer(to: str, table: str | None, stream: Any) -> _Writer:

@@ -64,7 +64,8 @@ class Recorder:
         self._closed = False
         self._max_bytes = max_bytes
         self._full = ""
-        self._writer = _Writer(File(path))
+        first = packer()  # where there is no zstd, no file is made
+        self._writer = _Writer(File(path), first)
 
     @property
     def failed(self) -> str:
@@ -179,19 +180,19 @@ class Recorder:
 class _Writer:
     """Packs and writes in a thread of its own, which alone touches the file."""
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, file: File, first: Packer) -> None:
         self._file = file
-        self._hangs = ""
+        self._why = ""
         self._queue: queue.SimpleQueue[Optional[_Write]] = queue.SimpleQueue()
         self._put_bytes = self._done_bytes = 0  # each changed by one thread only
-        self._packer: Optional[Packer] = None
+        self._packer: Optional[Packer] = first
         self._frame_bytes = 0
         self._thread = threading.Thread(target=self._run, daemon=True, name="recorder")
         self._thread.start()
 
     @property
     def failed(self) -> str:
-        return self._file.failed or self._hangs
+        return self._file.failed or self._why
 
     @property
     def size_bytes(self) -> int:
@@ -203,7 +204,7 @@ class _Writer:
 
     def put(self, write: _Write) -> None:
         if self.pending_bytes + len(write.lines) > _MAX_PENDING_BYTES:
-            self._hangs = f"{self._file.path}: its file system does not answer"
+            self._why = f"{self._file.path}: its file system does not answer"
         if not self.failed:
             self._put_bytes += len(write.lines)
             self._queue.put(write)
@@ -211,13 +212,16 @@ class _Writer:
     def close(self) -> None:
         self._queue.put(None)
         self._thread.join(_CLOSE_S)
-        if self._thread.is_alive() and not self._hangs:
-            self._hangs = f"{self._file.path}: its file system does not answer"
+        if self._thread.is_alive() and not self._why:
+            self._why = f"{self._file.path}: its file system does not answer"
 
     def _run(self) -> None:
         while (write := self._queue.get()) is not None:
-            if not self.failed:
-                self._file.append(self._packed(write))
+            try:
+                if not self.failed:
+                    self._file.append(self._packed(write))
+            except Exception as error:  # it must not end unheard: nobody looks at this thread
+                self._why = f"{self._file.path}: recording stopped: {error or type(error).__name__}"
             self._done_bytes += len(write.lines)
         self._file.close()
 

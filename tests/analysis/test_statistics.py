@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpumon.analysis import statistics
 from gpumon.analysis.statistics import (
     Activity,
     Distribution,
@@ -27,13 +28,21 @@ seconds = st.lists(
 )
 
 
-def fed(statistics, series):
+@pytest.fixture(autouse=True, scope="module")
+def small_batches():
+    """So that short series are settled several times, in the middle of everything."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(statistics, "_BATCH", 7)
+        yield
+
+
+def fed(reading, series):
     for at, value in enumerate(series, START):
         if value is None:
-            statistics.miss(at)
+            reading.miss(at)
         elif value != NOTHING:
-            statistics.add(at, value)
-    return statistics
+            reading.add(at, value)
+    return reading
 
 
 def known(series):

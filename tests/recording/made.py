@@ -20,7 +20,9 @@ _CONSTANT = {
     "mem_reserved_bytes": 947912704, "mem_clock_mhz": 2619, "fan_percent": 0, "pstate": 0,
     "power_limit_w": 700.0, "pcie_gen": 5, "pcie_width": 16, "bar1_used_bytes": 10265600,
     "busy_gap_s": 0, "encoder_percent": 0, "decoder_percent": 0,
-    "fp64_active_percent": 0, "fp32_active_percent": 0, "int_active_percent": 0, "link_bits_per_s": 10**11,
+    "fp64_active_percent": 0, "fp32_active_percent": 0, "int_active_percent": 0, "threads": 41,
+    "write_bytes_per_s": 0, "throttle_thermal_s": 0,
+    "link_bits_per_s": 10**11,
     "mem_limit_bytes": 512 * _GIB, "total_bytes": 4096 * _GIB, "ok": 1, "processes": 2,
 }  # fmt: skip
 #: whole numbers, as the driver gives them

@@ -140,7 +140,7 @@ def test_a_component_of_a_heterogeneous_job():
 def test_the_same_number_on_two_clusters_is_asked_about():
     record(job(1))
     record(job(1, cluster="beta"))
-    with pytest.raises(NotFoundError, match="name a folder: .*beta"):
+    with pytest.raises(NotFoundError, match=r"name a folder: .*beta"):
         resolve("1")
 
 

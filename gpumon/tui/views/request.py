@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from gpumon.analysis.reservation import reserves
 from gpumon.chart import bar
 from gpumon.model.reading import Missing, number
 from gpumon.model.units import bytes_text, of_bytes_text
@@ -13,8 +14,6 @@ from gpumon.tui.lines import Row, fit, row_width
 from gpumon.tui.state import ViewState
 from gpumon.tui.values import value_of
 
-#: frameworks that reserve device memory: what they hold says nothing about what they need
-RESERVING = ("tf", "jax", "vllm", "rmm")
 ACTIVE_PERCENT = 1.0  # a device busier than this works (findings.md 1.2)
 
 
@@ -40,12 +39,8 @@ class Line(NamedTuple):
 def reserving_framework(state: ViewState, node: NodeView, device: DeviceView) -> str:
     """The framework on this device that takes memory ahead of need, "" if there is none."""
     for process in state.processes(node):
-        if device.key in process.usage and process.facts.framework in RESERVING:
-            hints = process.facts.hints
-            grows = hints.get("TF_FORCE_GPU_ALLOW_GROWTH") == "true"
-            on_demand = hints.get("XLA_PYTHON_CLIENT_PREALLOCATE") == "false"
-            if not grows and not on_demand:
-                return process.facts.framework
+        if device.key in process.usage and reserves(process.facts):
+            return process.facts.framework
     return ""
 
 
