@@ -4,7 +4,7 @@
 
 The samples are made (`tests/recording/made.py`: eight H100 with GPM, 16 busy processes, every field
 moves) or, with --stream, those of a file of lines as `python -m benchmarks.wire_size --keep FILE`
-leaves it, again and again: then sizes hold only for as many samples as it has. Sizes are extrapolated
+leaves it, again and again (sizes hold only for as many samples as it has). Sizes are extrapolated
 to 86,400 samples where there are fewer.
 """
 

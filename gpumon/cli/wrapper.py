@@ -155,7 +155,7 @@ def _changed(pid: int) -> int | None:
         return status
     number = signal.Signals(os.WSTOPSIG(status))
     # SIGCONT may be on its way already; and alone we stop only where a shell sees and resumes us
-    if _is_stopped(pid) and (number in _STOPS or _in_foreground()):
+    if _is_stopped(pid) and (number in _STOPS or _has_terminal(pid)):
         _stop_by(number)
     return None
 
@@ -173,13 +173,14 @@ def _is_stopped(pid: int) -> bool:
     return True
 
 
-def _in_foreground() -> bool:
+def _has_terminal(pid: int) -> bool:
+    """Whether the command is what the user at the terminal is waiting for."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
         return False
     try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
+        return os.tcgetpgrp(terminal) in (os.getpgrp(), os.getpgid(pid))
     except OSError:
         return False
     finally:
@@ -187,9 +188,12 @@ def _in_foreground() -> bool:
 
 
 def _stop_by(number: signal.Signals) -> None:
-    """Stop as the command did, so that the shell says so; returns when resumed."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+    """Stop as the command did, so that the shell says so; returns when resumed.
+
+    Once: the terminal's own signal, which still waits for us too, becomes one with this.
+    """
     os.kill(os.getpid(), number)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
     signal.pthread_sigmask(signal.SIG_BLOCK, {number} - _FAULTS)
 
 

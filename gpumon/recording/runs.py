@@ -133,7 +133,7 @@ def _of_job(job: str) -> Run:
     if tasks:
         raise NotFoundError(f"job {wanted} is an array; recorded are {', '.join(tasks)}: name one")
     raise NotFoundError(
-        f"no recording of job {job} in {state_dir()}; `gpumon recordings` lists what there is"
+        f"no recording of job {job} in {state_dir()}; `gpumon runs` lists what there is"
     )
 
 

@@ -145,7 +145,7 @@ def test_the_same_number_on_two_clusters_is_asked_about():
 
 
 def test_what_is_not_there_is_told(tmp_path):
-    with pytest.raises(NotFoundError, match="`gpumon recordings` lists"):
+    with pytest.raises(NotFoundError, match="`gpumon runs` lists"):
         resolve("4711")
     with pytest.raises(NotFoundError, match="no file"):
         resolve("folder/x.gpumon")

@@ -1,0 +1,136 @@
+"""What is no recording, or made to do harm, costs one line and little memory."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpumon.errors import GpumonError, NotFoundError, WireError
+from gpumon.model.sample import Header, Sample
+from gpumon.recording import Recording, frames
+from gpumon.wire import MAX_LINE_BYTES, Encoder
+from tests.e2e.program import ROOT
+from tests.recording import made
+from tests.recording.recorded import HANGS_S, samples_of, zstd
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "is empty"),
+        (b"\x1f\x8b\x08" + bytes(9), "no recording"),
+        (b"SQLite format 3\0" + bytes(9), "no recording"),
+        (b"\x93R\x01", "no recording"),
+        (zstd(b"hello\n" * 100), "not a line"),
+        (zstd(b'{"a":1}\n' * 100), "something else"),
+        (zstd(b'{"wire":"2.0","node":"x"}\n' * 2), "format 2.0"),
+        (zstd((Encoder().header(made.header()) + "\n").encode()), "before the first sample"),
+        (zstd(b"[" * 100_000 + b"\n"), "not a line"),
+        (b"\x28\xb5\x2f\xfd", "cut off"),
+        (b"\x5a\x2a\x4d\x18" + (1 << 30).to_bytes(4, "little"), "no recording"),
+    ],
+    ids=range(11),
+)
+def test_what_is_no_recording_is_refused_in_one_line(tmp_path, content, says):
+    path = tmp_path / "x.gpumon"
+    path.write_bytes(content)
+    with pytest.raises(WireError, match=says) as caught:
+        Recording(str(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(NotFoundError, match="gpumon runs"):
+        Recording(str(tmp_path / "no.gpumon"))
+    with pytest.raises(GpumonError, match="cannot read"):
+        Recording(str(tmp_path))
+
+
+_BOMB = """
+import resource, sys
+from gpumon.errors import GpumonError
+from gpumon.recording import Recording, frames
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    with Recording(sys.argv[1]) as recording:
+        n = sum(1 for _ in recording.items())
+        recording.columns({"device": ["busy_percent"]})
+        print("read", n, len(recording.problems))
+except GpumonError as error:
+    print("refused", error)
+grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+assert grown < 64 << 10, grown
+"""
+
+
+@pytest.mark.parametrize("fill", [b"\n", b"x", b'{"restated":true,"t":1}\n'])
+def test_a_zip_bomb_costs_neither_memory_nor_an_hour(tmp_path, few, fill):
+    encoder = Encoder()
+    start = f"{encoder.header(made.header())}\n{encoder.sample(few[0])}\n".encode()
+    stream = zstandard.ZstdCompressor(level=3).compressobj()
+    piece = fill * ((1 << 20) // len(fill))
+    packed = stream.compress(start) + b"".join(stream.compress(piece) for _ in range(400))
+    path = tmp_path / "bomb.gpumon"
+    path.write_bytes(packed + stream.flush())
+    assert path.stat().st_size < 1 << 20
+    done = subprocess.run(
+        [sys.executable, "-c", _BOMB, str(path)],
+        capture_output=True, text=True, timeout=HANGS_S, cwd=ROOT,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("read ")
+
+
+def test_a_line_without_end_is_not_gathered(tmp_path, few):
+    encoder = Encoder()
+    start = f"{encoder.header(made.header())}\n{encoder.sample(few[0])}\n".encode()
+    noise = os.urandom(3 * MAX_LINE_BYTES).hex().encode()
+    end = f"\n{encoder.sample(few[1])}\n".encode()
+    path = tmp_path / "x.gpumon"
+    path.write_bytes(zstd(start + noise + end))
+    with Recording(str(path)) as recording:
+        assert [item.time for item in samples_of(recording.items())] == [
+            round(few[0].time, 3),
+            round(few[1].time, 3),
+        ]
+        assert any("1 lines" in problem for problem in recording.problems)
+
+
+def test_trailers_that_lie_mislead_to_nothing(tmp_path, small):
+    data = small.read_bytes()
+    path = tmp_path / "x.gpumon"
+    for lie in (
+        frames.trailer(10, 0.0, 0.0, True),
+        frames.trailer(len(data), float("nan"), 1.0, True),
+        frames.trailer(0, 1.0, 2.0, False),
+        frames.trailer(0xFFFFFFFF, 1.0, 2.0, True),
+    ):
+        path.write_bytes(data + lie)
+        with Recording(str(path)) as recording:
+            assert len(samples_of(recording.items())) == 66
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=600), st.sampled_from(["frame", "trailer", "lines"]))
+def test_random_bytes_raise_nothing_but_one_line(tmp_path_factory, data, kind):
+    encoder = Encoder()
+    start = f"{encoder.header(made.header())}\n{encoder.sample(Sample(1.0, 1.0, {}))}\n".encode()
+    content = {
+        "frame": zstandard.FRAME_HEADER + data,
+        "trailer": zstd(start) + data + frames.trailer(len(data), 1.0, 2.0, True),
+        "lines": zstd(start + data),
+    }[kind]
+    path = tmp_path_factory.getbasetemp() / "random.gpumon"
+    path.write_bytes(content)
+    try:
+        with Recording(str(path)) as recording:
+            assert all(isinstance(item, (Header, Sample)) for item in recording.items())
+            recording.columns({"device": ["busy_percent"]})
+            said = recording.problems
+    except GpumonError as error:
+        said = [str(error)]
+    assert all("\n" not in each for each in said)
