@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import threading
 
 from gpumon.cli.arguments import interval
 
@@ -42,13 +41,14 @@ def run(args: argparse.Namespace) -> int:
 
         print(f"gpumon: {reason}; one sample as text instead", file=sys.stderr)
         return once.show(as_json=False)
-    from gpumon.cli.record import marks_dir, retain
+    from gpumon.cli.record import marks_dir, start_retention
     from gpumon.collect.base import node_name
     from gpumon.sources.local import LocalSource
     from gpumon.sources.tee import Tee
     from gpumon.tui.app import run_app
 
     source = LocalSource(node_name(os.environ), settings.interval_s)
-    threading.Thread(target=retain, args=(settings,), daemon=True).start()
+    if settings.record:
+        start_retention(settings)
     tee = Tee(source, marks_dir(), record=settings.record)
     return run_app(tee, settings, whole_node=args.node)

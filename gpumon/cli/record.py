@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import ctypes
 import os
 import select
 import signal
 import sys
-import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -68,6 +66,8 @@ def _wait_for_input(due: float) -> str:
 
 def _alone(args: argparse.Namespace) -> int:
     """In the background of a script, or by hand."""
+    import ctypes
+
     from gpumon.collect.agent import leave
 
     parent = os.getppid()
@@ -107,7 +107,7 @@ def _record(args: argparse.Namespace, wait: Wait) -> tuple[bool, list[str]]:
     recorder = Recorder(_path(args.output, header))
     if not args.quiet and sys.stderr.isatty():
         print(f"gpumon: recording to {recorder.path}; Ctrl-C ends it", file=sys.stderr)
-    threading.Thread(target=retain, args=(settings,), daemon=True).start()
+    start_retention(settings)
     node = NodeRecorder(agent, recorder, open_spool(header))
     summary = summarise(node.items(header, wait))
     agent.close()
@@ -143,8 +143,11 @@ def marks_dir() -> str:
     return os.path.join(state_dir(), "marks")
 
 
-def retain(settings: Settings) -> None:
-    """Remove the recordings that are too old or too many."""
+def start_retention(settings: Settings) -> None:
+    """Remove the recordings that are too old or too many, in a thread: a folder may be slow."""
+    import threading
+
     from gpumon.recording import prune
 
-    prune(settings.record_keep_days * 86400, int(settings.record_max_bytes), time.time())
+    limits = (settings.record_keep_days * 86400, int(settings.record_max_bytes), time.time())
+    threading.Thread(target=prune, args=limits, daemon=True, name="retention").start()

@@ -7,6 +7,7 @@ import os
 import queue
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ GPUMON = [sys.executable, "-m", "gpumon"]
 #: only what hangs takes as long as this
 HANGS_S = 60
 
+_STATE = tempfile.TemporaryDirectory(prefix="gpumon-state-")
 _OF_THIS_SHELL = ("SLURM", "GPUMON", "CUDA_", "NO_COLOR", "XDG_CONFIG_HOME", "PYTHONUNBUFFERED")
 
 Item = Union[Header, Sample]
@@ -29,14 +31,20 @@ Item = Union[Header, Sample]
 def environment(env: Mapping[str, str] | None = None, **more: str) -> dict[str, str]:
     """The environment without a job and settings of whoever runs the tests, and `more`.
 
-    The dashboard does not record into their home.
+    The dashboard does not record, and nothing is kept in their home.
     """
     kept = {
         name: value
         for name, value in (os.environ if env is None else env).items()
         if not name.startswith(_OF_THIS_SHELL)
     }
-    return {**kept, "PYTHONPATH": str(ROOT), "GPUMON_RECORD": "0", **more}
+    return {
+        **kept,
+        "PYTHONPATH": str(ROOT),
+        "GPUMON_STATE": _STATE.name,
+        "GPUMON_RECORD": "0",
+        **more,
+    }
 
 
 def gpumon(

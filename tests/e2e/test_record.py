@@ -552,3 +552,16 @@ def test_no_runs_are_no_error(env):
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"No recordings in {state(env)};")
     assert json.loads(gpumon("runs", "--json", env=env).stdout) == {"version": 1, "runs": []}
+
+
+def test_old_recordings_go_when_another_begins(env):
+    assert record("--quiet", "--", "true", env=env).returncode == 0
+    (old,) = recordings(env)
+    os.utime(old.path, (time.time() - 40 * 86400,) * 2)
+    with running({**env, "GPUMON_RECORD_KEEP_DAYS": "50"}) as process:
+        started(env)
+        process.terminate()
+        process.wait(HANGS_S)
+    assert os.path.exists(old.path)
+    with running(env):  # 30 days, when nothing else is said
+        wait_until(lambda: not os.path.exists(old.path))

@@ -280,7 +280,7 @@ def test_marks_and_xids_stand_on_the_time_axis_and_in_the_notes():
             events = [Event(NOW + second, kind, 0 if kind == "xid" else None, text="epoch 2")]
         row = {"device": {0: device_row()}, "host": {"": {"cpu_percent": 1}}}
         store.add("gpu01", Sample(NOW + second, second, row, {}, events))
-    state, text = shown(store, NOW + 59, 100, 30)
+    _, text = shown(store, NOW + 59, 100, 30)
     axis = next(line for line in text.splitlines() if "┬" in line)
     assert axis.count("▲") == 2
     assert abs(axis.index("▲") - 100 * 10 / 60) < 6
