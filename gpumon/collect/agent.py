@@ -205,7 +205,7 @@ def _stream(
     output.write(encoder.header(agent.header()))
     for number in range(count or sys.maxsize):
         if number:
-            due = _next_tick(agent.interval_s)
+            due = next_tick(agent.interval_s)
             if not _wait_until(due, until_eof):
                 return ""
             agent.late(time.time() - due)
@@ -238,7 +238,7 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _next_tick(interval_s: float) -> float:
+def next_tick(interval_s: float) -> float:
     """The next multiple of the interval on the wall clock, so that nodes tick together.
 
     One that is less than a tenth of the interval away is left out: the tick before came late.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import Callable, Dict, Iterator, Protocol, Union
 
-from gpumon.collect.agent import Agent, _next_tick
+from gpumon.collect.agent import Agent, next_tick
 from gpumon.collect.marks import Mark, MarkSpool
 from gpumon.model.reading import number
 from gpumon.model.sample import Event, Header, Sample
@@ -65,7 +65,7 @@ class NodeRecorder:
         """Why this was the last sample, "" after a wait for the next one."""
         if self._agent.job_ended:
             return "the job has ended"
-        due = _next_tick(self._agent.interval_s)
+        due = next_tick(self._agent.interval_s)
         reason = wait(due)
         self._agent.late(time.time() - due)
         return reason

@@ -39,9 +39,7 @@ class Recording:
         try:
             self._file = open(path, "rb", buffering=0)
         except FileNotFoundError:
-            raise NotFoundError(
-                f"no file {path}; `gpumon runs` lists what there is"
-            ) from None
+            raise NotFoundError(f"no file {path}; `gpumon runs` lists what there is") from None
         except OSError as error:
             raise GpumonError(f"cannot read {path}: {error.strerror}") from None
         try:
