@@ -17,12 +17,10 @@ from gpumon.model.reading import NOT_SAMPLED, Missing, Reading, number
 from gpumon.model.sample import Device, Event, Header, Key, Process, Rows, Sample, State
 from gpumon.model.series import Bucket, Gap, Series, Stats
 from gpumon.model.view import (
-    Aggregate,
     DeviceView,
     Latest,
     ProcessView,
     Status,
-    mean_of,
     process_of,
 )
 
@@ -162,10 +160,6 @@ class NodeView:
         """All fields of one entity that readings came for."""
         with self._lock:
             return self._all_latest(entity, key, now - self._offset_s)
-
-    def mean_of_devices(self, field: str, now: float) -> Aggregate:
-        """The mean of a field over the node's devices, lost ones among the total."""
-        return mean_of([self.latest("device", view.key, field, now) for view in self.devices()])
 
     def window(
         self, entity: str, key: Key, field: str, end: float, span_s: float, n: int

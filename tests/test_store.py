@@ -10,7 +10,7 @@ from gpumon.collect.base import Schedule
 from gpumon.model.fields import GROUPS
 from gpumon.model.reading import MIG, REASONS, Missing
 from gpumon.model.sample import Device, Event, Header, JobContext, Sample, State
-from gpumon.model.view import Aggregate, Status, mean_of, process_of, sum_of
+from gpumon.model.view import Status, process_of
 from gpumon.store import ENDED_KEPT_S, Store
 
 T0 = 1_795_200_000.0
@@ -175,17 +175,6 @@ def test_bursts_between_ticks_reach_the_series_and_the_peak():
     low, mean, high, count = node.window("device", 0, "busy_percent", T0 + 1, 604_800, 2)[-1]
     assert (low, mean, high, count) == (0, 0, 97, 2)
     assert node.peak("device", 0, "busy_percent") == 97
-
-
-def test_aggregates_say_over_how_many_they_are():
-    store, node = store_of("A", "B", "C", "D")
-    store.add("gpu01", sample(0, busy(10.0, 30.0, MIG, 99.0), {3: State("lost", T0)}))
-    assert node.mean_of_devices("busy_percent", T0) == Aggregate(20.0, 2, 4)
-    shown = [node.latest("device", key, "busy_percent", T0) for key in (0, 1, 2)]
-    assert sum_of(shown) == Aggregate(40.0, 2, 3)
-    assert mean_of(shown[2:]) == Aggregate(None, 0, 1)
-    assert mean_of([]) == Aggregate(None, 0, 0)
-    assert node.mean_of_devices("busy_percent", T0 + 60) == Aggregate(None, 0, 4)
 
 
 def process_event(at, pid, start=1.0, **more):

@@ -7,7 +7,6 @@ controller has a tree of its own, and Slurm may use some of them and leave other
 
 from __future__ import annotations
 
-import glob
 import re
 from typing import Dict, Mapping, NamedTuple, Optional
 
@@ -113,25 +112,6 @@ def parse_mounts(text: str) -> Dict[str, Mount]:
             for option in kind[2].split(","):
                 mounts.setdefault(option, mount)
     return mounts
-
-
-def search_job_cgroup(job: str, mounts: Mapping[str, Mount]) -> Optional[JobPath]:
-    """A job's cgroup by its id, for a shell on the node that does not stand in the job.
-
-    Needs `job_N` directories; where they are named by SLUID, the id is nowhere on the node.
-    """
-    if not _JOB.fullmatch(f"job_{job}"):
-        return None
-    found: Optional[JobPath] = None
-    for controller, mount in mounts.items():
-        shape = "system.slice/*slurmstepd.scope" if controller == UNIFIED else "slurm*/uid_*"
-        top = mount.directory.rstrip("/")
-        for directory in glob.glob(f"{glob.escape(top)}/{shape}/job_{job}"):
-            here = _split(mount.root.rstrip("/") + directory[len(top) :])
-            if here is not None:
-                found = found or here._replace(paths={})
-                found.paths[controller] = here.paths[UNIFIED]
-    return found
 
 
 def _unescape(path: str) -> str:

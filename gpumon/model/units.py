@@ -26,14 +26,6 @@ def rate_text(bytes_per_s: float) -> str:
     return f"{bytes_text(bytes_per_s)}/s"
 
 
-def bits_text(bits_per_s: float) -> str:
-    """`100 Gbit/s`: links are sold in powers of ten."""
-    for factor, unit in ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")):
-        if bits_per_s >= factor:
-            return f"{_three(bits_per_s / factor)} {unit}"
-    return f"{bits_per_s:.0f} bit/s"
-
-
 def clock_text(seconds: float) -> str:
     """`02:14:09`, from a day on `3-02:14:09` as Slurm writes it."""
     whole = max(0, int(seconds))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, NamedTuple, Optional
+from typing import Any, Dict, NamedTuple, Optional
 
-from gpumon.model.reading import Reading, number
+from gpumon.model.reading import Reading
 from gpumon.model.sample import Device, Event, Process, State
 
 
@@ -15,14 +15,6 @@ class Latest(NamedTuple):
     time: float  # epoch s of the sample it came in, by the node's clock; 0 when never sampled
     age_s: float
     fresh: bool
-
-
-class Aggregate(NamedTuple):
-    """One number over several readings: over `n` that were there and fresh, of `total`."""
-
-    value: Optional[float]
-    n: int
-    total: int
 
 
 class Status(NamedTuple):
@@ -52,20 +44,6 @@ class ProcessView(NamedTuple):
     ended: Optional[float]  # epoch s
     readings: Dict[str, Latest]
     usage: Dict[int, Dict[str, Latest]]
-
-
-def mean_of(readings: Iterable[Latest]) -> Aggregate:
-    """The mean of those that are fresh numbers, and over how many of how many it is."""
-    result = sum_of(readings)
-    return result._replace(value=None if result.value is None else result.value / result.n)
-
-
-def sum_of(readings: Iterable[Latest]) -> Aggregate:
-    """The sum of those that are fresh numbers; None when there is none."""
-    latest = list(readings)
-    numbers = [number(each.reading) for each in latest if each.fresh]
-    known = [value for value in numbers if value is not None]
-    return Aggregate(sum(known) if known else None, len(known), len(latest))
 
 
 def process_of(event: Event) -> Process:

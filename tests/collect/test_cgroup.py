@@ -14,7 +14,6 @@ from gpumon.collect.jobpath import (
     Mount,
     find_job_cgroup,
     parse_mounts,
-    search_job_cgroup,
 )
 from gpumon.collect.proc import read_text
 from gpumon.model.fields import FIELDS
@@ -131,16 +130,6 @@ def test_a_container_that_sees_only_its_part_of_the_tree(tmp_path):
     reading = collected(elsewhere)["mem_charged_bytes"]
     assert reading == Missing("unsupported")
     assert not elsewhere.exists
-
-
-def test_searching_a_job_by_its_id(tmp_path):
-    mounts = plant_v1(tmp_path)
-    found = search_job_cgroup("5", mounts)
-    assert (found.job, found.uid, found.step) == ("5", 20001, "")
-    assert found.paths["memory"] == "/slurm_node1/uid_20001/job_5"
-    assert JobCgroup(found, mounts=mounts).exists
-    assert search_job_cgroup("6", mounts) is None
-    assert search_job_cgroup("*", mounts) is None
 
 
 # -- readings ----------------------------------------------------------------------------------
