@@ -325,7 +325,7 @@ def test_own_rows_are_as_wide_as_asked(values, width, height, glyphs, joined):
 
 
 @given(number, number, st.integers(-2, 30))
-@settings(max_examples=10_000, deadline=None)
+@settings(max_examples=15_000, deadline=None)
 def test_a_bar_never_hides_a_use_nor_looks_full_too_early(share, extra, width):
     extra = 0.0 if extra is None else extra
     shown, plain = bar(share, extra, width), bar(share, extra, width, "ascii")
@@ -344,7 +344,7 @@ def test_a_bar_never_hides_a_use_nor_looks_full_too_early(share, extra, width):
 
 
 @given(numbers(5), st.integers(0, 6))
-@settings(max_examples=10_000, deadline=None)
+@settings(max_examples=15_000, deadline=None)
 def test_a_spark_tells_gaps_from_zeros(values, width):
     for glyphs, gap, zero, top in (("braille", "·", "▁", "█"), ("ascii", " ", "_", "@")):
         shown = spark(values, width, 0, 100, glyphs)

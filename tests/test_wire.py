@@ -271,7 +271,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=2500, deadline=None)
+@settings(max_examples=4000, deadline=None)
 @given(
     st.binary(max_size=60)
     | JSON.map(json.dumps)

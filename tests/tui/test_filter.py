@@ -37,7 +37,7 @@ def test_what_is_wrong_is_said(text, words):
     assert words in wrong
 
 
-@settings(max_examples=3000, deadline=None)
+@settings(max_examples=5000, deadline=None)
 @given(st.text(st.sampled_from("abcgpume=<>! 0G.%é\x1b"), max_size=20))
 def test_no_text_breaks_the_filter(text):
     terms, wrong = parse_filter(text)

@@ -11,7 +11,7 @@ text = st.text(st.sampled_from("ab 漢é▁🎉"), max_size=12)
 row = st.lists(st.tuples(text, st.sampled_from(["", "dim", "bad"])), max_size=5)
 
 
-@settings(max_examples=4000, deadline=None)
+@settings(max_examples=6000, deadline=None)
 @given(row, row, st.integers(0, 40), st.booleans())
 def test_rows_have_exactly_the_width_asked(left, right, width, to_the_right):
     assert row_width(fit_row(left, width)) == width
@@ -20,7 +20,7 @@ def test_rows_have_exactly_the_width_asked(left, right, width, to_the_right):
         assert cell_len(fit(part, width, right=to_the_right)) == width
 
 
-@settings(max_examples=4000, deadline=None)
+@settings(max_examples=6000, deadline=None)
 @given(row, row, st.integers(1, 40))
 def test_what_is_sent_again_covers_every_change(before, after, width):
     old, new = fit_row(before, width), fit_row(after, width)
