@@ -13,7 +13,7 @@ from textual.widgets import Input, Label, OptionList, Static
 from textual.widgets.option_list import Option
 
 from gpumon.tui.filter import parse_filter
-from gpumon.tui.keys import KEYS
+from gpumon.tui.keys import KEYS, Key
 
 _TERMS = """\
 [b]busy[/b]       share of time in which at least one kernel ran (NVML utilization.gpu);
@@ -33,7 +33,9 @@ class HelpScreen(ModalScreen[None]):
     BINDINGS = [("escape,question_mark,q", "dismiss", "close")]
 
     def compose(self) -> ComposeResult:
-        keys = "\n".join(f"[b]{_escaped(key.shown):<7}[/b]{key.help}" for key in KEYS if key.help)
+        keys = "\n".join(
+            f"[b]{_escaped(_own(key).ljust(7))}[/b]{_escaped(key.help)}" for key in KEYS if key.help
+        )
         with VerticalScroll(classes="dialog wide"):
             yield Static(f"{keys}\n\n{_TERMS}")
 
@@ -158,6 +160,11 @@ def _start_time(pid: int) -> float:
     with open("/proc/stat", "rb") as file:
         boot = next(int(line.split()[1]) for line in file if line.startswith(b"btime"))
     return boot + ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _own(key: Key) -> str:
+    """Of a pair in the key bar (`+ -`), the key that does what this line says."""
+    return key.shown.split(" ")[-1]
 
 
 def _escaped(text: str) -> str:
