@@ -8,7 +8,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from gpumon import __version__
 from gpumon.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, GpumonError, UsageError
@@ -100,16 +100,15 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def _module(name: str) -> _Command:
-    module: _Command = importlib.import_module(f"gpumon.cli.{name}")  # type: ignore[assignment]
+    module: _Command = importlib.import_module(f"gpumon.cli.{name}")
     return module
 
 
-class _Command:
-    """What a command module offers (for the type checker)."""
+class _Command(Protocol):
+    """What a command's module offers."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
-    def run(self, args: argparse.Namespace) -> int:
-        raise NotImplementedError
+    def run(self, args: argparse.Namespace) -> int: ...
 
 
 def _complain(message: str, code: int) -> int:

@@ -173,7 +173,7 @@ def test_a_reservation_is_never_shown_as_a_need(framework, hints, starred):
     store = with_processes(process(7, framework=framework, hints=hints), usage={(0, 7): 39 << 30})
     state, text = shown(store)
     assert ("mem 50 %*" in text) is starred
-    assert ("need unknown" in text) is starred
+    assert ("'s reservation" in text) is starred
     assert any("what it needs is unknown" in note.text for note in notes(state)) is starred
 
 

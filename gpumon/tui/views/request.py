@@ -185,7 +185,7 @@ def _gpus(state: ViewState) -> list[Line]:
         of_bytes_text(used_bytes, total_bytes) + some,
         share=0.0 if reserved else used_bytes / total_bytes,
         extra_share=used_bytes / total_bytes if reserved else 0.0,
-        remark=f"reserved by {FRAMEWORK_NAMES[reserved]}, need unknown" if reserved else "",
+        remark=f"{FRAMEWORK_NAMES[reserved]}'s reservation" if reserved else "",
         remark_level="unknown" if reserved else "",
     )  # fmt: skip
     return [gpus, memory]
