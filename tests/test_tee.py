@@ -6,6 +6,7 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -191,6 +192,7 @@ def test_a_file_that_cannot_grow_is_said_once_and_the_samples_go_on(source, stat
 
 OTHER = """
 import sys
+import threading
 from gpumon.collect.marks import MarkSpool
 spool = MarkSpool(*sys.argv[1:])
 print("there", flush=True)
@@ -293,3 +295,29 @@ def test_a_marks_text_is_one_clean_short_line():
     assert mark_text("\n\t") == ""
     assert mark_text("\u202ea\x00") == "?a?"
     assert mark_text("x" * 300) == "x" * 199 + "…"
+
+
+def test_a_folder_that_hangs_holds_up_neither_keys_nor_quitting(source, state, monkeypatch):
+    hangs = threading.Event()
+
+    def never_yet(*_):
+        hangs.wait(HANGS_S)
+        return str(state / "late.gpumon")
+
+    monkeypatch.setattr("gpumon.sources.tee.new_path", never_yet)  # as a dead file server
+    through, _ = tee(source, state)
+    stream = threading.Thread(target=source.sink.header, args=("gpu01", header()), daemon=True)
+    stream.start()
+    done = []
+
+    def keys():
+        done.extend([through.news(), through.mark("epoch 2")])
+        through.stop()
+        done.append("quit")
+
+    pressed = threading.Thread(target=keys, daemon=True)
+    pressed.start()
+    pressed.join(HANGS_S / 2)
+    assert done == ["", "not marked: the folder of the recordings does not answer", "quit"]
+    hangs.set()
+    stream.join(HANGS_S)

@@ -84,7 +84,7 @@ class Gpm:
 
     @property
     def refused(self) -> bool:
-        """Whether there is no GPM here, for now."""
+        """Whether the device gives no GPM; it is asked again after a while."""
         return self._refused is not None
 
     def read(self) -> Dict[str, Reading]:

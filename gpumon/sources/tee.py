@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import deque
 
 from gpumon.collect.marks import Mark, MarkSpool, mark_text, running
 from gpumon.collect.recorder import mark_event
@@ -20,6 +21,8 @@ from gpumon.sources.base import Sink, Source
 
 #: how long quitting waits for the files
 _CLOSE_S = 0.5
+#: how long a mark waits for a stream that writes
+_MARK_S = 0.2
 
 
 class Tee:
@@ -38,7 +41,7 @@ class Tee:
         self._spool: MarkSpool | None = None
         self._recorders: dict[str, Recorder | None] = {}  # by node; None: not recorded
         self._marks: dict[str, list[Event]] = {}  # by node, for its next sample
-        self._news: list[str] = []
+        self._news: deque[str] = deque()  # without the lock: the screen must not wait for a disk
         self._stopped = False
 
     # -- as a source
@@ -111,15 +114,18 @@ class Tee:
         text = mark_text(text)
         if not text:
             return "an empty mark says nothing"
-        with self._lock:
+        if not self._lock.acquire(timeout=_MARK_S):
+            return "not marked: the folder of the recordings does not answer"
+        try:
             self._spread([Mark(time.time(), text)])
             kept = any(recorder is not None for recorder in self._recorders.values())
+        finally:
+            self._lock.release()
         return f"marked: {text}" + ("" if kept else " (nothing is recorded here)")
 
     def news(self) -> str:
         """What there is to say about the recording, each once; "" mostly."""
-        with self._lock:
-            return self._news.pop(0) if self._news else ""
+        return self._news.popleft() if self._news else ""
 
     # -- the parts that hold the lock
 
