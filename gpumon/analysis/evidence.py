@@ -1,0 +1,182 @@
+"""What is known of a run: the job, and what was measured, on one grid of time.
+
+Findings are pure functions of this. The grid has bins of 10 s, wider ones in runs that are long;
+a bin holds the mean, the least and the greatest of what was read in it, NaN where nothing was: a
+gap, which is not 0.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isnan, nan
+
+from gpumon.model.reading import Reading, number
+from gpumon.model.sample import Device, Event, Header, Process
+from gpumon.site import Site
+from gpumon.slurm.job import Job
+
+
+@dataclass
+class Track:
+    """One reading over the run; all three have one entry per bin of the grid."""
+
+    mean: array[float] = field(default_factory=lambda: array("f"))
+    low: array[float] = field(default_factory=lambda: array("f"))
+    high: array[float] = field(default_factory=lambda: array("f"))
+
+    def known(self, first: int = 0, last: int | None = None) -> list[float]:
+        """The means of the bins that hold something, from bin `first` to before `last`."""
+        return [value for value in self.mean[first:last] if not isnan(value)]
+
+    def average(self, first: int = 0, last: int | None = None) -> float | None:
+        values = self.known(first, last)
+        return sum(values) / len(values) if values else None
+
+    def peak(self, first: int = 0, last: int | None = None) -> float | None:
+        """The greatest single reading."""
+        values = [value for value in self.high[first:last] if not isnan(value)]
+        return max(values) if values else None
+
+    def share(self, first: int = 0, last: int | None = None) -> float:
+        """Part of the bins that hold something, 0 to 1."""
+        values = self.mean[first:last]
+        return sum(not isnan(value) for value in values) / len(values) if values else 0.0
+
+
+@dataclass
+class ProcessEvidence:
+    """A process on a device: when it was there, and its memory there."""
+
+    facts: Process
+    first: float  # epoch s
+    last: float
+    ended: bool
+    mem_bytes: Track
+    sm_percent: Track
+    #: (epoch s, bytes) at full resolution over its first ten minutes on the device, for its shape
+    rise: list[tuple[float, float]] = field(default_factory=list)
+    frameworks: tuple[str, ...] = ()  # all tags seen, the most telling first
+
+
+@dataclass
+class DeviceEvidence:
+    """One device of the run. `tracks` has the names of `model.fields` ("busy_percent", …).
+
+    `active` is 1, 0 or between in each bin: the share of it in which the device was known to
+    work, by the driver's own samples, a process's use of the SMs, or GPM; NaN where none of
+    them is to be had (and busy alone was 0): unknown, never idle.
+    `polled` tells that some zeros of `active` rest on polling `busy_percent` alone.
+    """
+
+    node: str
+    device: Device
+    tracks: dict[str, Track]
+    active: Track
+    polled: bool = False
+    throttle: dict[str, Track] = field(default_factory=dict)  # reason -> share of ticks, 0 to 1
+    processes: list[ProcessEvidence] = field(default_factory=list)
+    mem_before_bytes: float | None = None  # used before the first process of the job came
+    process_list_known: bool = True  # it could be read
+    xids: list[Event] = field(default_factory=list)
+    states: list[Event] = field(default_factory=list)  # lost, hung, error: text is the state
+    counters: dict[str, float] = field(default_factory=dict)  # growth over the run: energy_j, …
+    last: dict[str, Reading] = field(default_factory=dict)  # newest reading or reason of each field
+
+    @property
+    def label(self) -> str:
+        """`gpu01:0`, as everywhere."""
+        return f"{self.node}:{self.device.label}"
+
+    @property
+    def mem_total_bytes(self) -> float | None:
+        return number(self.device.facts.get("mem_total_bytes"))
+
+    def track(self, name: str) -> Track:
+        """Of one field; empty where it never was read."""
+        return self.tracks.get(name) or Track()
+
+
+@dataclass
+class NodeEvidence:
+    """One node of the run: the job's cgroup there, and the host. Names as in `model.fields`."""
+
+    node: str
+    header: Header
+    job: dict[str, Track]
+    host: dict[str, Track]
+    net: dict[str, dict[str, Track]] = field(default_factory=dict)  # interface -> field -> track
+    disks: dict[str, dict[str, Track]] = field(default_factory=dict)  # label -> field -> track
+    disk_paths: dict[str, str] = field(default_factory=dict)  # label -> path
+    #: own or job processes that were seen using CPU: pid -> (facts, cpu_percent)
+    processes: dict[int, tuple[Process, Track]] = field(default_factory=dict)
+    threads: Track = field(default_factory=Track)  # of the job's processes together
+    covered: Track = field(default_factory=Track)  # 1 where a sample came
+    oom_kills: int | None = None  # during the run
+    cpu_core_s: float | None = None  # growth of the kernel's counter; across gaps too
+    mem_limit_bytes: float | None = None
+    last: dict[str, Reading] = field(default_factory=dict)  # newest reading or reason of job.*
+    peak60_cores: float | None = None  # largest mean of a minute
+    mem_peak_bytes: float | None = None  # greatest single reading, without page cache
+
+    @property
+    def cpus(self) -> int | None:
+        """Allocated on this node."""
+        return self.header.job.cpus if self.header.job else None
+
+
+@dataclass
+class Coverage:
+    """Which part of the run was measured, and how."""
+
+    source: str  # recording, live, jobstats, sacct
+    covered_percent: float
+    interval_s: float | None
+    gaps: int = 0
+    longest_gap_s: float = 0.0
+    from_start: bool = False  # the samples begin with the job
+    to_end: bool = False
+    missing: Mapping[str, str] = field(default_factory=dict)  # what is not known -> why
+
+
+@dataclass
+class Evidence:
+    """All that is known of one run. `devices` and `nodes` are empty without samples."""
+
+    job: Job | None
+    start: float  # epoch s: of the job where that is known, else of the first sample
+    end: float  # of the job, or the newest sample
+    live: bool  # it runs; `end` is now
+    bin_s: float
+    devices: list[DeviceEvidence]
+    nodes: list[NodeEvidence]
+    events: list[tuple[str, Event]]  # (node, event): marks, process ends, notes
+    coverage: Coverage
+    site: Site
+    log_tail: str = ""  # end of the job's stderr, where readable; control characters stripped
+    siblings: Sequence[Job] = ()  # tasks of the same array, attempts of the same job
+
+    @property
+    def elapsed_s(self) -> float:
+        return max(0.0, self.end - self.start)
+
+    @property
+    def has_samples(self) -> bool:
+        return bool(self.nodes)
+
+    def bins(self, seconds: float) -> int:
+        """So many bins span `seconds`, at least one."""
+        return max(1, round(seconds / self.bin_s))
+
+    def bin_at(self, time: float) -> int:
+        return max(0, int((time - self.grid_start) // self.bin_s))
+
+    #: epoch s of the first bin's start
+    grid_start: float = nan
+    #: bins in the grid
+    count: int = 0
+
+    def by_node(self) -> Iterator[tuple[NodeEvidence, list[DeviceEvidence]]]:
+        for node in self.nodes:
+            yield node, [device for device in self.devices if device.node == node.node]

@@ -1,0 +1,1 @@
+"""The efficiency report of one job or many: one object, several renderers."""

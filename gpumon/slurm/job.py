@@ -1,0 +1,215 @@
+"""A job as Slurm knows it: one typed object, whichever of its commands told what.
+
+Sizes are bytes, times epoch seconds, durations seconds. A figure that is not known is None (or
+empty), and then `missing` may say why; `sources` says for each field which command told it. A
+figure of 0 is a figure that Slurm gave as 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+
+#: states after which a job uses nothing any more
+ENDED_STATES = frozenset((
+    "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL",
+    "DEADLINE", "OUT_OF_MEMORY", "REVOKED",
+))  # fmt: skip
+#: states in which a job's processes may be on its nodes
+RUNNING_STATES = frozenset((
+    "RUNNING", "SUSPENDED", "COMPLETING", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING",
+))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ExitCode:
+    """Slurm's `code:signal`. Signal 125 is Slurm's own mark for out of memory."""
+
+    code: int
+    signal: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.code}:{self.signal}"
+
+
+@dataclass(frozen=True)
+class Resources:
+    """A set of TRES: requested, allocated, or of one node. `tres` holds all of it by name."""
+
+    cpus: int | None = None
+    mem_bytes: int | None = None  # in all
+    gpus: int | None = None  # gres/gpu and gres/gpu:TYPE name the same GPUs: never added
+    gpu_types: Mapping[str, int] = field(default_factory=dict)  # "a100" -> 2
+    nodes: int | None = None
+    tres: Mapping[str, int] = field(default_factory=dict)  # "cpu" -> 4, "mem" -> bytes, …
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for, in the form it was asked for, where that is known."""
+
+    resources: Resources = field(default_factory=Resources)
+    mem_form: str = ""  # node, cpu, gpu: --mem, --mem-per-cpu, --mem-per-gpu; "" not known
+    mem_form_bytes: int | None = None  # the figure in that form; 0: all that the node has
+    tasks: int | None = None
+    cpus_per_task: int | None = None
+    tasks_per_node: int | None = None
+    constraint: str = ""  # features
+    gres: str = ""  # "gpu:a100:2", as asked per node, task or job
+    gres_form: str = ""  # node, task, socket, job: --gres/--gpus-per-node, …; "" not known
+
+
+@dataclass(frozen=True)
+class NodeAllocation:
+    """The job's share of one node."""
+
+    node: str
+    cpus: int | None = None
+    cpu_ids: tuple[int, ...] = ()
+    mem_bytes: int | None = None
+    gpus: int | None = None
+    gpu_types: Mapping[str, int] = field(default_factory=dict)
+    gpu_indices: tuple[int, ...] | None = None  # in gres.conf's order, which is not NVML's
+
+
+@dataclass(frozen=True)
+class Usage:
+    """TRESUsageIn*: by TRES name (`mem` in bytes, `cpu` in seconds, `gres/gpuutil` percent)."""
+
+    total: Mapping[str, float] = field(default_factory=dict)
+    average: Mapping[str, float] = field(default_factory=dict)
+    maximum: Mapping[str, float] = field(default_factory=dict)
+    maximum_node: Mapping[str, str] = field(default_factory=dict)
+    maximum_task: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step. Usage is None while it runs and sacct was asked: not yet known, never 0."""
+
+    id: str  # batch, extern, interactive, 0, 1, … ("0+1" of a het step)
+    name: str = ""
+    state: str = ""
+    state_by: str = ""  # who cancelled it: a uid, as sacct prints it
+    exit_code: ExitCode | None = None
+    start: float | None = None
+    end: float | None = None
+    elapsed_s: float | None = None
+    node_list: str = ""
+    node_count: int | None = None
+    cpus: int | None = None
+    tasks: int | None = None
+    cpu_s: float | None = None  # max(TotalCPU, TRESUsageInTot[cpu])
+    max_rss_bytes: int | None = None  # of the largest task; four meanings by version and plug-in
+    max_rss_node: str = ""
+    max_rss_task: int | None = None
+    ave_rss_bytes: int | None = None
+    usage: Usage = field(default_factory=Usage)
+    allocated: Resources = field(default_factory=Resources)
+    source: str = ""  # sacct, sstat
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job: of an array one task, of a het job one component, of a requeue one attempt."""
+
+    raw_id: str = ""  # the number that cgroups, the environment and JobIDRaw have
+    id: str = ""  # as people say it: 4711, 4711_3, 4711+1, or 4711_[4-9%2] while pending
+    array_job_id: str = ""
+    array_task: str = ""  # "3", or "4-9%2" for the pending rest
+    het_job_id: str = ""
+    het_offset: int | None = None
+    sluid: str = ""
+    cluster: str = ""
+    name: str = ""
+    user: str = ""
+    uid: int | None = None
+    account: str = ""
+    partition: str = ""
+    qos: str = ""
+    state: str = ""  # PENDING, RUNNING, …; an unknown word stays as it is
+    state_flags: tuple[str, ...] = ()  # what else Slurm joined to it
+    state_by: str = ""  # CANCELLED by this uid
+    reason: str = ""  # why it waits, or ended
+    exit_code: ExitCode | None = None
+    derived_exit_code: ExitCode | None = None  # the highest of its steps
+    submit: float | None = None
+    eligible: float | None = None
+    start: float | None = None
+    end: float | None = None  # when it ended; while it runs, when its limit ends it
+    expected_start: float | None = None  # of a pending job, if the scheduler has an estimate
+    elapsed_s: float | None = None  # without the time it was suspended
+    time_limit_s: float | None = None
+    time_limit_words: str = ""  # UNLIMITED, Partition_Limit: no number
+    restarts: int | None = None
+    node_list: str = ""  # gpu[01-02]
+    nodes: tuple[str, ...] = ()
+    batch_node: str = ""
+    failed_node: str = ""
+    expected_nodes: str = ""  # SchedNodeList of a pending job
+    requested: Request = field(default_factory=Request)
+    allocated: Resources = field(default_factory=Resources)
+    allocations: tuple[NodeAllocation, ...] = ()
+    steps: tuple[Step, ...] = ()
+    cpu_s: float | None = None  # TotalCPU of the job row: ended steps only
+    submit_line: str = ""
+    work_dir: str = ""
+    std_out: str = ""
+    std_err: str = ""
+    comment: str = ""
+    admin_comment: str = ""
+    slurm_version: str = ""
+    sources: Mapping[str, str] = field(default_factory=dict)  # field -> command that told it
+    missing: Mapping[str, str] = field(default_factory=dict)  # field -> why nobody knows
+
+    @property
+    def is_pending(self) -> bool:
+        return self.state in ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT")
+
+    @property
+    def is_running(self) -> bool:
+        return self.state in RUNNING_STATES
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in ENDED_STATES
+
+    @property
+    def gpus(self) -> int | None:
+        """Allocated, else requested."""
+        known = self.allocated.gpus
+        return known if known is not None else self.requested.resources.gpus
+
+    def with_source(self, command: str) -> Job:
+        """The same job, every field that it knows marked as told by `command`."""
+        return replace(self, sources={name: command for name in _known(self)})
+
+    def merged(self, other: Job) -> Job:
+        """This job, with what only `other` knows of it; this one is believed where both know.
+
+        Steps of the two are joined by id, ours first.
+        """
+        ours = set(_known(self))
+        taken = {
+            name: getattr(other, name)
+            for name in _known(other)
+            if name not in ours and name not in ("sources", "missing", "steps")
+        }
+        known_steps = {step.id for step in self.steps}
+        steps = self.steps + tuple(step for step in other.steps if step.id not in known_steps)
+        sources = {**{n: other.sources[n] for n in taken if n in other.sources}, **self.sources}
+        missing = {
+            name: why
+            for name, why in {**other.missing, **self.missing}.items()
+            if name not in ours and name not in taken
+        }
+        return replace(self, **taken, steps=steps, sources=sources, missing=missing)
+
+
+def _known(job: Job) -> list[str]:
+    """Names of the fields that hold something else than "not known"."""
+    return [
+        each.name
+        for each in fields(job)
+        if getattr(job, each.name) not in (None, "", (), {}, Request(), Resources())
+    ]

@@ -1,0 +1,104 @@
+"""Evidence made by hand: a run whose every number a test chose."""
+
+from array import array
+from math import nan
+
+from gpumon.analysis.evidence import (
+    Coverage,
+    DeviceEvidence,
+    Evidence,
+    NodeEvidence,
+    ProcessEvidence,
+    Track,
+)
+from gpumon.model.sample import Device, Header, JobContext, Process
+from gpumon.site import Site
+from gpumon.slurm.job import Job
+
+START = 1_795_200_000.0
+GIB = 1 << 30
+
+
+def track(values, count=None):
+    """A track of these bin means (None: a gap); a single number stands in all `count` bins."""
+    if not isinstance(values, (list, tuple)):
+        values = [values] * count
+    values = [nan if value is None else float(value) for value in values]
+    return Track(array("f", values), array("f", values), array("f", values))
+
+
+def tracks(count, **values):
+    return {name: track(value, count) for name, value in values.items()}
+
+
+def process(count=1, mem=None, sm=None, pid=4312, first=START, last=None, **facts):
+    """A process on a device. `mem` and `sm` are numbers or lists, one entry per bin."""
+    known = {"user": "ada", "command": "python train.py", "name": "python", "own": True,
+             "in_job": True, **facts}  # fmt: skip
+    return ProcessEvidence(
+        Process(pid, **known),
+        first,
+        START + count * 10.0 if last is None else last,
+        last is not None,
+        track(mem, count),
+        track(sm, count),
+        frameworks=(known["framework"],) if known.get("framework") else (),
+    )
+
+
+def device(count, index=0, node="gpu01", active=None, total=80 * GIB, cc="8.0",
+           name="NVIDIA A100-SXM4-80GB", mig=None, processes=(), polled=False, facts=None,
+           cuda_index=None, **values):  # fmt: skip
+    """A device of `count` bins; `active` defaults to 1 where `busy_percent` is at least 1."""
+    made = tracks(count, **values)
+    if active is None:
+        busy = made["busy_percent"].mean if "busy_percent" in made else [nan] * count
+        active = [None if each != each else float(each >= 1) for each in busy]
+    known = {"mem_total_bytes": total, "compute_capability": cc, **(facts or {})}
+    return DeviceEvidence(
+        node,
+        Device(index, index, f"GPU-{node}-{index}", name,
+               index if cuda_index is None else cuda_index, mig, known),
+        made,
+        track(active, count),
+        polled,
+        processes=list(processes),
+        mem_before_bytes=0.0,
+    )  # fmt: skip
+
+
+def node(count, name="gpu01", cpus=8, limit=64 * GIB, job=None, host=None, **rest):
+    """A node of `count` bins; `job` and `host` are numbers or lists by field name."""
+    context = JobContext(id="4711", cpus=cpus, mem_limit_bytes=limit, nodes=name, node_count=1)
+    header = Header(name, "boot", START, 0.0, 1.0, "0.1.0", job=context)
+    return NodeEvidence(
+        name,
+        header,
+        tracks(count, **(job or {})),
+        tracks(count, **(host or {})),
+        covered=track(1, count),
+        mem_limit_bytes=limit,
+        **rest,
+    )
+
+
+def evidence(count, devices=(), nodes=(), job=None, live=False, site=None, events=(), **rest):
+    """A run of `count` bins of 10 s, measured from its start to its end."""
+    coverage = rest.pop("coverage", None) or Coverage(
+        "live" if live else "recording", 100.0, 1.0, from_start=True, to_end=not live
+    )
+    return Evidence(
+        job if job is not None else Job(raw_id="4711", id="4711", state="COMPLETED"),
+        START,
+        START + count * 10.0,
+        live,
+        10.0,
+        list(devices),
+        list(nodes) or [node(count)],
+        list(events),
+        coverage,
+        site or Site(),
+        grid_start=START,
+        count=count,
+        **rest,
+    )
