@@ -1,0 +1,143 @@
+"""The report: everything that any of its forms shows, as plain data.
+
+Numbers are raw (bytes, seconds, percent 0 to 100, epoch seconds), None where nobody knows; the
+texts beside them say why. One job is one Report; an array has one for all its tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gpumon.analysis.evidence import Coverage
+from gpumon.analysis.finding import Finding, Recommendation
+from gpumon.slurm.job import Job
+
+
+@dataclass(frozen=True)
+class DeviceRow:
+    """One GPU, or MIG instance, over the run. None where it was never measured."""
+
+    node: str
+    index: int
+    label: str  # gpu01:0
+    uuid: str
+    name: str
+    busy_mean: float | None = None  # %
+    busy_p50: float | None = None
+    busy_p95: float | None = None
+    idle_tail_s: float | None = None  # known to be idle without a break until the end
+    mem_peak_bytes: float | None = None
+    mem_total_bytes: float | None = None
+    mem_truth: str = "unknown"  # real, upper-bound, unknown
+    framework: str = ""
+    power_mean_w: float | None = None
+    energy_j: float | None = None
+    #: busy % in equal parts of the run, None: not measured then
+    busy_over_time: tuple[float | None, ...] = ()
+    mem_over_time: tuple[float | None, ...] = ()  # % of the total
+    note: str = ""  # instead of numbers: "lost Xid 79", "no process ever", "n/a MIG"
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def mem_peak_percent(self) -> float | None:
+        if self.mem_peak_bytes is None or not self.mem_total_bytes:
+            return None
+        return 100 * self.mem_peak_bytes / self.mem_total_bytes
+
+
+@dataclass(frozen=True)
+class Used:
+    """What the job used, and who measured it."""
+
+    cpu_core_s: float | None = None
+    cpu_cores_mean: float | None = None
+    cpu_cores_peak: float | None = None  # largest mean of a minute
+    mem_peak_bytes: float | None = None  # summed over nodes; without page cache if we measured
+    mem_mean_bytes: float | None = None
+    mem_source: str = ""  # cgroup, sacct, jobstats
+    mem_note: str = ""  # "upper bound: page cache is in it"
+    mem_max_node_bytes: float | None = None  # of the node that used most
+    gpus_active: int | None = None
+    gpu_busy_percent: float | None = None  # mean over the run and the devices
+    gpu_mem_peak_bytes: float | None = None  # summed over devices
+    gpu_energy_j: float | None = None
+
+
+@dataclass(frozen=True)
+class SeffFigures:
+    """What the cluster's `seff` prints, by its version's rule, and why ours differ."""
+
+    cpu_percent: float | None = None
+    mem_percent: float | None = None
+    rule: str = ""
+    differs_because: tuple[str, ...] = ()
+    cpu_because: str = ""
+    mem_because: str = ""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One run of a job that was requeued, or one step of time between marks."""
+
+    name: str
+    start: float | None
+    end: float | None
+    state: str = ""
+    note: str = ""
+    cpu_cores_peak: float | None = None
+    mem_peak_bytes: float | None = None
+    gpu_mem_peak_bytes: float | None = None
+    gpu_busy_percent: float | None = None
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The distribution of one figure over the tasks of an array."""
+
+    name: str
+    unit: str  # B, s, %, cores
+    low: float
+    p50: float
+    p95: float
+    high: float
+    asked: float | None = None
+    outliers: tuple[str, ...] = ()  # ids of tasks far from the rest
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """Of an array's report: how many tasks ended how, and how figures are spread over them."""
+
+    states: Mapping[str, int]
+    measured: int  # tasks that entered the distributions
+    spreads: tuple[Spread, ...] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """One job's report. `findings` are ranked, `suppressed` are folded into one of them."""
+
+    job: Job
+    start: float | None
+    end: float | None
+    elapsed_s: float | None
+    running: bool
+    used: Used
+    seff: SeffFigures
+    devices: tuple[DeviceRow, ...]
+    findings: tuple[Finding, ...]
+    suppressed: tuple[Finding, ...]
+    not_evaluable: Mapping[str, str]  # id of a rule -> why
+    recommendations: tuple[Recommendation, ...]
+    coverage: Coverage
+    efficiency: Mapping[str, float | None]  # cpu_percent, mem_percent, time_percent, gpu_…
+    efficiency_missing: Mapping[str, str]
+    gpu_hours: float | None = None  # allocated
+    waste_gpu_hours: float = 0.0
+    attempts: tuple[Attempt, ...] = ()
+    segments: tuple[Attempt, ...] = ()  # between the user's marks
+    tasks: Tasks | None = None
+    script_diff: str = ""  # the job's own batch script or submit line, changed
+    notes: tuple[str, ...] = ()
+    version: str = ""  # gpumon's

@@ -1,0 +1,94 @@
+"""Reports made by hand, for the tests of their forms."""
+
+from dataclasses import replace
+
+from gpumon.analysis.evidence import Coverage
+from gpumon.analysis.finding import Action, Finding, Recommendation
+from gpumon.report.model import DeviceRow, Report, SeffFigures, Used
+from gpumon.slurm.job import ExitCode, Job, Resources
+
+GIB = 1 << 30
+HOSTILE = "a\x1b[2J|b`c`<script>alert(1)</script>\n## x & [y](javascript:z)"
+
+
+def job(**changes):
+    """The job of the sketch: 8 GPUs on two nodes, of which two were never used."""
+    known = Job(
+        raw_id="4711", id="4711", name="train-llama", user="ada", account="lab",
+        partition="gpu-a100", state="COMPLETED", exit_code=ExitCode(0), cluster="hpc",
+        elapsed_s=8049.0, time_limit_s=86400.0, node_list="gpu[01-02]", nodes=("gpu01", "gpu02"),
+        allocated=Resources(cpus=64, mem_bytes=256 * GIB, gpus=8, gpu_types={"a100": 8}),
+    )  # fmt: skip
+    return replace(known, **changes)
+
+
+def row(node, index, **changes):
+    known = DeviceRow(
+        node, index, f"{node}:{index}", f"GPU-{node}-{index}", "NVIDIA A100-SXM4-80GB",
+        busy_mean=91.0, busy_p50=94.0, busy_p95=99.0, idle_tail_s=180.0,
+        mem_peak_bytes=78.5 * GIB, mem_total_bytes=80.0 * GIB, mem_truth="unknown",
+        framework="tf", power_mean_w=309.0, energy_j=2.4e6,
+        busy_over_time=(10.0, 60.0, 90.0, 95.0, None, 94.0, 93.0, 95.0),
+        mem_over_time=(98.0,) * 8,
+    )  # fmt: skip
+    return replace(known, **changes)
+
+
+def idle_row(node, index):
+    return row(
+        node, index, busy_mean=0.0, busy_p50=0.0, busy_p95=0.0, idle_tail_s=8049.0,
+        mem_peak_bytes=0.0, mem_truth="real", framework="", power_mean_w=54.0,
+        busy_over_time=(0.0,) * 8, mem_over_time=(0.0,) * 8,
+    )  # fmt: skip
+
+
+def finding(**changes):
+    known = Finding(
+        "gpus-partly-idle", "critical",
+        "2 of 8 GPUs were never used (gpu02:2, gpu02:3): 4.5 GPU-hours",
+        "No process of the job ever opened them in 02:14:09.",
+        subject="gpu02:2,3", devices=("gpu02:2", "gpu02:3"), resource="gpu",
+        actions=(Action("sbatch", "--gres=gpu:a100:3", "--gres=gpu:a100:4"),),
+        waste_gpu_hours=4.5,
+    )  # fmt: skip
+    return replace(known, **changes)
+
+
+def report(**changes):
+    known = Report(
+        job=job(), start=1_795_200_000.0, end=1_795_208_049.0, elapsed_s=8049.0, running=False,
+        used=Used(
+            cpu_core_s=41000.0, cpu_cores_mean=5.1, cpu_cores_peak=7.9,
+            mem_peak_bytes=33.0 * GIB, mem_mean_bytes=31.0 * GIB, mem_source="cgroup",
+            gpus_active=6, gpu_busy_percent=69.0, gpu_mem_peak_bytes=474.0 * GIB,
+        ),
+        seff=SeffFigures(
+            8.0, 46.0, "24.11", ("85 GiB of page cache counted",),
+            mem_because="85 GiB of page cache counted",
+        ),
+        devices=(row("gpu01", 0), row("gpu01", 1), idle_row("gpu02", 2), idle_row("gpu02", 3)),
+        findings=(
+            finding(),
+            finding(
+                id="alloc-all-tf", level="warning", resource="gpu-mem", waste_gpu_hours=0.0,
+                title="TensorFlow reserved 78.5 of 80 GiB on 6 GPUs: not what it needs",
+                evidence="Taken within 1 s, flat since.", subject="job",
+                actions=(Action("export", "export TF_FORCE_GPU_ALLOW_GROWTH=true"),),
+            ),
+        ),
+        suppressed=(), not_evaluable={"low-sm": "no GPM"},
+        recommendations=(
+            Recommendation("--gres", "gpu:a100:4", "gpu:a100:3", "6 of 8 GPUs worked"),
+            Recommendation("--mem", "128G", "20G", "peak 16.5 GiB on gpu01, 1.2 times that"),
+            Recommendation(
+                "", "", "export TF_FORCE_GPU_ALLOW_GROWTH=true",
+                "one run with it shows the real peak", "medium",
+            ),
+        ),
+        coverage=Coverage("recording", 99.8, 1.0, 1, 14.0, True, True),
+        efficiency={"cpu_percent": 8.0, "mem_percent": 12.9, "time_percent": 9.3,
+                    "gpu_busy_percent": 69.0, "gpu_mem_percent": None},
+        efficiency_missing={"gpu_mem_percent": "TensorFlow's reservation, need unknown"},
+        gpu_hours=17.9, waste_gpu_hours=4.5, version="0.1.0",
+    )  # fmt: skip
+    return replace(known, **changes)

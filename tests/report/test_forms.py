@@ -1,0 +1,209 @@
+import json
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.analysis.evidence import Coverage
+from gpumon.errors import UsageError
+from gpumon.report.document import document
+from gpumon.report.gate import parse_gate
+from gpumon.report.html import html_page
+from gpumon.report.markdown import code, escape, markdown
+from gpumon.report.model import Attempt, Spread, Tasks
+from gpumon.report.page import page, plain
+from gpumon.report.table import markdown_table, ranked, text_table, totals
+from gpumon.report.text import text
+
+from .made import GIB, HOSTILE, finding, job, report, row
+
+CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+
+
+def hostile():
+    """A report all of whose texts are hostile."""
+    return report(
+        job=job(name=HOSTILE, user=HOSTILE, partition=HOSTILE, account=HOSTILE, node_list=HOSTILE),
+        devices=(row("gpu01", 0, name=HOSTILE, label=HOSTILE, note=HOSTILE, framework=HOSTILE),),
+        findings=(finding(title=HOSTILE, evidence=HOSTILE, subject=HOSTILE),),
+        coverage=Coverage("recording", 50.0, 1.0, missing={HOSTILE: HOSTILE}),
+        notes=(HOSTILE,),
+        script_diff=HOSTILE,
+    )
+
+
+def test_the_page_as_in_the_sketch():
+    lines = list(plain(page(report())))
+    assert lines[0].startswith("gpumon report  4711  train-llama  ada/lab  gpu-a100  COMPLETED")
+    assert "2 nodes gpu[01-02] · 4 × A100-SXM4-80GB · 64 cores · 256 GiB" in "\n".join(lines)
+    assert "18 GPU-h, 4.5 wasted" in "\n".join(lines) or "17.9 GPU-h" in "\n".join(lines)
+    assert any(line.startswith("● 2 of 8 GPUs were never used") for line in lines)
+    assert any(re.match(r"  #SBATCH --mem +128G +20G$", line) for line in lines)
+    assert any(re.match(r"gpu01:0 +91/94/99 % +0:03 +98 %\* +309 W +▂", line) for line in lines)
+    assert "* reserved by the framework, not proven need" in lines
+    assert any(
+        line.startswith("Source: recording, 1 s, 99.8 % of the run, 1 gap") for line in lines
+    )
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+@pytest.mark.parametrize("glyphs", ["braille", "ascii"])
+def test_no_line_is_wider_than_the_page(width, glyphs):
+    for made in (report(), hostile()):
+        assert max(map(len, plain(page(made, width, glyphs)))) <= width
+    if glyphs == "ascii":
+        rest = "".join(plain(page(report(), 80, glyphs))).replace("×", "").replace("·", "")
+        assert rest.isascii(), re.findall(r"[^\x00-\x7f]+", rest)
+
+
+def test_accounting_alone_says_that_it_knows_nothing_of_gpus():
+    made = report(
+        devices=(),
+        findings=(),
+        recommendations=(),
+        coverage=Coverage("sacct", 0.0, None),
+        waste_gpu_hours=0.0,
+    )
+    lines = "\n".join(plain(page(made)))
+    assert "Slurm's accounting does not say how the 8 were used" in lines
+    assert "gpumon record -- COMMAND" in lines
+    assert "Source: Slurm's accounting alone." in lines
+    assert " 0 %" not in lines
+
+
+def test_a_missing_number_is_never_zero():
+    unmeasured = row(
+        "gpu01", 0, busy_mean=None, busy_p50=None, busy_p95=None, idle_tail_s=None,
+        mem_peak_bytes=None, power_mean_w=None, note="n/a MIG",
+    )  # fmt: skip
+    made = report(devices=(unmeasured,))
+    line = next(line for line in plain(page(made)) if line.startswith("gpu01:0"))
+    assert re.fullmatch(r"gpu01:0 +n/a/n/a/n/a +n/a +n/a +n/a  n/a MIG", line)
+    assert "| n/a |" in markdown(made)
+    assert document(made)["devices"][0]["busy_mean"] is None
+
+
+def test_the_document_is_json_with_the_names_that_others_rely_on():
+    body = json.loads(json.dumps(document(report()), allow_nan=False))
+    assert body["version"] == 1
+    assert next(iter(body)) == "version"
+    assert body["job"]["id"] == "4711"
+    assert body["efficiency"]["gpu_mem_percent"] is None
+    assert body["missing"]["gpu_mem_percent"].startswith("TensorFlow")
+    assert body["devices"][0]["mem_truth"] == "unknown"
+    assert body["findings"][0]["waste_gpu_hours"] == 4.5
+    assert body["findings"][0]["action"] == "--gres=gpu:a100:3"
+    assert body["coverage"]["covered_percent"] == 99.8
+    assert body["recommendations"][1] == {
+        "directive": "--mem", "before": "128G", "after": "20G",
+        "basis": "peak 16.5 GiB on gpu01, 1.2 times that", "confidence": "high", "finding": None,
+    }  # fmt: skip
+
+
+def test_arrays_attempts_and_segments_have_their_tables():
+    made = report(
+        tasks=Tasks(
+            {"COMPLETED": 118, "TIMEOUT": 2}, 120,
+            (Spread("memory", "B", 2.0 * GIB, 3.1 * GIB, 4.0 * GIB, 21.0 * GIB, 32.0 * GIB,
+                    ("4711_93",)),),
+        ),
+        attempts=(Attempt("1", 0.0, 11400.0, "PREEMPTED"), Attempt("2", 20000.0, None)),
+        segments=(Attempt("bs=16", 0.0, 600.0, gpu_mem_peak_bytes=9.0 * GIB),),
+    )  # fmt: skip
+    lines = "\n".join(plain(page(made)))
+    assert "Tasks of the array  118 COMPLETED, 2 TIMEOUT" in lines
+    assert "far from the rest in memory: 4711_93" in lines
+    assert re.search(r"1 PREEMPTED +03:10:00", lines)
+    assert re.search(r"bs=16 +00:10:00 +n/a +n/a +9 GiB", lines)
+    assert document(made)["tasks"]["spreads"][0]["outliers"] == ["4711_93"]
+
+
+def test_hostile_text_is_text_in_every_form():
+    made = hostile()
+    for body in (text(made), markdown(made), html_page([made]), text_table([made]),
+                 markdown_table([made])):  # fmt: skip
+        assert not CONTROL.search(body), CONTROL.search(body)
+    assert "<script" not in html_page([made])
+    body = markdown(made)
+    assert "<script" not in body.replace("\\<", "")
+    assert "\n## x" not in body
+    assert "](javascript" not in body
+    assert not CONTROL.search(json.dumps(document(made)["notes"]).replace("\\u", ""))
+    coloured = text(made, coloured=True)
+    assert "\x1b[2J" not in coloured
+    bare = re.sub(r"\x1b\[[\d;]*m", "", coloured)
+    assert [line.rstrip() for line in bare.splitlines()] == text(made).splitlines()
+
+
+@given(st.text())
+def test_markdown_never_breaks_a_table(words):
+    assert "\n" not in escape(words)
+    assert not re.search(r"(?<!\\)\|", escape(words).replace("\\\\", ""))
+    assert not re.search(r"(?<!\\)\|", code(words))
+
+
+def test_html_charts_have_gaps():
+    body = html_page([report()])
+    figure = body[body.index("<figcaption>gpu01:0") :]
+    figure = figure[: figure.index("</figure>")]
+    assert figure.count('stroke="var(--busy)"') == 2  # one line on either side of the gap
+    assert body.count("<tr>") == body.count("</tr>")
+    assert "http" not in body
+
+
+def test_jobs_by_waste_with_totals():
+    small = replace(report(), waste_gpu_hours=0.5, job=job(id="1", user="bob"))
+    none = report(waste_gpu_hours=0.0, findings=(), job=job(id="2", user="bob"))
+    assert [each.job.id for each in ranked([none, small, report()])] == ["4711", "1", "2"]
+    body = text_table([none, small, report()], 200)
+    assert "3 jobs, 53.7 GPU-hours, 5.0 of them wasted (9 %)" in body
+    assert body.index("ada: 1 job") < body.index("bob: 2 jobs")
+    unknown = report(efficiency={"gpu_busy_percent": None}, waste_gpu_hours=0.0)
+    assert totals([unknown]).unknown_gpu_hours == 17.9
+    assert "?" in text_table([unknown]).splitlines()[1]
+
+
+# -- --fail-if -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("expression", "holds"),
+    [
+        ("gpu.busy.p50<20", True),  # of one device
+        ("devices.busy_p50 < 0", False),
+        ("efficiency.cpu_percent<20 and waste_gpu_hours>=4.5", True),
+        ("cpu.percent<20 and waste_gpu_hours>5", False),
+        ("cpu.percent>20 or (time.percent<10 and findings.critical>0)", True),
+        ("findings.gpus-partly-idle == 1", True),
+        ("findings.low-sm > 0", False),
+        ('job.state != "COMPLETED"', False),
+        ("job.state == 'COMPLETED'", True),
+        ("gpu.mem.percent > 0", False),
+    ],
+)
+def test_gate(expression, holds):
+    assert parse_gate(expression)(document(report()), set()) is holds
+
+
+def test_a_value_that_is_not_known_makes_nothing_true_and_is_told():
+    unknown = set()
+    assert not parse_gate("gpu.mem.percent<101 or nothing.of.that>=0")(document(report()), unknown)
+    assert unknown == {"gpu.mem.percent", "nothing.of.that"}
+
+
+@pytest.mark.parametrize(
+    "bad", ["", "a", "a<", "<3", "a<b", "a<3 b", "(a<3", "a<3)", "a<3 and", "a;b"]
+)
+def test_what_is_no_expression_is_refused_in_one_sentence(bad):
+    with pytest.raises(UsageError, match="--fail-if"):
+        parse_gate(bad)
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_an_expression_or_a_usage_error(words):
+    try:
+        parse_gate(words)(document(report()), set())
+    except UsageError:
+        pass
