@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar
 
 #: states after which a job uses nothing any more
 ENDED_STATES = frozenset((
@@ -161,6 +162,9 @@ class Job:
     slurm_version: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)  # field -> command that told it
     missing: Mapping[str, str] = field(default_factory=dict)  # field -> why nobody knows
+    #: what measures its steps (JobAcctGatherType): cgroup/v1, cgroup/v2, cgroup, linux
+    acct_gather: str = ""
+    acct_params: str = ""  # JobAcctGatherParams: no_file_cache, UsePss, …
 
     @property
     def is_pending(self) -> bool:
@@ -187,7 +191,8 @@ class Job:
     def merged(self, other: Job) -> Job:
         """This job, with what only `other` knows of it; this one is believed where both know.
 
-        Steps of the two are joined by id, ours first.
+        Steps of the two are joined by id, ours first; what was requested and allocated, figure
+        by figure.
         """
         ours = set(_known(self))
         taken = {
@@ -195,21 +200,40 @@ class Job:
             for name in _known(other)
             if name not in ours and name not in ("sources", "missing", "steps")
         }
+        both = {
+            "requested": _filled(self.requested, other.requested),
+            "allocated": _filled(self.allocated, other.allocated),
+        }
         known_steps = {step.id for step in self.steps}
         steps = self.steps + tuple(step for step in other.steps if step.id not in known_steps)
-        sources = {**{n: other.sources[n] for n in taken if n in other.sources}, **self.sources}
+        told = {*taken, "steps"}
+        sources = {**{n: other.sources[n] for n in told if n in other.sources}, **self.sources}
         missing = {
             name: why
             for name, why in {**other.missing, **self.missing}.items()
             if name not in ours and name not in taken
         }
-        return replace(self, **taken, steps=steps, sources=sources, missing=missing)
+        return replace(self, **{**taken, **both}, steps=steps, sources=sources, missing=missing)
+
+
+_Figures = TypeVar("_Figures", Request, Resources)
+
+
+def _filled(ours: _Figures, other: _Figures) -> _Figures:
+    """`ours`, with what only `other` knows."""
+    taken: dict[str, Any] = {
+        each.name: getattr(other, each.name)
+        for each in fields(ours)
+        if getattr(ours, each.name) in (None, "", {})
+    }
+    if isinstance(ours, Request) and isinstance(other, Request):
+        taken["resources"] = _filled(ours.resources, other.resources)
+    return replace(ours, **taken)
+
+
+_NOTHING: tuple[object, ...] = (None, "", (), {}, Request(), Resources())
 
 
 def _known(job: Job) -> list[str]:
     """Names of the fields that hold something else than "not known"."""
-    return [
-        each.name
-        for each in fields(job)
-        if getattr(job, each.name) not in (None, "", (), {}, Request(), Resources())
-    ]
+    return [each.name for each in fields(job) if getattr(job, each.name) not in _NOTHING]

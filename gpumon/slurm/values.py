@@ -1,0 +1,132 @@
+"""Figures as Slurm writes them: sizes, durations, times, states, exit codes.
+
+All functions take any text and raise nothing: what is not known (blank, `Unknown`, `N/A`, a
+sentinel of 2^32 or 2^64, nonsense) is None or "". 0 stays 0.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, tzinfo
+from typing import NamedTuple
+
+from gpumon.model.text import clean
+from gpumon.slurm.job import ExitCode
+
+#: words that Slurm prints where it has no value
+_NOTHING = frozenset(("", "(null)", "n/a", "none", "unknown", "none assigned", "invalid", "null"))
+_UNITS: dict[str, int] = {"": 1, "?": 1, "B": 1} | {
+    unit: 1024**n for n, unit in enumerate("KMGTPE", 1)
+}
+_SIZE = re.compile(r"(\d{1,20})(?:\.(\d{1,6}))?([KMGTPE?B]?)")
+_DURATION = re.compile(r"(?:(?:(\d{1,18})-)?(\d{1,18}):)?(\d{1,5}):(\d{1,5})(?:\.(\d{1,9}))?")
+_COUNT = re.compile(r"\d{1,20}")
+_EXIT = re.compile(r"(\d{1,5})(?::(\d{1,5}))?")
+_CANCELLED = re.compile(r"(\w+) by (\S+)")
+_REQ_MEM = re.compile(r"([\d.]+[KMGTPE?B]?)([nc]?)")
+_VERSION = re.compile(r"(\d{2})\.(\d{2})(?:\.(\d{1,3}))?")
+#: INFINITE and NO_VAL of 32 and 64 bits (slurm.h); any of them stands for "no value"
+_SENTINELS = frozenset(2**bits - less for bits in (32, 64) for less in (1, 2))
+_LONGEST_S = 10**9  # 31 years: `213503982334-14:25:51` of sstat is a sentinel
+_LATEST = 4_000_000_000  # 2096; NO_VAL as a time lies behind it
+
+
+class State(NamedTuple):
+    """A job's or step's state: the word, who cancelled it, and what Slurm joined to it."""
+
+    word: str
+    by: str = ""
+    flags: tuple[str, ...] = ()
+
+
+def known(value: str) -> str:
+    """The text, cleaned; "" where it is one of Slurm's words for nothing."""
+    value = clean(value.strip())
+    return "" if value.lower() in _NOTHING else value
+
+
+def count(value: str) -> int | None:
+    """A whole number that is none of Slurm's sentinels."""
+    value = value.strip()
+    if not _COUNT.fullmatch(value):
+        return None
+    number = int(value)
+    return None if number in _SENTINELS else number
+
+
+def size(value: str, unit: str = "") -> int | None:
+    """Bytes of `628748K`, `1.50G`, `4096`; `unit` is that of a figure without one. Divisor 1024."""
+    match = _SIZE.fullmatch(value.strip().upper())
+    if not match:
+        return None
+    whole, fraction, suffix = match.groups()
+    if int(whole) in _SENTINELS and not fraction:
+        return None
+    factor = _UNITS[suffix or unit]
+    parts: int = int(fraction) * factor // 10 ** len(fraction) if fraction else 0
+    return int(whole) * factor + parts
+
+
+def duration(value: str) -> float | None:
+    """Seconds of `D-HH:MM:SS`, `HH:MM:SS`, `MM:SS`, each with or without a fraction."""
+    match = _DURATION.fullmatch(value.strip())
+    if not match:
+        return None
+    days, hours, minutes, seconds, fraction = match.groups()
+    whole = int(days or 0) * 86400 + int(hours or 0) * 3600 + int(minutes) * 60 + int(seconds)
+    if whole > _LONGEST_S:
+        return None
+    return whole + (int(fraction) / 10 ** len(fraction) if fraction else 0.0)
+
+
+def moment(value: str, zone: tzinfo | None = None) -> float | None:
+    """Epoch seconds of a time, printed as such or as local time of `zone` (None: the system's)."""
+    value = value.strip()
+    if _COUNT.fullmatch(value):
+        return float(value) if 0 < int(value) < _LATEST else None
+    try:
+        parsed = datetime.fromisoformat(value)
+        seconds = (parsed if parsed.tzinfo else parsed.replace(tzinfo=zone)).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
+    return seconds if 0 < seconds < _LATEST else None
+
+
+def time_limit(value: str, minutes: str = "") -> tuple[float | None, str]:
+    """(seconds, "") of a limit, or (None, its words): UNLIMITED, Partition_Limit."""
+    whole = count(minutes)
+    if whole is not None and whole * 60 < _LONGEST_S:
+        return whole * 60.0, ""
+    seconds = duration(value)
+    return seconds, "" if seconds is not None else known(value)
+
+
+def state(value: str) -> State:
+    """`CANCELLED by 20001`, `RUNNING,LAUNCH_FAILED`, `OUT_OF_ME+`; an unknown word stays."""
+    first, *flags = known(value).split(",")
+    cancelled = _CANCELLED.fullmatch(first)
+    word, by = cancelled.groups() if cancelled else (first, "")
+    return State(word.rstrip("+").upper(), by, tuple(flag for flag in flags if flag))
+
+
+def exit_code(value: str) -> ExitCode | None:
+    """`1:0`, `0:125`, `3`."""
+    match = _EXIT.fullmatch(value.strip())
+    return ExitCode(int(match[1]), int(match[2] or 0)) if match else None
+
+
+def req_mem(value: str) -> tuple[int | None, str]:
+    """(bytes, form) of ReqMem: `4Gn` per node, `4000Mc` per core (before 21.08), else the total.
+
+    The form is node, cpu, or "" for a total.
+    """
+    match = _REQ_MEM.fullmatch(value.strip())
+    if not match:
+        return None, ""
+    return size(match[1], "M"), {"n": "node", "c": "cpu"}.get(match[2], "")
+
+
+def version(text: str) -> tuple[int, int, int] | None:
+    """(24, 11, 7) of `slurm 24.11.7`, `slurm-wlm 22.05.8`, `26.05`."""
+    match = _VERSION.search(text)
+    return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else None
