@@ -8,6 +8,7 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from gpumon.cli.arguments import interval
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from gpumon.collect.recorder import Wait
     from gpumon.config import Settings
     from gpumon.model.sample import Header
+    from gpumon.recording import Recorder
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
@@ -36,11 +38,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     command = args.wrapped[1:] if args.wrapped[:1] == ["--"] else args.wrapped
+    another_records = _is_recorded_by_another(os.environ)
     if command:
-        from gpumon.cli.wrapper import run_wrapped
+        from gpumon.cli.wrapper import become, run_wrapped
 
+        if another_records:
+            return become(command)
         return run_wrapped(command, lambda: _beside(args))
-    return _alone(args)
+    return EXIT_OK if another_records else _alone(args)
+
+
+def _is_recorded_by_another(environ: Mapping[str, str]) -> bool:
+    """Whether this is a later task of a step on its node, and sees what the first one records.
+
+    Tasks that Slurm gave GPUs of their own (--gpus-per-task) each see nobody else's.
+    """
+    if environ.get("SLURM_LOCALID", "0") == "0":
+        return False
+    visible = environ.get("CUDA_VISIBLE_DEVICES", "")
+    of_step = environ.get("SLURM_GPUS_ON_NODE", "")
+    return not (visible and of_step.isdecimal() and visible.count(",") + 1 < int(of_step))
 
 
 def _beside(args: argparse.Namespace) -> None:
@@ -98,13 +115,12 @@ def _record(args: argparse.Namespace, wait: Wait) -> tuple[bool, list[str]]:
     from gpumon.collect.agent import Agent
     from gpumon.collect.recorder import NodeRecorder
     from gpumon.config import load_settings
-    from gpumon.recording import Recorder
 
     settings = load_settings(interval_s=args.interval)
     agent = Agent(settings.interval_s)
     agent.start()
     header = agent.header()
-    recorder = Recorder(_path(args.output, header))
+    recorder = _new_recorder(args.output, header)
     if not args.quiet and sys.stderr.isatty():
         print(f"gpumon: recording to {recorder.path}; Ctrl-C ends it", file=sys.stderr)
     start_retention(settings)
@@ -114,6 +130,19 @@ def _record(args: argparse.Namespace, wait: Wait) -> tuple[bool, list[str]]:
     if recorder.failed:
         return True, [f"gpumon: {recorder.failed}"]
     return False, [] if args.quiet else closing_words(summary, node, recorder.path)
+
+
+def _new_recorder(output: str | None, header: Header) -> Recorder:
+    """Another task of the step may take the next free name at the same moment."""
+    from gpumon.recording import Recorder
+
+    while True:
+        path = _path(output, header)
+        try:
+            return Recorder(path)
+        except GpumonError:
+            if output is not None or not os.path.lexists(path):
+                raise
 
 
 def _path(output: str | None, header: Header) -> str:

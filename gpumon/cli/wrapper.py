@@ -45,8 +45,7 @@ def run_wrapped(command: list[str], beside: Callable[[], None]) -> int:
     pid, error = _start(command, before, child_action)
     if error:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        _say(f"gpumon: {_complaint(command[0], error)}\n")
-        return _NOT_FOUND if error in (errno.ENOENT, errno.ENOTDIR) else _NOT_EXECUTABLE
+        return _refused(command[0], error)
     companion = Companion(beside, before)
     status = _follow(pid, companion)
     code = os.waitstatus_to_exitcode(status)
@@ -55,6 +54,13 @@ def run_wrapped(command: list[str], beside: Callable[[], None]) -> int:
         _die_by(-code)
         return 128 - code
     return code
+
+
+def become(command: list[str]) -> int:
+    """Run the command in this process's place; returns only where it cannot be run: the code."""
+    for number in _IGNORED_BY_PYTHON:
+        signal.signal(number, signal.SIG_DFL)
+    return _refused(command[0], _exec(command))
 
 
 # -- the command ----------------------------------------------------------------------------------
@@ -113,12 +119,15 @@ def _environment() -> dict[bytes, bytes]:
     return {name: value for name, _, value in pairs if name}
 
 
-def _complaint(name: str, error: int) -> str:
+def _refused(name: str, error: int) -> int:
+    """Say why there is no command; the exit code that shells give."""
     from gpumon.model.text import clean
 
+    why = f"cannot be run: {os.strerror(error)}"
     if error == errno.ENOENT and "/" not in name:
-        return f"{clean(name, 200)}: command not found"
-    return f"{clean(name, 200)}: cannot be run: {os.strerror(error)}"
+        why = "command not found"
+    _say(f"gpumon: {clean(name, 200)}: {why}\n")
+    return _NOT_FOUND if error in (errno.ENOENT, errno.ENOTDIR) else _NOT_EXECUTABLE
 
 
 def _follow(pid: int, companion: Companion) -> int:

@@ -54,7 +54,7 @@ def job_context(
     limit = (_limit_of(cgroup) if cgroup else None) or _mem_limit(environ, cpus) if here else None
     return JobContext(
         id=told,
-        name=_text(environ, "SLURM_JOB_NAME"),
+        name=_name(environ),
         user=_text(environ, "SLURM_JOB_USER"),
         account=_text(environ, "SLURM_JOB_ACCOUNT"),
         partition=_text(environ, "SLURM_JOB_PARTITION"),
@@ -86,6 +86,15 @@ def _is_same(job: str, name: str, environ: Mapping[str, str]) -> bool:
 
 def _text(environ: Mapping[str, str], name: str) -> str:
     return clean(environ.get(name, ""), 256).strip()
+
+
+def _name(environ: Mapping[str, str]) -> str:
+    """The job's, or "" in a step that `srun --jobid` brought from outside: there it is srun's.
+
+    Such a step alone lacks SLURM_JOB_NUM_NODES (seen on Slurm 22.05 and 26.05).
+    """
+    is_brought = _step(environ).isdecimal() and "SLURM_JOB_NUM_NODES" not in environ
+    return "" if is_brought else _text(environ, "SLURM_JOB_NAME")
 
 
 def _number(environ: Mapping[str, str], *names: str, high: int = _MAX_COUNT) -> Optional[int]:

@@ -7,8 +7,10 @@ controller has a tree of its own, and Slurm may use some of them and leave other
 
 from __future__ import annotations
 
+import glob
+import os
 import re
-from typing import Dict, Mapping, NamedTuple, Optional
+from typing import Collection, Dict, Mapping, NamedTuple, Optional
 
 from gpumon.collect.proc import parse_count
 
@@ -90,6 +92,49 @@ def find_job_cgroup(text: str, environ: Mapping[str, str]) -> Optional[JobPath]:
     return found._replace(job=job, paths=paths, device_path=device_path)
 
 
+def search_job_cgroup(names: Collection[str], mounts: Mapping[str, Mount]) -> Optional[JobPath]:
+    """The job's directories on this node, for a process that stands outside of them.
+
+    `names` are the job's: its id, its SLUID. None where Slurm keeps none for it.
+    """
+    found: Optional[JobPath] = None
+    job = next((name for name in names if name.isdigit()), "")
+    for controller, mount in mounts.items():
+        directory = _search(names, mount.directory)
+        if not directory or controller not in _CONTROLLERS:
+            continue
+        path = mount.root.rstrip("/") + directory[len(mount.directory.rstrip("/")) :]
+        owner = os.path.basename(os.path.dirname(directory))
+        uid = parse_count(owner[4:]) if owner.startswith("uid_") else None
+        if found is None:
+            found = JobPath(os.path.basename(directory), job, "", uid, {})
+        if controller == "devices":
+            found = found._replace(device_path=path)
+        found.paths[controller] = path
+    return found
+
+
+#: a process of the job stands in all of these that Slurm uses
+_CONTROLLERS = frozenset((
+    UNIFIED, "memory", "cpu", "cpuacct", "cpuset", "devices", "freezer", "pids", "blkio",
+))  # fmt: skip
+_WHERE = (
+    "system.slice/*slurmstepd.scope",  # v2
+    "*slurmstepd.scope",  # v2, IgnoreSystemd
+    "slurm*/uid_*",  # v1
+)
+
+
+def _search(names: Collection[str], top: str) -> str:
+    for where in _WHERE:
+        for name in names:
+            directory = f"job_{name}" if name.isdigit() else name
+            found = glob.glob(f"{glob.escape(top.rstrip('/'))}/{where}/{directory}")
+            if found:
+                return found[0]
+    return ""
+
+
 class Mount(NamedTuple):
     """A mounted cgroup hierarchy. `root` is what of it is mounted, as seen from its top."""
 
@@ -106,6 +151,8 @@ def parse_mounts(text: str) -> Dict[str, Mount]:
         if len(fields) < 6 or len(kind) < 3:
             continue
         mount = Mount(_unescape(fields[4]), _unescape(fields[3]))
+        if mount.root.startswith("/.."):  # from before our cgroup namespace, and most likely hidden
+            continue
         if kind[0] == "cgroup2":
             mounts.setdefault(UNIFIED, mount)
         elif kind[0] == "cgroup":

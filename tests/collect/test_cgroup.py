@@ -107,6 +107,14 @@ def test_mounts_of_a_hybrid_node():
     assert mounts[""].directory == "/sys/fs/cgroup/uni fied"
 
 
+def test_a_mount_from_outside_of_the_cgroup_namespace_is_passed_over():
+    """A container's own comes after it, at the same place."""
+    outer = "62 55 0:32 /../.. /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+    own = outer.replace("/../..", "/")
+    assert parse_mounts(outer + own)["memory"] == Mount("/sys/fs/cgroup/memory", "/")
+    assert parse_mounts(outer) == {}
+
+
 def test_mounts_of_this_machine_hold_its_own_cgroups():
     """Every path of /proc/self/cgroup is a directory below the mount that is named for it."""
     mounts = parse_mounts(read_text("/proc/self/mountinfo"))

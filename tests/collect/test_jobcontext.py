@@ -52,6 +52,11 @@ def test_a_batch_script_of_22_05_in_an_array():
     assert (job.cpus, job.gpus, job.mem_limit_bytes) == (1, None, 200 << 20)
 
 
+def test_a_step_from_outside_does_not_know_the_jobs_name():
+    brought = {name: value for name, value in STEP.items() if name != "SLURM_JOB_NUM_NODES"}
+    assert job_context(brought | {"SLURM_JOB_NAME": "bash"}).name == ""
+
+
 @pytest.mark.parametrize(
     ("text", "step"),
     [

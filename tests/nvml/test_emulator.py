@@ -332,6 +332,19 @@ def test_call_statistics():
     assert stats["nvmlDeviceGetName"][:2] == (2, 2)
 
 
+def test_boards_without_a_device_file_are_hidden():
+    """What a device cgroup forbids, `tests/slurm` shows on real ones."""
+    hidden = Scenario(system={"device_files": 1}).gpu("0-1", model=A100, minor=120)
+    hidden.gpu(0, uuid="GPU-0")
+    program = """
+        N.nvmlInit()
+        answer = [N.nvmlDeviceGetCount(), code(N.nvmlDeviceGetHandleByIndex, 0),
+                  code(N.nvmlDeviceGetHandleByUUID, "GPU-0")]
+    """
+    with Emulated(hidden) as gpus:
+        assert ask(gpus, program) == [0, 2, 6]
+
+
 def test_layouts_agree_with_the_official_binding(monkeypatch):
     spec = importlib.util.spec_from_file_location("official", binding_dir() / "pynvml.py")
     binding = importlib.util.module_from_spec(spec)

@@ -22,7 +22,7 @@ API int nvmlDeviceGetUUID(Handle h, char *out, uint n) {
 API int nvmlDeviceGetIndex(Handle h, uint *out) {
     BEGIN_ANY(h);
     REQUIRE(out);
-    *out = (uint)(d->slice >= 0 ? d->slice : d->gpu);
+    *out = (uint)(d->slice >= 0 ? d->slice : visible_index(d->gpu));
     RETURN(SUCCESS);
 }
 

@@ -89,7 +89,7 @@ API int nvmlSystemGetHicVersion(uint *out, void *entries) {
     API int function(uint *out) {    \
         BEGIN_SYSTEM();              \
         REQUIRE(out);                \
-        *out = (uint)c->gpu_count;   \
+        *out = (uint)visible_index(c->gpu_count);   \
         RETURN(SUCCESS);             \
     }
 DEVICE_COUNT(nvmlDeviceGetCount_v2)
@@ -97,9 +97,10 @@ DEVICE_COUNT(nvmlDeviceGetCount)
 
 #define HANDLE_BY_INDEX(function)                           \
     API int function(uint index, Handle *out) {             \
-        BEGIN_TARGET(index < MAX_GPUS ? (int)index : -1);   \
-        REQUIRE(out && index < (uint)c->gpu_count);         \
-        *out = board_handle((int)index);                    \
+        BEGIN_TARGET(visible_gpu(current_scenario(), index)); \
+        int gpu = visible_gpu(c, index);                    \
+        REQUIRE(out && gpu >= 0);                           \
+        *out = board_handle(gpu);                           \
         RETURN(SUCCESS);                                    \
     }
 HANDLE_BY_INDEX(nvmlDeviceGetHandleByIndex_v2)
@@ -143,6 +144,7 @@ static int gpu_of(Handle found) { return found ? found->gpu : -1; }
         BEGIN_TARGET(gpu_of(find(current_scenario(), text)));   \
         REQUIRE(text && out);                                   \
         *out = find(c, text);                                   \
+        if (*out && is_hidden((*out)->gpu)) *out = NULL;        \
         RETURN(*out ? SUCCESS : NOT_FOUND);                     \
     }
 HANDLE_BY_TEXT(nvmlDeviceGetHandleByUUID, find_uuid)

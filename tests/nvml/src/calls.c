@@ -100,7 +100,10 @@ int session_begin(void) {
         boards[i] = (struct handle){MAGIC, i, -1};
         for (int j = 0; j < MAX_SLICES; j++) slices[i][j] = (struct handle){MAGIC, i, j};
     }
-    if (sessions++ == 0) session_t = scenario_time(c);
+    if (sessions++ == 0) {
+        session_t = scenario_time(c);
+        look_at_device_files(c);
+    }
     if (!table->init_ns) table->init_ns = monotonic_ns();
     pthread_mutex_unlock(&lock);
     return SUCCESS;

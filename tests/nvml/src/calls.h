@@ -46,6 +46,12 @@ struct call {
 int call_begin(struct call *call, struct call_site *site, const char *function, void *handle,
                enum call_kind kind, int target_gpu);
 void call_end(struct call *call);
+/* devfiles.c: boards that a device cgroup forbids. A board's index counts those that are visible */
+void look_at_device_files(const struct scenario *c);
+int is_hidden(int gpu);
+int visible_gpu(const struct scenario *c, uint index); /* -1 when there are fewer */
+int visible_index(int gpu);
+
 int session_begin(void); /* nvmlInit: sessions nest */
 int session_end(void);
 

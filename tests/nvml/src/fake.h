@@ -7,6 +7,7 @@
  *   values.c    what every metric is at a time
  *   rules.c     faults: which call fails, waits or never returns
  *   calls.h/.c  what every NVML function does first and last
+ *   devfiles.c  which boards a device cgroup hides
  *   api_*.c     the NVML functions, by theme
  *   dump.c      the same values as JSON, past NVML: what tests compare with
  */
@@ -152,7 +153,7 @@ struct event {
 };
 
 struct scenario {
-    int generation, gpu_count, reap, lenient, init_error, cpus, cuda, pid_offset;
+    int generation, gpu_count, reap, lenient, init_error, cpus, cuda, pid_offset, device_files;
     char driver[80], nvml[80], pids_file[512];
     double epoch, freeze, speed, sample_period_s, latency_us;
     struct gpu gpu[MAX_GPUS];

@@ -254,6 +254,7 @@ static void set_system(struct scenario *c, const char *key, const char *value) {
     const struct { const char *key; int *out; } integer[] = {
         {"cuda", &c->cuda},       {"cpus", &c->cpus},
         {"reap", &c->reap},       {"lenient", &c->lenient},
+        {"device_files", &c->device_files},
         {"gpus", &c->gpu_count},  {"init_error", &c->init_error},
         {"pid_offset", &c->pid_offset},
     };

@@ -1,0 +1,110 @@
+"""Slurm asked for real: a running cluster, jobs with hostile names, other people's jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from gpumon.errors import NotFoundError
+from gpumon.model.text import clean
+from gpumon.slurm.client import Slurm
+from gpumon.slurm.job import ExitCode
+from gpumon.slurm.runner import LocalRunner, Result, SlurmError
+from tests.slurm import jobs
+from tests.slurm.cluster import Cluster, until
+
+#: forges a record, fields, rows and colours wherever they are not kept apart
+HOSTILE = (
+    "x\x1f1\x1f|a UserId=root(0) JobState=FAILED\n   UserId=root(0)\n\n"
+    "JobId=1 JobName=evil\n   UserId=bob(20002)\n1|1|FAILED|\x1b[31m é"
+)
+
+
+class OnLogin:
+    """Runs Slurm's commands on the cluster's login host."""
+
+    def __init__(self, cluster: Cluster, user: str) -> None:
+        self._cluster = cluster
+        self._user = user
+
+    def run(self, argv: list[str], *, env: Mapping[str, str], timeout_s: float) -> Result:
+        command = self._cluster.command("login", argv, self._user, env)
+        number = {"GPUMON_CLUSTER_ID": self._cluster.folder.name.rpartition("-")[2]}
+        return LocalRunner().run(command, env=number, timeout_s=60)
+
+
+def slurm(cluster: Cluster, user: str = "alice") -> Slurm:
+    return Slurm(OnLogin(cluster, user))
+
+
+def test_a_running_job_with_a_hostile_name(cluster):
+    options = ("-p", "gpu", "--gres=gpu:a100:1", "-c2", "--mem-per-cpu=100M", "-t", "5")
+    id = cluster.submit("srun sleep 600", "-J", HOSTILE, "--comment=c|d", *options)
+    try:
+
+        def measured():
+            asked = slurm(cluster)
+            job = asked.with_usage(asked.job(id))
+            steps = [step.usage.total.get("mem") for step in job.steps if step.source == "sstat"]
+            there = job.is_running and len(steps) >= 3 and any(steps)  # batch, extern, 0
+            return there and (asked, job)
+
+        asked, job = until(measured)
+        assert (job.id, job.user, job.state, job.partition) == (id, "alice", "RUNNING", "gpu")
+        assert job.name == clean(HOSTILE)
+        assert job.comment == "c|d"
+        assert (job.allocated.cpus, job.allocated.gpus) == (2, 1)
+        assert (job.requested.mem_form, job.requested.mem_form_bytes) == ("cpu", 100 << 20)
+        assert (job.requested.gres, job.requested.gres_form) == ("gpu:a100:1", "node")
+        [share] = job.allocations
+        assert (share.node, share.gpus, len(share.gpu_indices)) == (job.nodes[0], 1, 1)
+        assert job.end - job.start == 300
+        assert "usage" not in job.missing
+        assert [job.name for job in asked.queue([id])] == [clean(HOSTILE)]
+        assert "srun sleep 600" in asked.batch_script(id)
+    finally:
+        cluster.cancel(id)
+
+
+def test_somebody_elses_job(cluster):
+    with cluster.job("sleep 600", "--mem=100M") as id:
+        asked = slurm(cluster, "bob")
+        assert asked.job(id).user == "alice"
+        with pytest.raises(SlurmError, match="owner"):
+            asked.usage([id])
+        with pytest.raises(NotFoundError, match="script"):
+            asked.batch_script(id)
+
+
+def test_jobs_that_ended(cluster):
+    id = jobs.failed(cluster, "-J", HOSTILE)
+    cluster.wait(id)
+    job = until(lambda: (told := slurm(cluster).job(id)).has_ended and told.missing == {} and told)
+    assert (job.state, job.exit_code, job.name) == ("FAILED", ExitCode(3), clean(HOSTILE))
+    assert job.cpu_s > 0
+    [again] = slurm(cluster).jobs([id])
+    assert again.steps == job.steps
+    with pytest.raises(NotFoundError):
+        slurm(cluster).job("99999999")
+
+
+def test_attempts_of_a_requeued_job(cluster):
+    id = jobs.requeued(cluster)
+    try:
+        found = until(lambda: len(told := slurm(cluster).jobs([id], duplicates=True)) > 1 and told)
+        assert {job.raw_id for job in found} == {id}
+        assert found[0].state == "REQUEUED"
+    finally:
+        cluster.cancel(id)
+
+
+def test_the_cluster(cluster):
+    asked = slurm(cluster)
+    assert asked.version() == asked.config().version
+    names = {node.name for node in asked.nodes()}
+    assert {"node1", "node2", "node3"} <= names
+    supply = asked.gpu_queue("a100")
+    assert supply.total == 4 * len(names)
+    assert 0 <= supply.idle <= supply.total
+    assert asked.gpu_queue("h100") is None

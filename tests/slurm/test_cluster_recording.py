@@ -1,0 +1,222 @@
+"""`gpumon record` in jobs of a real Slurm: whatever ends the job, the recording is whole."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from pathlib import Path
+
+from screenshots.terminal_png import Session
+from tests.e2e.program import GPUMON, ROOT, environment, gpumon
+from tests.slurm import jobs
+from tests.slurm.cluster import until
+from tests.slurm.recorded import begun, ended, events, header, paths, samples
+
+MIB = 1 << 20
+
+
+def end_of(path: Path) -> str:
+    """Why a whole recording ended, as it says itself."""
+    assert until(lambda: ended(path), f"the end of {path}")
+    return events(path, "end")[-1].text
+
+
+# -- the example of the README ------------------------------------------------------------------
+def readme_script() -> str:
+    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+    (script,) = [block for block in blocks if "#SBATCH" in block]
+    return script
+
+
+def test_the_readmes_batch_script_replays_on_another_machine(cluster, tmp_path):
+    cluster.write("train.py", f"import os, sys\nprint('epoch 1', flush=True)\n{SPIN}sys.exit(5)\n")
+    job = cluster.submit(readme_script(), "-J", "train")
+    cluster.wait(job, "FAILED")
+    assert cluster.accounted(job, "ExitCode")["ExitCode"] == "5:0"
+
+    (path,) = paths(cluster, job)
+    trained, where, gpu, host, error = cluster.log(job).splitlines()
+    assert "Exited with exit code 5" in error
+    assert trained == "epoch 1"
+    assert re.fullmatch(rf"gpumon: recorded \d+ s of node\d \(\d+ % covered, .*\) in {path}", where)
+    assert re.fullmatch(r"gpumon: GPU 0 busy 60 % mem .* GiB · GPU 1 busy 60 % mem .* GiB", gpu)
+    assert re.match(r"gpumon: job CPU \d\.\d cores.* of 1 · memory at most [\d.]+ / ", host)
+
+    elsewhere = tmp_path / path.name
+    shutil.copy(path, elsewhere)
+    table = gpumon("export", str(elsewhere), "--to", "csv", "-o", str(tmp_path / "tables"))
+    assert table.returncode == 0, table.stderr
+    with Session([*GPUMON, "replay", str(elsewhere)], (120, 40), environment()) as screen:
+        shown = until(lambda: (text := screen.text()) and "busy" in text and text)
+        for said in (job, "train", "A100", "alice"):
+            assert said in shown
+
+
+SPIN = "import time\nend = time.time() + 3\nwhile time.time() < end: pass\n"
+
+
+# -- what ends a job ------------------------------------------------------------------------------
+# Slurm's SIGTERM reaches the first process of a step and that of the batch script (proctrack/cgroup
+# without SignalChildrenProcesses); what else the script started is killed as soon as it ends.
+def test_the_time_limit_leaves_it_whole(cluster):
+    cluster.write("saves.sh", "trap 'echo saved; exit 3' TERM\nsleep 600 & wait\n")
+    script = (
+        "srun --overlap -n1 --mem=100M gpumon record &\n"
+        "srun --overlap -n1 --mem=100M gpumon record -- sh saves.sh\n"
+    )
+    job = jobs.timeout(cluster, script)
+    both = begun(cluster, job, 2)
+    cluster.wait(job, "TIMEOUT", timeout_s=120)
+    assert {end_of(path) for path in both} == {"SIGTERM", "the command ended: exit 3"}
+    assert "saved\n" in cluster.log(job)
+
+
+def test_scancel_leaves_it_whole(cluster):
+    with_srun = cluster.submit("srun gpumon record -- sleep 600\n", "--mem=300M")
+    with_exec = cluster.submit("exec gpumon record -- sleep 600\n", "--mem=300M")
+    for job in with_srun, with_exec:
+        (path,) = begun(cluster, job)
+        cluster.cancel(job)
+        cluster.wait(job, "CANCELLED")
+        assert end_of(path) == "the command ended: signal 15"
+
+
+def test_beside_a_script_that_ends_it_is_whole(cluster):
+    job = cluster.submit("gpumon record &\nsleep 3; kill %1; wait\n", "--mem=300M")
+    cluster.wait(job, "COMPLETED")
+    (path,) = paths(cluster, job)
+    assert end_of(path) == "SIGTERM"
+    assert "gpumon: recorded" in cluster.log(job)
+
+
+def test_out_of_memory_leaves_it_whole(cluster):
+    job = cluster.submit(f"gpumon record -- {jobs.hold(600, 30)}", "--mem=250M")
+    cluster.wait(job, "OUT_OF_MEMORY")
+    (path,) = paths(cluster, job)
+    assert end_of(path) == "the command ended: signal 9"
+    assert samples(path)[-1].rows["job"][""]["mem_limit_bytes"] == 250 * MIB
+    assert "gpumon: job CPU" in cluster.log(job)
+
+
+def test_killed_outright_it_loses_ten_seconds_at_most(cluster):
+    job = cluster.submit("gpumon record -- sleep 600", "--mem=300M")
+    (path,) = begun(cluster, job)
+    until(lambda: time.time() - header(path).time > 14)
+    killed = time.time()
+    cluster.cancel(job, "--signal=KILL", "--full")
+    cluster.wait(job)
+    assert killed - samples(path)[-1].time < 11.5  # 10 s, and the sample that was due
+    assert samples(path)[-1].time - samples(path)[0].time > 2
+
+
+# -- exit codes -----------------------------------------------------------------------------------
+def test_the_accounting_sees_the_commands_exit_code(cluster):
+    commands = ["sh -c 'exit 7'", "sh -c 'kill -SEGV $$'", "no-such-program"]
+    alone = [cluster.submit(command, "--mem=300M") for command in commands]
+    wrapped = [cluster.submit(f"gpumon record -- {command}", "--mem=300M") for command in commands]
+    fields = ("State", "ExitCode")
+    for one, other in zip(alone, wrapped):
+        expected, found = (cluster.accounted(job, *fields) for job in (one, other))
+        assert [found[name] for name in fields] == [expected[name] for name in fields]
+        assert found["State"] == "FAILED"
+
+
+# -- several nodes --------------------------------------------------------------------------------
+def test_one_line_with_srun_records_every_node(cluster):
+    script = "srun gpumon record -- sh -c 'sleep 2; exit $SLURM_NODEID'\n"
+    job = cluster.submit(script, "-N2", "--ntasks-per-node=2", "--gres=gpu:1", "-p", "gpu")
+    cluster.wait(job, "FAILED")
+    nodes = cluster.nodes(job)
+    files = paths(cluster, job)
+    assert [header(path).node for path in files] == nodes
+    for path in files:
+        assert end_of(path) == f"the command ended: exit {nodes.index(header(path).node)}"
+        assert header(path).job.step == "0"
+        (device,) = header(path).devices
+        assert device.uuid.startswith(cluster.uuid(header(path).node, 0)[:12])
+    assert cluster.log(job).count("gpumon: recorded") == len(nodes)
+
+
+def test_one_line_beside_a_script_records_every_node(cluster):
+    """Whole or not: at the end of the script Slurm sends SIGTERM, and srun at times SIGKILL."""
+    script = "srun --overlap gpumon record &\nsleep 14\n"
+    job = cluster.submit(script, "-N2", "--ntasks-per-node=2", "--mem=300M")
+    files = begun(cluster, job, 2)
+    cluster.wait(job, "COMPLETED")
+    over = time.time()
+    assert [header(path).node for path in files] == cluster.nodes(job)
+    for path in files:
+        assert over - samples(path)[-1].time < 13
+
+
+def test_tasks_of_an_array_lie_under_the_ids_that_slurm_prints(cluster):
+    job = cluster.submit("gpumon record -- true\n", "-a", "3,5", "--mem=300M")
+    for task in "3", "5":
+        cluster.wait(f"{job}_{task}", "COMPLETED")
+        (path,) = paths(cluster, f"{job}_{task}")
+        assert end_of(path) == "the command ended: exit 0"
+        assert header(path).job.array == f"{job}_{task}"
+
+
+def test_tasks_with_gpus_of_their_own_record_each_its_own(cluster):
+    script = "srun gpumon record -- sleep 2\n"
+    job = cluster.submit(script, "-N1", "-n2", "--gpus-per-task=1", "-p", "gpu")
+    cluster.wait(job, "COMPLETED")
+    found = [device.uuid for path in paths(cluster, job) for device in header(path).devices]
+    assert len(found) == len(set(found)) == 2
+
+
+# -- what it says of the job ----------------------------------------------------------------------
+def test_the_header_agrees_with_slurm(cluster):
+    options = ["-J", "the | name", "-c2", "--mem=400M", "-p", "gpu", "--gres=gpu:3"]
+    with cluster.job("gpumon record\n", *options) as job:
+        (path,) = begun(cluster, job)
+        show = cluster.show(job)
+        (node,) = cluster.nodes(job)
+        found = header(path)
+        context = found.job
+        assert (found.node, context.nodes, context.node_count) == (node, show["NodeList"], 1)
+        assert (context.id, context.name, context.partition, context.user, context.account) == (
+            show["JobId"], "the | name", show["Partition"], "alice", show["Account"],
+        )  # fmt: skip
+        assert (context.cpus, context.gpus) == (int(show["NumCPUs"]), 3)
+        assert (context.mem_limit_bytes, context.cluster) == (400 * MIB, "gpumon")
+        numbers = gpu_indices(show["GRES"])
+        assert [(device.uuid, device.cuda_index) for device in found.devices] == [
+            (cluster.uuid(node, minor), cuda) for cuda, minor in enumerate(numbers)
+        ]
+
+
+def gpu_indices(gres: str) -> list[int]:
+    """gpu:a100:3(IDX:0-1,3) -> 0 1 3."""
+    found: list[int] = []
+    for part in re.findall(r"IDX:([\d,-]+)", gres)[0].split(","):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def test_readings_agree_with_the_cgroup_and_marks_come_from_inside(cluster):
+    script = f"gpumon record --interval 1 &\n{jobs.hold(120, 600)}"
+    with cluster.job(script, "--mem=400M") as job:
+        (node,) = cluster.nodes(job)
+        until(lambda: cgroup_stat(cluster, node, job)["total_rss"] > 120 * MIB)
+        until(lambda: cluster.log(job) or paths(cluster, job))
+        (path,) = begun(cluster, job)
+        mark = ["srun", f"--jobid={job}", "--overlap", "--mem=0", "gpumon", "mark", "here"]
+        cluster.run("login", mark)
+        (event,) = until(lambda: events(path, "mark"), "the mark in the file")
+        assert event.text == "here"
+        held = cgroup_stat(cluster, node, job)
+        row = [sample for sample in samples(path) if sample.time < event.time][-1].rows["job"][""]
+        assert abs(row["mem_anon_bytes"] - held["total_rss"]) < 16 * MIB
+        assert row["mem_limit_bytes"] == held["hierarchical_memory_limit"] == 400 * MIB
+        assert row["processes"] >= 3  # the script, the recorder, what holds the memory
+
+
+def cgroup_stat(cluster, node: str, job: str) -> dict[str, int]:
+    """memory.stat of the job's own cgroup, as root reads it on the node."""
+    path = f"/sys/fs/cgroup/memory/slurm_{node}/uid_20001/job_{job}/memory.stat"
+    lines = cluster.run(node, ["cat", path], "root").stdout.splitlines()
+    return {key: int(value) for key, value in map(str.split, lines)}
