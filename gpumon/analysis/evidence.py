@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isnan, nan
 
+from gpumon.analysis.summary import RunSummary
 from gpumon.model.reading import Reading, number
 from gpumon.model.sample import Device, Event, Header, Process
 from gpumon.site import Site
@@ -58,6 +59,8 @@ class ProcessEvidence:
     #: (epoch s, bytes) at full resolution over its first ten minutes on the device, for its shape
     rise: list[tuple[float, float]] = field(default_factory=list)
     frameworks: tuple[str, ...] = ()  # all tags seen, the most telling first
+    appeared: bool = True  # it came while its device was watched: `rise` begins at its beginning
+    others_bytes: float | None = None  # in use beside it when it came, the driver's reserve too
 
 
 @dataclass
@@ -65,9 +68,10 @@ class DeviceEvidence:
     """One device of the run. `tracks` has the names of `model.fields` ("busy_percent", …).
 
     `active` is 1, 0 or between in each bin: the share of it in which the device was known to
-    work, by the driver's own samples, a process's use of the SMs, or GPM; NaN where none of
-    them is to be had (and busy alone was 0): unknown, never idle.
-    `polled` tells that some zeros of `active` rest on polling `busy_percent` alone.
+    work, by the driver's own samples, a process's use of the SMs, GPM, or `busy_percent`; NaN
+    where none of them is to be had: unknown, never idle.
+    `polled` tells that some zeros of `active` rest on polling `busy_percent` alone, which misses
+    bursts: a verdict "idle" is then of medium confidence at most.
     """
 
     node: str
@@ -80,7 +84,8 @@ class DeviceEvidence:
     mem_before_bytes: float | None = None  # used before the first process of the job came
     process_list_known: bool = True  # it could be read
     xids: list[Event] = field(default_factory=list)
-    states: list[Event] = field(default_factory=list)  # lost, hung, error: text is the state
+    #: when it fared otherwise: text is lost, hung, error, or well again; data has the detail
+    states: list[Event] = field(default_factory=list)
     counters: dict[str, float] = field(default_factory=dict)  # growth over the run: energy_j, …
     last: dict[str, Reading] = field(default_factory=dict)  # newest reading or reason of each field
 
@@ -140,6 +145,15 @@ class Coverage:
     missing: Mapping[str, str] = field(default_factory=dict)  # what is not known -> why
 
 
+@dataclass(frozen=True)
+class Queue:
+    """What waits and what is idle, by the site's name of a GPU ("gpu:a100"), at one moment."""
+
+    time: float  # epoch s
+    waiting: Mapping[str, int] = field(default_factory=dict)  # jobs that wait for it
+    idle: Mapping[str, int] = field(default_factory=dict)  # GPUs that nobody holds
+
+
 @dataclass
 class Evidence:
     """All that is known of one run. `devices` and `nodes` are empty without samples."""
@@ -156,6 +170,7 @@ class Evidence:
     site: Site
     log_tail: str = ""  # end of the job's stderr, where readable; control characters stripped
     siblings: Sequence[Job] = ()  # tasks of the same array, attempts of the same job
+    queue: Queue | None = None  # None: it was not asked
 
     @property
     def elapsed_s(self) -> float:
@@ -176,6 +191,8 @@ class Evidence:
     grid_start: float = nan
     #: bins in the grid
     count: int = 0
+    #: recordings of the siblings, where there are any: raw id -> summary
+    sibling_runs: Mapping[str, RunSummary] = field(default_factory=dict)
 
     def by_node(self) -> Iterator[tuple[NodeEvidence, list[DeviceEvidence]]]:
         for node in self.nodes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -25,6 +26,11 @@ class GpuType:
     mig_of: str = ""  # name of the whole GPU, for a MIG profile
     price: float | None = None  # relative
     source: str = ""  # where the figures are from
+
+    @property
+    def key(self) -> str:
+        """A name of its own: two GPUs have a 1g.10gb."""
+        return f"{self.mig_of}/{self.name}" if self.mig_of else self.name
 
 
 @dataclass(frozen=True)
@@ -65,3 +71,25 @@ class Site:
     def threshold(self, name: str, default: float) -> float:
         """The site's number for a rule, else the catalogue's."""
         return self.thresholds.get(name, default)
+
+    def gpu_type(
+        self, name: str, profile: str = "", mem_bytes: float | None = None
+    ) -> GpuType | None:
+        """The GPU that NVML calls `name`, or its MIG `profile`; None where nobody knows it.
+
+        `mem_bytes` decides between boards whose names do not tell how large they are.
+        """
+        found = [gpu for gpu in self.gpus if not gpu.mig_of and re.search(gpu.match, name)]
+        if mem_bytes and len(found) > 1:
+            found.sort(key=lambda gpu: abs(gpu.mem_bytes - mem_bytes))
+        whole = found[0] if found else None
+        if not profile:
+            return whole
+        slices = [gpu for gpu in self.gpus if whole and gpu.key == f"{whole.name}/{profile}"]
+        return slices[0] if slices else None
+
+    @property
+    def offered(self) -> tuple[GpuType, ...]:
+        """What one can ask for here: the GPUs that the site names, or, where it names none, all."""
+        named = tuple(gpu for gpu in self.gpus if gpu.gres)
+        return named or self.gpus

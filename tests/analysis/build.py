@@ -31,7 +31,8 @@ def tracks(count, **values):
     return {name: track(value, count) for name, value in values.items()}
 
 
-def process(count=1, mem=None, sm=None, pid=4312, first=START, last=None, **facts):
+def process(count=1, mem=None, sm=None, pid=4312, first=START, last=None, rise=(),
+            appeared=True, others=None, frameworks=None, **facts):  # fmt: skip
     """A process on a device. `mem` and `sm` are numbers or lists, one entry per bin."""
     known = {"user": "ada", "command": "python train.py", "name": "python", "own": True,
              "in_job": True, **facts}  # fmt: skip
@@ -42,8 +43,27 @@ def process(count=1, mem=None, sm=None, pid=4312, first=START, last=None, **fact
         last is not None,
         track(mem, count),
         track(sm, count),
-        frameworks=(known["framework"],) if known.get("framework") else (),
+        list(rise),
+        (frameworks or (known["framework"],)) if known.get("framework") else (),
+        appeared,
+        others,
     )
+
+
+def held(mem_at, seconds, period_s=2.0, **rest):
+    """A process that holds `mem_at(s)` bytes s seconds after it came, read every `period_s`."""
+    times = [n * period_s for n in range(int(seconds / period_s))]
+    values = [float(mem_at(time)) for time in times]
+    bins = [values[int(at / period_s):int((at + 10) / period_s)] or None
+            for at in range(0, int(seconds), 10)]  # fmt: skip
+    rise = [(START + at, value) for at, value in zip(times, values) if at <= 600]
+    made = process(len(bins), 0, rise=rise, **rest)
+    made.mem_bytes = Track(
+        array("f", [nan if each is None else sum(each) / len(each) for each in bins]),
+        array("f", [nan if each is None else min(each) for each in bins]),
+        array("f", [nan if each is None else max(each) for each in bins]),
+    )
+    return made
 
 
 def device(count, index=0, node="gpu01", active=None, total=80 * GIB, cc="8.0",

@@ -1,0 +1,1 @@
+"""The catalogue, one file per family; each has its `RULES`."""

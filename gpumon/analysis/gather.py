@@ -1,0 +1,170 @@
+"""Evidence from samples: of a recording's streams, or fed as they come beside the live store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import floor
+from threading import Lock
+
+from gpumon.analysis.evidence import Coverage, Evidence
+from gpumon.analysis.gather_node import NodeGathering
+from gpumon.model.sample import Event, Header, Sample
+from gpumon.site import Site
+from gpumon.slurm.job import Job
+
+_STEP_S = 10.0
+#: a day of bins of 10 s for eight devices: 12 bytes a bin, about 30 readings a device
+_MAX_BINS, _AT_DEVICES = 8640, 8
+_LEAST_BINS = 720  # however many devices there are
+#: samples that begin within a minute of the job's start cover it from the start
+_NEAR_S = 60.0
+_MAX_EVENTS = 10_000
+
+
+class Gathering:
+    """Takes the samples of all nodes of a run and gives its evidence at any time. Thread-safe.
+
+    The grid has bins of 10 s, of twice that and so on where the interval is longer or where there
+    would be more than 8,640 of them (a day), fewer with more than eight devices: the product of
+    bins and devices stays below 69,120 (but never fewer than 720 bins), about 25 MB in all.
+    Costs about 0.2 ms a sample of 8 devices and 16 processes.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._nodes: dict[str, NodeGathering] = {}
+        self._step_s = _STEP_S
+
+    def add(self, node: str, item: Header | Sample) -> None:
+        """The next item of one node's stream. What comes before its header says nothing."""
+        with self._lock:
+            gathered = self._nodes.get(node)
+            if gathered is None:
+                gathered = self._nodes[node] = NodeGathering(node)
+            if isinstance(item, Header):
+                gathered.take_header(item, self._step_s)
+                while self._step_s < item.interval_s:
+                    self._double()
+                return
+            gathered.take_sample(item, self._step_s)
+            if self._is_long(item.time):
+                self._double()
+
+    def evidence(
+        self,
+        job: Job | None = None,
+        site: Site | None = None,
+        *,
+        live: bool = False,
+        log_tail: str = "",
+        siblings: Sequence[Job] = (),
+    ) -> Evidence:
+        """All that was gathered so far; a copy, which later samples do not change.
+
+        `job` is what Slurm tells about it, `live` that it runs.
+        """
+        with self._lock:
+            nodes = [node for node in self._nodes.values() if node.header is not None]
+            for node in nodes:
+                node.flush(self._step_s)
+            first, count = self._extent()
+            seen = [node for node in nodes if node.seen]
+            start, end = _span(job, seen, live)
+            return Evidence(
+                job=job,
+                start=start,
+                end=end,
+                live=live,
+                bin_s=self._step_s,
+                devices=[each for node in nodes for each in node.device_evidence(first, count)],
+                nodes=[node.evidence(first, count) for node in nodes],
+                events=_events(nodes),
+                coverage=_coverage(nodes, start, end, live),
+                site=site or Site(),
+                log_tail=log_tail,
+                siblings=siblings,
+                grid_start=first * self._step_s,
+                count=count,
+            )
+
+    # -- the grid
+
+    def _extent(self) -> tuple[int, int]:
+        """The first bin of all nodes, and how many there are up to the last."""
+        known = [node.index for node in self._nodes.values() if node.index is not None]
+        if not known:
+            return 0, 0
+        first = min(index for index, _ in known)
+        return first, max(index for _, index in known) - first + 1
+
+    def _is_long(self, time: float) -> bool:
+        first, count = self._extent()
+        if not count:
+            return False
+        devices = sum(node.device_count for node in self._nodes.values())
+        most = max(_MAX_BINS * _AT_DEVICES // max(devices, _AT_DEVICES), _LEAST_BINS)
+        return max(count, floor(time / self._step_s) - first + 1) > most
+
+    def _double(self) -> None:
+        for node in self._nodes.values():
+            node.flush(self._step_s)
+        self._step_s *= 2
+        for node in self._nodes.values():
+            node.double()
+
+
+def gather(
+    streams: Iterable[tuple[str, Iterable[Header | Sample]]],
+    job: Job | None = None,
+    site: Site | None = None,
+    *,
+    log_tail: str = "",
+    siblings: Sequence[Job] = (),
+) -> Evidence:
+    """The evidence of recorded streams, each with the name of its node."""
+    gathering = Gathering()
+    for node, items in streams:
+        for item in items:
+            gathering.add(node, item)
+    return gathering.evidence(job, site, log_tail=log_tail, siblings=siblings)
+
+
+def _span(job: Job | None, nodes: list[NodeGathering], live: bool) -> tuple[float, float]:
+    """When the run began and ended: by Slurm, else by the job's environment, else by samples."""
+    first = min((node.first for node in nodes), default=None)
+    last = max((node.last for node in nodes), default=None)
+    told = [job.start if job is not None else None]
+    told += [node.header.job.start for node in nodes if node.header and node.header.job]
+    start = next((time for time in told if time is not None), first)
+    ended = job.end if job is not None and job.has_ended and not live else None
+    end = last if ended is None else ended
+    if start is None:
+        start = end if end is not None else 0.0
+    return start, max(start, end if end is not None else start)
+
+
+def _coverage(nodes: list[NodeGathering], start: float, end: float, live: bool) -> Coverage:
+    seen = [node for node in nodes if node.seen and node.header is not None]
+    intervals = [node.header.interval_s for node in seen if node.header is not None]
+    interval_s = max(intervals, default=None)
+    missing = {node.name: "no sample came from this node" for node in nodes if not node.seen}
+    if interval_s is None:
+        return Coverage("live" if live else "recording", 0.0, None, missing=missing)
+    # each of n samples stands for one interval, also the last
+    run_s = max(end - start, max(node.last - node.first for node in seen) + interval_s)
+    covered_s = [min(node.ticks.result().covered_s, run_s) if node.seen else 0.0 for node in nodes]
+    return Coverage(
+        source="live" if live else "recording",
+        covered_percent=100 * sum(covered_s) / len(nodes) / run_s,
+        interval_s=interval_s,
+        gaps=sum(node.gaps for node in seen),
+        longest_gap_s=max(node.longest_gap_s for node in seen),
+        from_start=all(node.first <= start + _NEAR_S for node in seen) and not missing,
+        to_end=live or (all(node.last >= end - _NEAR_S for node in seen) and not missing),
+        missing=missing,
+    )
+
+
+def _events(nodes: list[NodeGathering]) -> list[tuple[str, Event]]:
+    found = [(node.name, event) for node in nodes for event in node.events]
+    return sorted(found, key=lambda each: each[1].time)[-_MAX_EVENTS:]

@@ -1,0 +1,298 @@
+"""What is gathered of one device and of the processes on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from gpumon.analysis.bins import Bins
+from gpumon.analysis.evidence import DeviceEvidence, ProcessEvidence
+from gpumon.analysis.statistics import Growth
+from gpumon.model.fields import throttle_words
+from gpumon.model.reading import Missing, Reading, number
+from gpumon.model.sample import Device, Event, Process, State
+
+Row = Mapping[str, Reading]
+#: the row of one tick, and what its processes do in it (None: they were not asked for)
+Tick = tuple[float, Row, "Mapping[int, Row] | None"]
+
+#: a device or process that does more than this works
+ACTIVE_PERCENT = 1.0
+#: for so long after it came is a process's memory kept in full resolution
+RISE_S = 600.0
+TRACKED = (
+    "busy_percent", "mem_controller_percent", "mem_used_bytes", "power_w",
+    "sm_active_percent", "sm_occupancy_percent", "tensor_active_percent", "dram_active_percent",
+    "fp64_active_percent", "fp32_active_percent", "fp16_active_percent", "int_active_percent",
+    "sm_clock_mhz", "pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s",
+    "nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s", "temperature_c", "mem_temperature_c",
+    "power_limit_w", "pcie_gen", "pcie_width",
+)  # fmt: skip
+COUNTERS = (
+    "energy_j", "throttle_power_s", "throttle_thermal_s", "pcie_replays", "ecc_corrected",
+    "ecc_uncorrected", "retired_pages", "remapped_corrected", "remapped_uncorrected",
+)  # fmt: skip
+_MAX_PROCESSES = 128  # of one device over the run
+_MAX_EVENTS = 200  # of one kind, of one device
+
+
+class ProcessGathering:
+    """One process on one device."""
+
+    def __init__(self, facts: Process, first: float, appeared: bool) -> None:
+        self.facts = facts
+        self.first = self.last = first
+        self.appeared = appeared
+        self.ended = False
+        self.others_bytes: float | None = None
+        self.mem, self.sm = Bins(), Bins()
+        self.rise: list[tuple[float, float]] = []
+
+    def take(self, index: int, rows: list[tuple[float, Row]]) -> None:
+        """Its rows of one bin, in order of time."""
+        self.last = max(self.last, rows[-1][0])
+        held = [(time, v) for time, row in rows if (v := number(row.get("mem_bytes"))) is not None]
+        if held:
+            self.mem.put(index, [value for _, value in held])
+            if held[0][0] <= self.first + RISE_S:
+                self.rise += [each for each in held if each[0] <= self.first + RISE_S]
+        sm = [v for _, row in rows if (v := number(row.get("sm_percent"))) is not None]
+        if sm:
+            self.sm.put(index, sm)
+
+    def evidence(self, first: int, count: int) -> ProcessEvidence:
+        tags = (self.facts.framework, *self.facts.hints.get("also", "").split())
+        return ProcessEvidence(
+            self.facts,
+            self.first,
+            self.last,
+            self.ended,
+            self.mem.track(first, count),
+            self.sm.track(first, count),
+            list(self.rise),
+            tuple(tag for tag in tags if tag),
+            self.appeared,
+            self.others_bytes,
+        )
+
+
+class DeviceGathering:
+    """One device of a node. Ticks come in batches, each of one bin."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self._bins: dict[str, Bins] = {}
+        self._active = Bins()
+        self._masks = Bins()  # 0 wherever throttling was asked for
+        self._throttle: dict[str, Bins] = {}
+        self._counters = {name: Growth() for name in COUNTERS}
+        self._processes: dict[int, ProcessGathering] = {}  # those that are there
+        self._gone: list[ProcessGathering] = []
+        self._polled = False
+        self._watched = False  # its processes were asked for before
+        self._mem_before: float | None = None
+        self._xids: list[Event] = []
+        self._states: list[Event] = []
+        self._state = ""
+        self.last: dict[str, Reading] = {}
+
+    def take(self, index: int, ticks: list[Tick], facts: Mapping[int, Process]) -> None:
+        """The ticks of one bin, in order of time; `facts` of all processes of the node."""
+        rows = [row for _, row, _ in ticks]
+        told: dict[str, Reading] = {}
+        for row in rows:
+            told.update(row)
+        self.last.update(told)
+        for name in TRACKED:
+            if name not in told:
+                continue
+            values = [v for row in rows if isinstance(v := row.get(name), (int, float))]
+            if values:
+                self._of(self._bins, name).put(index, values)
+        for name, growth in self._counters.items():
+            for row in rows if name in told else ():
+                if isinstance(value := row.get(name), (int, float)):
+                    growth.add(value)
+        self._take_masks(index, rows)
+        self._take_activity(index, rows, [usage for _, _, usage in ticks if usage is not None])
+        self._take_processes(index, ticks, facts)
+
+    @staticmethod
+    def _of(kept: dict[str, Bins], name: str) -> Bins:
+        bins = kept.get(name)
+        if bins is None:
+            bins = kept[name] = Bins()
+        return bins
+
+    def _take_masks(self, index: int, rows: list[Row]) -> None:
+        """For every throttle reason the share of the ticks that named it; 0 before it first did."""
+        masks = [int(v) for row in rows if isinstance(v := row.get("throttle_mask"), (int, float))]
+        if not masks:
+            return
+        ticks = dict.fromkeys(self._throttle, 0)
+        for mask in set(masks):
+            for word in throttle_words(mask) if mask else ():
+                ticks[word] = ticks.get(word, 0) + masks.count(mask)
+        for word, count in ticks.items():
+            if word not in self._throttle:
+                self._throttle[word] = self._masks.copy()
+            self._throttle[word].put(index, [1.0] * count + [0.0] * (len(masks) - count))
+        self._masks.put(index, [0.0] * len(masks))
+
+    def _take_activity(self, index: int, rows: list[Row], rounds: list[Mapping[int, Row]]) -> None:
+        """The share of the bin in which the device worked, by the signal that says most.
+
+        Each signal gives the share of its readings that are at least 1 % (findings, 1.2).
+        """
+        bursts = [v for row in rows if isinstance(v := row.get("busy_max_percent"), (int, float))]
+        holes = any((number(row.get("busy_gap_s")) or 0.0) > 0 for row in rows)
+        gpm = [v for row in rows if isinstance(v := row.get("sm_active_percent"), (int, float))]
+        used = []
+        for usage in rounds:
+            sm = [v for row in usage.values() if (v := number(row.get("sm_percent"))) is not None]
+            if sm:
+                used.append(max(sm))
+        polls = [v for row in rows if isinstance(v := row.get("busy_percent"), (int, float))]
+        shares = [
+            sum(value >= ACTIVE_PERCENT for value in values) / len(values)
+            for values in (bursts, gpm, used, polls)
+            if values
+        ]
+        if not shares:
+            return
+        share = max(shares)
+        if share == 0 and not gpm and not used and (not bursts or holes):
+            self._polled = True
+        self._active.put(index, [share])
+
+    # -- processes
+
+    def _take_processes(self, index: int, ticks: list[Tick], facts: Mapping[int, Process]) -> None:
+        of_pid: dict[int, list[tuple[float, Row]]] = {}
+        for time, row, usage in ticks:
+            if usage is None:
+                continue
+            for pid, line in usage.items():
+                if pid not in of_pid:
+                    if not self._is_here(pid, facts):
+                        self._arrive(pid, time, row, line, facts)
+                    of_pid[pid] = []
+                of_pid[pid].append((time, line))
+            if self._mem_before is None and not self._watched:
+                self._mem_before = self._without(row, usage)
+            self._watched = True
+        for pid, rows in of_pid.items():
+            process = self._processes.get(pid)
+            if process is not None:
+                process.take(index, rows)
+        asked = [usage for _, _, usage in ticks if usage is not None]
+        if asked:  # who is not in the newest list has left
+            for pid in [pid for pid in self._processes if pid not in asked[-1]]:
+                self._leave(pid)
+
+    def _is_here(self, pid: int, facts: Mapping[int, Process]) -> bool:
+        known = self._processes.get(pid)
+        told = facts.get(pid)
+        if known is None:
+            return False
+        if told is not None and told != known.facts:
+            if known.facts.start and told.start and told.start != known.facts.start:
+                self._leave(pid)  # the PID came back as another process
+                return False
+            known.facts = told
+        return True
+
+    def _arrive(
+        self, pid: int, time: float, row: Row, line: Row, facts: Mapping[int, Process]
+    ) -> None:
+        if len(self._processes) + len(self._gone) >= _MAX_PROCESSES:
+            return
+        process = ProcessGathering(facts.get(pid) or Process(pid, "", "", ""), time, self._watched)
+        used = number(row.get("mem_used_bytes"))
+        used = number(self.last.get("mem_used_bytes")) if used is None else used
+        held = number(line.get("mem_bytes"))
+        if used is not None and held is not None:
+            reserved = number(self.last.get("mem_reserved_bytes")) or 0.0
+            process.others_bytes = max(0.0, used + reserved - held)
+        self._processes[pid] = process
+
+    def _leave(self, pid: int) -> None:
+        process = self._processes.pop(pid)
+        process.ended = True
+        self._gone.append(process)
+
+    def end_process(self, pid: int) -> None:
+        """The node says that the process ended."""
+        if pid in self._processes:
+            self._leave(pid)
+
+    def know(self, facts: Process) -> None:
+        """News of who a process is: its framework is often known only at the second look."""
+        known = self._processes.get(facts.pid)
+        if known is not None and known.facts.start in (0.0, facts.start):
+            known.facts = facts
+
+    @staticmethod
+    def _without(row: Row, usage: Mapping[int, Row]) -> float | None:
+        """Memory in use beside that of the processes."""
+        used = number(row.get("mem_used_bytes"))
+        held = [number(line.get("mem_bytes")) for line in usage.values()]
+        known = [value for value in held if value is not None]
+        if used is None or len(known) < len(held):
+            return None
+        return max(0.0, used - sum(known))
+
+    # -- events
+
+    def take_xid(self, event: Event) -> None:
+        if len(self._xids) < _MAX_EVENTS:
+            self._xids.append(event)
+
+    def take_state(self, time: float, state: State | None) -> None:
+        """How the device fares in a tick: None is well."""
+        name = "" if state is None else state.state
+        if name == self._state:
+            return
+        self._state = name
+        if len(self._states) < _MAX_EVENTS:
+            began = time if state is None else min(time, state.since)
+            detail = "" if state is None else state.detail
+            self._states.append(
+                Event(began, "state", self.device.key, None, name or "well", {"detail": detail})
+            )
+
+    @property
+    def is_unwell(self) -> bool:
+        return bool(self._state)
+
+    # -- results
+
+    def bins(self) -> Iterator[Bins]:
+        """All series, for a change of the grid."""
+        yield from self._bins.values()
+        yield from self._throttle.values()
+        yield from (self._active, self._masks)
+        for process in (*self._processes.values(), *self._gone):
+            yield from (process.mem, process.sm)
+
+    def evidence(self, node: str, first: int, count: int) -> DeviceEvidence:
+        processes = [*self._gone, *self._processes.values()]
+        listed = self.last.get("processes")
+        return DeviceEvidence(
+            node,
+            self.device,
+            {name: bins.track(first, count) for name, bins in self._bins.items()},
+            self._active.track(first, count),
+            self._polled,
+            {word: bins.track(first, count) for word, bins in self._throttle.items()},
+            [each.evidence(first, count) for each in processes],
+            self._mem_before,
+            bool(processes) or (listed is not None and not isinstance(listed, Missing)),
+            list(self._xids),
+            list(self._states),
+            {
+                name: grown
+                for name, growth in self._counters.items()
+                if (grown := growth.result()) is not None
+            },
+            dict(self.last),
+        )

@@ -1,0 +1,379 @@
+"""What the rules read off the tracks: the job's devices, activity, power, and spans of time.
+
+Bins are counted on the run's grid. A bin without a reading is unknown: it makes no span idle and no
+condition true, and where less than `MOST` of a window is known the window says nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from math import ceil, fsum
+from statistics import quantiles
+from typing import NamedTuple
+
+from gpumon.analysis.evidence import DeviceEvidence, Evidence, NodeEvidence, ProcessEvidence, Track
+from gpumon.model.reading import Missing, number
+from gpumon.model.sample import Process
+
+#: a window of which less is known says nothing (findings, `low-coverage`)
+MOST = 0.8
+#: warm-up: after the job's start and after the first activity; never longer than the last
+WARM_UP_S = 120.0
+WARM_UP_MOST_S = 1800.0
+#: power without work, as a part of the limit, where the device never was idle (proposed)
+IDLE_POWER_SHARE = 0.13
+#: of an ended run, windows move by this part of themselves
+_STEPS = 5
+
+
+class Span(NamedTuple):
+    """Bins from `first` to before `last`."""
+
+    first: int
+    last: int
+
+
+class Held(NamedTuple):
+    """Where a condition held. `known`: it could be judged, or the run is shorter than it asks."""
+
+    spans: list[Span]
+    known: bool
+
+
+# -- devices -------------------------------------------------------------------------------------
+
+
+def job_devices(evidence: Evidence) -> list[DeviceEvidence]:
+    """The devices that the job holds: those it sees as CUDA devices, else all of the node.
+
+    A device cut into MIG instances is not counted beside them.
+    """
+    parents = {each.device.mig.parent for each in evidence.devices if each.device.mig}
+    whole = [each for each in evidence.devices if each.device.uuid not in parents]
+    found = []
+    for node in evidence.nodes:
+        here = [each for each in whole if each.node == node.node]
+        seen = [each for each in here if each.device.cuda_index is not None]
+        # CUDA_VISIBLE_DEVICES may name fewer than the job holds
+        holds_all = node.header.job is not None and node.header.job.gpus == len(here)
+        found += here if holds_all or not seen else seen
+    return found
+
+
+def node_of(evidence: Evidence, device: DeviceEvidence) -> NodeEvidence | None:
+    return next((node for node in evidence.nodes if node.node == device.node), None)
+
+
+def is_allocated(evidence: Evidence) -> bool:
+    """A job holds these devices; on a machine without one, an idle device is nobody's waste."""
+    return evidence.job is not None or any(node.header.job for node in evidence.nodes)
+
+
+def busy_track(device: DeviceEvidence) -> Track:
+    """`busy_percent`; for a MIG instance, which has none, SM activity."""
+    return device.track("sm_active_percent" if device.device.mig else "busy_percent")
+
+
+def why_missing(device: DeviceEvidence, *names: str) -> str:
+    """The reason why one of these fields was never read: `busy % n/a MIG`."""
+    for name in names:
+        if not device.track(name).known():
+            reading = device.last.get(name)
+            reason = str(reading) if isinstance(reading, Missing) else "not measured"
+            return f"{name} {reason}"
+    return "too few readings"
+
+
+# -- bins and time -------------------------------------------------------------------------------
+
+
+def seconds_of(evidence: Evidence, spans: Iterable[Span]) -> float:
+    return sum(last - first for first, last in spans) * evidence.bin_s
+
+
+def window_of(evidence: Evidence, span: Span) -> tuple[float, float]:
+    """Epoch seconds; not beyond the end of the run."""
+    start = evidence.grid_start + span.first * evidence.bin_s
+    return start, max(start, min(evidence.end, evidence.grid_start + span.last * evidence.bin_s))
+
+
+def observed(evidence: Evidence) -> Span:
+    """From the first bin in which any node was sampled to the last; live, to now."""
+    first, last = evidence.count, 0
+    for node in evidence.nodes:
+        covered = node.covered.mean
+        known = (n for n, share in enumerate(covered) if share == share)
+        first = min(first, next(known, first))
+        backwards = (n for n in range(len(covered), last, -1) if covered[n - 1] == covered[n - 1])
+        last = next(backwards, last)
+    if evidence.live and last:
+        last = evidence.count
+    return Span(min(first, last), last)
+
+
+def mean_of(track: Track, spans: Iterable[Span]) -> float | None:
+    """Of the bins that are known."""
+    values = [value for first, last in spans for value in track.known(first, last)]
+    return fsum(values) / len(values) if values else None
+
+
+def known_s(evidence: Evidence, track: Track, first: int = 0, last: int | None = None) -> float:
+    """So much time of the bins holds something."""
+    return len(track.known(first, last)) * evidence.bin_s
+
+
+def sustained(
+    evidence: Evidence,
+    seconds: float,
+    holds: Callable[[Sequence[float]], bool],
+    tracks: Sequence[Track],
+    first: int = 0,
+) -> Held:
+    """Where `holds` was true of the tracks' means over every window of `seconds`.
+
+    Live only what lasts until now counts, so at most one span comes back, in whole windows; of an
+    ended run every span, from the earliest, by windows that move by a fifth of their length.
+    """
+    return sustained_each(evidence, seconds, lambda means: [holds(means)], tracks, 1, first)[0]
+
+
+def sustained_each(
+    evidence: Evidence,
+    seconds: float,
+    judge: Callable[[Sequence[float]], Sequence[bool]],
+    tracks: Sequence[Track],
+    count: int,
+    first: int = 0,
+) -> list[Held]:
+    """As `sustained`, for `count` conditions over the same tracks; `judge` gives one bool each."""
+    width = evidence.bins(seconds)
+    most = width if evidence.live else max(1, width // _STEPS)
+    step = next(n for n in range(most, 0, -1) if width % n == 0)
+    windows = _Windows(tracks, step, width // step, evidence.count)
+    spans: list[list[Span]] = [[] for _ in range(count)]
+    open_ = set(range(count))  # live: those that held in every window up to now
+    known = evidence.count - first < width
+    for n, last in enumerate(range(evidence.count, first + width - 1, -step)):
+        means = windows.means(n)
+        known = known or means is not None
+        true = judge(means) if means is not None else [False] * count
+        for which in sorted(open_):
+            if true[which]:
+                _extend(spans[which], Span(last - width, last))
+            elif evidence.live:
+                open_.remove(which)
+        if not open_:
+            break
+    return [Held(each[::-1], known) for each in spans]
+
+
+def _extend(spans: list[Span], earlier: Span) -> None:
+    """Add a span before the others; one with the last where they meet."""
+    if spans and spans[-1].first <= earlier.last:
+        spans[-1] = Span(earlier.first, spans[-1].last)
+    else:
+        spans.append(earlier)
+
+
+class _Windows:
+    """Means of tracks over windows that move by a step, from the end back.
+
+    Each step's bins are added up once, since every bin lies in several windows.
+    """
+
+    def __init__(self, tracks: Sequence[Track], step: int, steps: int, count: int) -> None:
+        self.tracks, self.step, self.steps, self.count = tracks, step, steps, count
+        self.width = step * steps
+        self._sums: list[list[tuple[float, int]]] = [[] for _ in tracks]
+
+    def means(self, n: int) -> list[float] | None:
+        """Of the window that ends `n` steps before the end; None where too little is known."""
+        means = []
+        for track, sums in zip(self.tracks, self._sums):
+            while len(sums) < n + self.steps:
+                sums.append(self._step_sum(track, self.count - len(sums) * self.step))
+            window = sums[n : n + self.steps]
+            known = sum(size for _, size in window)
+            if known < MOST * self.width:
+                return None
+            means.append(sum(total for total, _ in window) / known)
+        return means
+
+    def _step_sum(self, track: Track, last: int) -> tuple[float, int]:
+        values = track.mean[last - self.step : last]
+        total = sum(values)
+        if total == total:  # no gap among them
+            return total, len(values)
+        rest = [value for value in values if value == value]
+        return sum(rest), len(rest)
+
+
+# -- activity ------------------------------------------------------------------------------------
+
+
+def first_active(device: DeviceEvidence) -> int | None:
+    """The first bin in which the device worked."""
+    return next((n for n, share in enumerate(device.active.mean) if share > 0), None)
+
+
+def last_active(device: DeviceEvidence) -> int | None:
+    active = device.active.mean
+    return next((n for n in range(len(active) - 1, -1, -1) if active[n] > 0), None)
+
+
+def active_share(device: DeviceEvidence, first: int = 0, last: int | None = None) -> float | None:
+    """Part of the known bins in which the device worked, 0 to 1."""
+    known = device.active.known(first, last)
+    return sum(share > 0 for share in known) / len(known) if known else None
+
+
+def is_mostly_known(track: Track, span: Span) -> bool:
+    return span.last > span.first and track.share(*span) >= MOST
+
+
+def warm_up_end(evidence: Evidence, device: DeviceEvidence) -> int:
+    """First bin after the warm-up: 120 s after start and first activity, at most 30 min.
+
+    Where activity is never known, 120 s after the start.
+    """
+    most_s = WARM_UP_MOST_S if device.active.known() else WARM_UP_S
+    worked = first_active(device)
+    if worked is not None:
+        at = evidence.grid_start + worked * evidence.bin_s
+        most_s = min(most_s, max(0.0, at - evidence.start) + WARM_UP_S)
+    return max(0, ceil((evidence.start + most_s - evidence.grid_start) / evidence.bin_s))
+
+
+def idle_spans(devices: Sequence[DeviceEvidence], count: int) -> list[Span]:
+    """Where none of the devices worked, and most of it is known of each of them."""
+    spans = []
+    begin = 0
+    for n in range(count + 1):
+        if n == count or any(n < len(each.active.mean) and each.active.mean[n] > 0
+                             for each in devices):  # fmt: skip
+            spans.append(Span(begin, n))
+            begin = n + 1
+    return [each for each in spans if all(is_mostly_known(d.active, each) for d in devices)]
+
+
+def idle_since(evidence: Evidence, devices: Sequence[DeviceEvidence]) -> Span | None:
+    """From the last work of any of the devices until now; None where that is not known."""
+    worked = [n for n in map(last_active, devices) if n is not None]
+    span = Span(max(worked, default=observed(evidence).first - 1) + 1, evidence.count)
+    known = devices and all(is_mostly_known(each.active, span) for each in devices)
+    return span if known else None
+
+
+# -- power ---------------------------------------------------------------------------------------
+
+
+def power_limit_w(device: DeviceEvidence) -> float | None:
+    """The default limit where the device is capped below it."""
+    facts = number(device.device.facts.get("power_limit_default_w"))
+    known = [limit for limit in (facts, number(device.last.get("power_limit_w"))) if limit]
+    return max(known) if known else None
+
+
+def idle_power_w(device: DeviceEvidence) -> float | None:
+    """5th percentile of power in bins without work, else 0.13 of the limit."""
+    resting = [
+        power
+        for power, share in zip(device.track("power_w").mean, device.active.mean)
+        if share == 0 and power == power
+    ]
+    if len(resting) >= 2:
+        return quantiles(resting, n=20, method="inclusive")[0]
+    limit = power_limit_w(device)
+    return resting[0] if resting else limit * IDLE_POWER_SHARE if limit else None
+
+
+def power_at(device: DeviceEvidence, fraction: float) -> float | None:
+    """The power in W that is this power fraction; None where `power_fraction` is."""
+    limit, idle = power_limit_w(device), idle_power_w(device)
+    if device.device.mig or limit is None or idle is None or limit <= idle:
+        return None
+    return idle + fraction * (limit - idle)
+
+
+def power_fraction(device: DeviceEvidence, power_w: float) -> float | None:
+    """(P − P_idle) / (P_limit − P_idle) of a mean of at least 30 s (findings, 1.2).
+
+    None without a limit, and for a MIG instance: its power is the whole device's.
+    """
+    idle, limit = power_at(device, 0.0), power_at(device, 1.0)
+    return None if idle is None or limit is None else (power_w - idle) / (limit - idle)
+
+
+# -- traffic -------------------------------------------------------------------------------------
+
+LINKS = (
+    "pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s", "nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s",
+)  # fmt: skip
+
+
+def link_tracks(device: DeviceEvidence) -> list[Track]:
+    """PCIe and NVLink, those that were read."""
+    return [device.tracks[name] for name in LINKS if device.track(name).known()]
+
+
+def io_tracks(evidence: Evidence, node_name: str) -> list[Track]:
+    """The job's reading and writing on a node, where it is known."""
+    return [
+        node.job[name]
+        for node in evidence.nodes
+        for name in ("read_bytes_per_s", "write_bytes_per_s")
+        if node.node == node_name and name in node.job
+    ]
+
+
+def capability(device: DeviceEvidence) -> float | None:
+    """The compute capability, 8.6; None where it is not known."""
+    try:
+        return float(str(device.device.facts.get("compute_capability")))
+    except ValueError:
+        return None
+
+
+# -- processes -----------------------------------------------------------------------------------
+
+#: `ood` as a word: Open OnDemand, and not "good"
+_INTERACTIVE_NAME = re.compile(
+    r"interactive$|sys/dashboard/|(.*[^a-z])?ood([^a-z]|$)", re.IGNORECASE
+)
+_SERVERS = ("vllm", "ollama", "tritonserver", "text-generation-launcher", "sglang")
+_DEVICE_SERVICES = ("Xorg", "Xwayland", "nvidia-cuda-mps", "nv-hostengine", "dcgm")
+
+
+def is_of_job(process: Process) -> bool:
+    """In the job's cgroup, or the user's own, or it cannot be told whose it is."""
+    if process.name.startswith(_DEVICE_SERVICES):
+        return False
+    return process.in_job or process.own or bool(process.note)
+
+
+def job_processes(device: DeviceEvidence) -> list[ProcessEvidence]:
+    return [each for each in device.processes if is_of_job(each.facts)]
+
+
+def is_notebook(process: Process) -> bool:
+    return "ipykernel" in process.command
+
+
+def is_interactive(evidence: Evidence, devices: Iterable[DeviceEvidence]) -> bool:
+    """By the job's name (as jobstats does) or a notebook's kernel."""
+    names = [evidence.job.name] if evidence.job else []
+    names += [node.header.job.name for node in evidence.nodes if node.header.job]
+    return any(map(_INTERACTIVE_NAME.match, names)) or any(
+        is_notebook(each.facts) for device in devices for each in job_processes(device)
+    )
+
+
+def is_server(device: DeviceEvidence) -> bool:
+    """A process answers requests: that it waits for them is its work."""
+    return any(
+        server in word
+        for each in job_processes(device)
+        for server in _SERVERS
+        for word in (*each.frameworks, each.facts.framework, each.facts.command.lower())
+    )
