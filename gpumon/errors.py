@@ -8,6 +8,7 @@ from __future__ import annotations
 EXIT_OK = 0
 EXIT_FAILED = 1  # could not: unreachable node, no accounting, I/O
 EXIT_USAGE = 2  # wrong usage or input
+EXIT_MATCHED = 3  # `report --fail-if` holds
 EXIT_NOT_FOUND = 4  # no such job, recording or device
 EXIT_INTERRUPTED = 130
 

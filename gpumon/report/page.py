@@ -53,8 +53,9 @@ def finding_rows(finding: Finding, width: int, glyphs: str = "braille") -> list[
     role = ROLES[finding.level]
     title = finding.title if finding.title.endswith((".", "?", "!")) else f"{finding.title}."
     rows = _wrapped(signs[finding.level], title, width, role, "" if role == "dim" else role)
-    if finding.evidence and finding.evidence.rstrip(".") not in finding.title:
-        rows += _wrapped("", finding.evidence, width, "dim", "dim")
+    evidence = _beyond(finding.title, finding.evidence)
+    if evidence:
+        rows += _wrapped("", evidence, width, "dim", "dim")
     if finding.confidence != "high":
         rows += _wrapped("", f"Confidence {finding.confidence}.", width, "dim", "dim")
     arrow = "->" if glyphs == "ascii" else "→"
@@ -66,6 +67,14 @@ def finding_rows(finding: Finding, width: int, glyphs: str = "braille") -> list[
             text = f"{action.before} {arrow} {action.after}"
         rows += _wrapped(arrow, text, width, "key", "key", indent=2)
     return rows
+
+
+def _beyond(title: str, evidence: str) -> str:
+    """What the evidence says that the title does not."""
+    title, said = title.rstrip("."), evidence.strip()
+    if said.startswith(title):
+        said = said[len(title) :].lstrip(" .;,:")
+    return "" if said.rstrip(".") in title else said
 
 
 # -- head ----------------------------------------------------------------------------------------

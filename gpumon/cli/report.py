@@ -1,0 +1,125 @@
+"""`gpumon report`: what a job asked for against what it used, and the lines to change."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from gpumon.errors import EXIT_MATCHED, EXIT_OK, GpumonError
+
+if TYPE_CHECKING:
+    from gpumon.report.model import Report
+
+_FORMATS = ("text", "md", "html", "json")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("jobs", nargs="*", metavar="JOBID", help="inside a job: that one")
+    parser.add_argument("--recording", metavar="RUN", help="of this file, folder or job id")
+    parser.add_argument(
+        "--from-sacct", metavar="FILE", help="a saved dump of sacct; needs no Slurm"
+    )
+    parser.add_argument("--user", metavar="U", help="all jobs of a user, the worst waste first")
+    parser.add_argument("--since", metavar="T", help="as sacct -S: 2026-11-01, now-7days")
+    parser.add_argument("--until", metavar="T", help="as sacct -E")
+    parser.add_argument("--login", metavar="HOST", help="ask Slurm there, over ssh")
+    parser.add_argument("--format", choices=_FORMATS, default="text")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write there instead")
+    parser.add_argument(
+        "--diff", action="store_true", help="only the changes to the job's own script, for patch"
+    )
+    parser.add_argument(
+        "--fail-if", metavar="EXPR", help="exit with 3 if it holds: 'gpu.busy.p50<20'"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from gpumon.cli.reporting import make_reports, runner_for, script_diff
+
+    gate = None
+    if args.fail_if is not None:
+        from gpumon.report.gate import parse_gate
+
+        gate = parse_gate(args.fail_if)
+    reports, notes = make_reports(args)
+    for note in notes:
+        print(f"gpumon: {note}", file=sys.stderr)
+    if args.diff:
+        runner = runner_for(args.login)
+        _write("".join(script_diff(runner, report) for report in reports), args.output)
+    else:
+        _write(_rendered(reports, args), args.output)
+    if gate is None:
+        return EXIT_OK
+    from gpumon.report.document import document
+
+    unknown: set[str] = set()
+    matched = [gate(document(report), unknown) for report in reports]
+    for name in sorted(unknown):
+        print(f"gpumon: --fail-if: {name} is not known", file=sys.stderr)
+    return EXIT_MATCHED if any(matched) else EXIT_OK
+
+
+def _rendered(reports: list[Report], args: argparse.Namespace) -> str:
+    many = _are_several(reports)
+    if args.format == "json":
+        import json
+
+        from gpumon.report.document import document
+
+        bodies = [document(report) for report in reports]
+        as_list = len(reports) > 1 or len(args.jobs) > 1
+        return json.dumps(bodies if as_list else bodies[0], allow_nan=False) + "\n"
+    if args.format == "html":
+        from gpumon.report.html import html_page
+        from gpumon.report.table import ranked
+
+        return html_page(ranked(reports))
+    if args.format == "md":
+        from gpumon.report.markdown import markdown
+        from gpumon.report.table import markdown_table
+
+        return markdown_table(reports) if many else "\n".join(map(markdown, reports))
+    return _text(reports, args)
+
+
+def _text(reports: list[Report], args: argparse.Namespace) -> str:
+    import shutil
+
+    from gpumon.report.table import text_table
+    from gpumon.report.text import text
+    from gpumon.terminal import colours, prepare_output
+
+    on_terminal = args.output is None and sys.stdout.isatty()
+    columns = shutil.get_terminal_size((80, 24)).columns
+    if _are_several(reports):
+        return text_table(reports, columns if on_terminal else 200)
+    return "\n".join(
+        text(
+            report,
+            min(max(columns, 60), 100) if on_terminal else 80,
+            coloured=on_terminal and colours() > 0,
+            ascii_=on_terminal and not prepare_output(),
+        )
+        for report in reports
+    )
+
+
+def _are_several(reports: list[Report]) -> bool:
+    """Jobs of their own, and not the components of one het job."""
+    het = {report.job.het_job_id for report in reports}
+    return len(reports) > 1 and (len(het) > 1 or "" in het)
+
+
+def _write(body: str, path: str | None) -> None:
+    if path is None:
+        sys.stdout.write(body)
+        return
+    try:  # whole or not at all
+        with open(f"{path}.part", "w", encoding="utf-8") as file:
+            file.write(body)
+        os.replace(f"{path}.part", path)
+    except OSError as error:
+        raise GpumonError(f"cannot write {path}: {error.strerror}; name another file") from error

@@ -1,0 +1,283 @@
+"""Where a report's facts come from: a recording, jobstats' summary, accounting, a saved dump."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from gpumon.analysis.finding import Recommendation
+from gpumon.analysis.gather import Gathering
+from gpumon.analysis.summary import RunSummary, merge, summarise
+from gpumon.cli.recorded import Stream, open_run
+from gpumon.errors import GpumonError, NotFoundError, UsageError
+from gpumon.model.text import clean
+from gpumon.recording import Run, find_runs, resolve
+from gpumon.report.arrays import build_array
+from gpumon.report.build import build, from_accounting
+from gpumon.report.model import Attempt, Report
+from gpumon.site.read import load_site
+from gpumon.slurm import ids
+from gpumon.slurm.client import Slurm
+from gpumon.slurm.job import Job
+from gpumon.slurm.runner import LocalRunner, NoSlurmError, Runner, SlurmError
+
+_TAIL_BYTES = 16384
+#: recordings of an array's tasks are read up to so many; each takes up to a second
+_MAX_RUNS = 64
+
+
+def make_reports(args: argparse.Namespace) -> tuple[list[Report], list[str]]:
+    """The reports that the command line asks for, and what to say beside them, in sentences.
+
+    Raises GpumonError, UsageError, NotFoundError.
+    """
+    _check(args)
+    maker = _Maker(args)
+    if args.recording:
+        return [maker.of_recording(args.recording, args.jobs)], maker.notes
+    if args.from_sacct:
+        return maker.of_dump(args.from_sacct, args.jobs), maker.notes
+    if args.user or args.since or args.until:
+        return maker.of_window(), maker.notes
+    names = args.jobs or [_own_job()]
+    return [report for name in names for report in maker.of_job(name)], maker.notes
+
+
+def _check(args: argparse.Namespace) -> None:
+    if args.recording and args.from_sacct:
+        raise UsageError("give --recording or --from-sacct, not both")
+    if args.recording and len(args.jobs) > 1:
+        raise UsageError("--recording is of one run; name one JOBID at most")
+    window = args.user or args.since or args.until
+    if window and (args.jobs or args.recording or args.from_sacct):
+        raise UsageError("--user, --since and --until choose jobs; name no JOBID or file with them")
+
+
+def _own_job() -> str:
+    """The job around us."""
+    array, task = (os.environ.get(f"SLURM_ARRAY_{name}_ID", "") for name in ("JOB", "TASK"))
+    job = f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID", "")
+    if not job:
+        raise UsageError("name a JOBID, or --user and --since; 'gpumon runs' lists the recordings")
+    return job
+
+
+def script_diff(runner: Runner, report: Report) -> str:
+    """The job's own script (else its submit line) with the recommended lines, as a diff.
+
+    Raises GpumonError where it is not to be had.
+    """
+    from gpumon.analysis.directives import apply_to_submit_line, diff
+
+    changes: Sequence[Recommendation] = report.recommendations
+    try:
+        script = Slurm(runner).batch_script(report.job.id or report.job.raw_id)
+    except GpumonError:
+        line = report.job.submit_line
+        if not line:
+            raise
+        return f"-{line}\n+{apply_to_submit_line(line, changes)}\n" if changes else ""
+    return diff(script, changes, f"job-{report.job.id}.sh")
+
+
+def runner_for(login: str | None) -> Runner:
+    """Runs Slurm's commands here, or on the login host over ssh."""
+    if login is None:
+        return LocalRunner()
+    from gpumon.cli.prompting import Prompting
+    from gpumon.sources.ways import Ways, here
+
+    return Ways(Prompting(), here(os.environ), login=login).on_login
+
+
+class _Maker:
+    """What all reports of one call share: the site, Slurm's answers, the list of recordings."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.notes: list[str] = []
+        self._args = args
+        self._site = load_site()
+        self._slurm = Slurm(runner_for(args.login))
+        self._runs: dict[str, Run] | None = None
+
+    # -- one job
+
+    def of_job(self, name: str) -> list[Report]:
+        """By its id: Slurm's facts, with its recording where there is one.
+
+        One report; of a het job that is named as a whole one for each component.
+        """
+        id = ids.parse(name)
+        try:
+            parts = [] if id.task or id.het else self._parts(id)
+            tasks = [job for job in parts if job.array_job_id == id.job]
+            if len(tasks) > 1:
+                return [build_array(tasks, self._site, self._recorded_tasks(tasks))]
+            components = [job.id for job in parts if job.het_job_id == id.job]
+            jobs = [self._slurm.job(each) for each in components or [id.whole]]
+        except (SlurmError, NotFoundError) as error:
+            return [self._unknown(id.whole, error)]
+        return [replace(self._of_known(job), attempts=self._attempts(job)) for job in jobs]
+
+    def _unknown(self, name: str, error: GpumonError) -> Report:
+        """Slurm does not know it, but perhaps we recorded it."""
+        try:
+            run = resolve(name)
+        except NotFoundError:
+            if isinstance(error, NoSlurmError):
+                raise NoSlurmError(f"{error}; and no recording of job {name} is here") from error
+            raise error from None
+        self.notes.append(f"{error}; the recording alone is used")
+        return self._of_streams(open_run(run.paths[0] if len(run.paths) == 1 else name), None)
+
+    def _parts(self, id: ids.JobId) -> list[Job]:
+        """All that goes by this id: tasks of an array, components of a het job."""
+        try:
+            return self._slurm.jobs([id.whole])
+        except SlurmError:
+            return self._slurm.live(id.whole)
+
+    def _of_known(self, job: Job) -> Report:
+        try:
+            run = resolve(job.id or job.raw_id) if not job.is_pending else None
+        except GpumonError:
+            run = None
+        if run is not None and (not run.cluster or run.cluster in (job.cluster, "local")):
+            return self._of_streams(open_run(job.id or job.raw_id), job)
+        if job.is_running:
+            job = self._slurm.with_usage(job)
+        return build(from_accounting(job, self._site))
+
+    def _of_streams(self, streams: Sequence[Stream], job: Job | None) -> Report:
+        gathering = Gathering()
+        for stream in streams:
+            for item in stream.items:
+                gathering.add(stream.node, item)
+        self.notes += [f"{s.node}: {said}" for s in streams for said in s.problems]
+        live = job is not None and job.is_running
+        tail = _log_tail(job) if job else ""
+        return build(gathering.evidence(job, self._site, live=live, log_tail=tail))
+
+    def _attempts(self, job: Job) -> tuple[Attempt, ...]:
+        """Of a job that was requeued, each run by itself."""
+        if not job.restarts:
+            return ()
+        try:
+            runs = self._slurm.jobs([job.id or job.raw_id], duplicates=True)
+        except SlurmError:
+            return ()
+        return tuple(_attempt(n, run) for n, run in enumerate(runs, 1)) if len(runs) > 1 else ()
+
+    # -- recordings and dumps
+
+    def of_recording(self, name: str, jobs: Sequence[str]) -> Report:
+        """A recording by its name; Slurm is asked too, where it is the same cluster's."""
+        streams = open_run(name)
+        context = next((s.recordings[0].header.job for s in streams if s.recordings), None)
+        wanted = jobs[0] if jobs else (context.array or context.id) if context else ""
+        cluster = context.cluster if context else ""
+        return self._of_streams(streams, self._told(wanted, cluster, named=bool(jobs)))
+
+    def _told(self, name: str, cluster: str, *, named: bool) -> Job | None:
+        if not name:
+            return None
+        try:
+            if cluster and not named and self._slurm.config().cluster != cluster:
+                return None
+            return self._slurm.job(name)
+        except (GpumonError, UsageError) as error:
+            if named:
+                self.notes.append(f"{error}; the recording alone is used")
+            return None
+
+    def of_dump(self, path: str, names: Sequence[str]) -> list[Report]:
+        """From a file alone: nothing else is asked."""
+        from gpumon.slurm import saved
+
+        jobs = saved.read(path)
+        if names:
+            wanted = [ids.parse(name) for name in names]
+            jobs = [job for job in jobs if any(_is(job, id) for id in wanted)]
+        if not jobs:
+            raise NotFoundError(f"{clean(path, 200)} holds none of these jobs")
+        return self._of_many(jobs, recordings=False)
+
+    # -- many jobs
+
+    def of_window(self) -> list[Report]:
+        """A user's jobs, or everybody's who may be seen, in a window of time; one call."""
+        args = self._args
+        jobs = self._slurm.jobs(
+            user=args.user or "", since=args.since or "", until=args.until or ""
+        )
+        if not jobs:
+            whose = f" of {clean(args.user, 40)}" if args.user else ""
+            raise NotFoundError(f"Slurm shows no jobs{whose} in that time; widen --since")
+        return self._of_many(jobs, recordings=True)
+
+    def _of_many(self, jobs: Iterable[Job], *, recordings: bool) -> list[Report]:
+        arrays: dict[str, list[Job]] = defaultdict(list)
+        reports = []
+        for job in jobs:
+            if job.array_job_id:
+                arrays[job.array_job_id].append(job)
+            elif recordings and self._run_of(job) is not None:
+                reports.append(self._of_known(job))
+            else:
+                reports.append(build(from_accounting(job, self._site)))
+        for tasks in arrays.values():
+            if len(tasks) > 1:
+                runs = self._recorded_tasks(tasks) if recordings else {}
+                reports.append(build_array(tasks, self._site, runs))
+            else:
+                reports.append(build(from_accounting(tasks[0], self._site)))
+        return reports
+
+    def _run_of(self, job: Job) -> Run | None:
+        if self._runs is None:
+            self._runs = {run.job: run for run in find_runs() if run.job}
+        run = self._runs.get(job.id) or self._runs.get(job.raw_id)
+        return run if run and run.cluster in (job.cluster, "local", "") else None
+
+    def _recorded_tasks(self, tasks: Sequence[Job]) -> dict[str, RunSummary]:
+        found = [(job, run) for job in tasks if (run := self._run_of(job))]
+        if len(found) > _MAX_RUNS:
+            self.notes.append(f"of {len(found)} recorded tasks the first {_MAX_RUNS} are read")
+        return {
+            job.raw_id: merge(
+                summarise(stream.items) for stream in open_run(os.path.dirname(run.paths[0]))
+            )
+            for job, run in found[:_MAX_RUNS]
+        }
+
+
+def _is(job: Job, id: ids.JobId) -> bool:
+    return id.whole in (job.id, job.raw_id, job.array_job_id, job.het_job_id)
+
+
+def _attempt(number: int, run: Job) -> Attempt:
+    return Attempt(str(number), run.start, run.end, run.state, note=_why(run))
+
+
+def _why(run: Job) -> str:
+    return f"failed node {run.failed_node}" if run.failed_node else ""
+
+
+def _log_tail(job: Job) -> str:
+    """The end of the job's error output, where it is a plain file of our own; else ""."""
+    for path in (job.std_err, job.std_out):
+        try:
+            handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        except (OSError, ValueError):
+            continue
+        with open(handle, "rb") as file:
+            status = os.fstat(handle)
+            if not os.path.isfile(f"/proc/self/fd/{handle}") or status.st_uid != os.getuid():
+                continue
+            file.seek(max(0, status.st_size - _TAIL_BYTES))
+            lines = file.read(_TAIL_BYTES).decode("utf-8", "replace").splitlines()
+            return "\n".join(clean(line, 500) for line in lines)
+    return ""

@@ -1,0 +1,266 @@
+"""One report from the evidence of one job: verdicts, changes, figures, and what they rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from gpumon import __version__
+from gpumon.analysis import accounting
+from gpumon.analysis.catalogue import evaluate
+from gpumon.analysis.evidence import Coverage, DeviceEvidence, Evidence, NodeEvidence
+from gpumon.analysis.memory import mem_truth_of
+from gpumon.analysis.recommend import recommend
+from gpumon.analysis.reconcile import differences
+from gpumon.analysis.signals import job_devices
+from gpumon.model.sample import JobContext
+from gpumon.report.model import DeviceRow, Report, SeffFigures, Used
+from gpumon.report.rows import device_rows, segments
+from gpumon.site import Site
+from gpumon.slurm.job import Job, Resources
+from gpumon.slurm.seff import seff
+
+#: percentages closer than this are not worth a reason
+_SAME_POINTS = 2.0
+_GPUS_UNKNOWN = "Slurm's accounting does not say how the GPUs were used"
+
+
+def from_accounting(
+    job: Job, site: Site, *, siblings: Sequence[Job] = (), now: float | None = None
+) -> Evidence:
+    """Evidence that holds nothing but what Slurm's accounting says. `now` of a running job."""
+    start = job.start if job.start is not None else job.submit or 0.0
+    elapsed_s = job.elapsed_s or 0.0
+    end = job.end if job.has_ended and job.end is not None else now or start + elapsed_s
+    known = accounting.used(job)
+    missing = dict(known.missing)
+    if job.gpus and known.gpu_busy_percent is None:
+        missing.setdefault("gpu", _GPUS_UNKNOWN)
+    return Evidence(
+        job=job, start=start, end=max(start, end), live=False, bin_s=10.0, devices=[], nodes=[],
+        events=[], coverage=Coverage(known.source, 0.0, None, missing=missing), site=site,
+        siblings=siblings,
+    )  # fmt: skip
+
+
+def build(evidence: Evidence) -> Report:
+    """The report. Pure: the same evidence gives the same report."""
+    job = evidence.job or _job_of(evidence)
+    verdicts = evaluate(evidence)
+    rows = device_rows(evidence, _truth) if evidence.devices else _summary_rows(job)
+    elapsed_s = _elapsed_s(evidence, job)
+    used = _measured(evidence, rows) if evidence.has_samples else _accounted(job)
+    efficiency, missing = _efficiency(job, used, rows, elapsed_s)
+    gpus = job.gpus if job.gpus is not None else len(rows) or None
+    return Report(
+        job=job,
+        start=evidence.start if evidence.start else None,
+        end=evidence.end if evidence.end else None,
+        elapsed_s=elapsed_s,
+        running=evidence.live or job.is_running,
+        used=used,
+        seff=_seff(evidence, job),
+        devices=tuple(rows),
+        findings=verdicts.raised,
+        suppressed=verdicts.suppressed,
+        not_evaluable=verdicts.not_evaluable,
+        recommendations=tuple(recommend(evidence, verdicts.raised)),
+        coverage=evidence.coverage,
+        efficiency=efficiency,
+        efficiency_missing=missing,
+        gpu_hours=gpus * elapsed_s / 3600 if gpus and elapsed_s is not None else None,
+        waste_gpu_hours=verdicts.waste_gpu_hours,
+        segments=segments(evidence),
+        version=__version__,
+    )
+
+
+def _truth(device: DeviceEvidence) -> str:
+    return mem_truth_of(device).mem_truth
+
+
+def _job_of(evidence: Evidence) -> Job:
+    """What the job's own environment told the agent, where Slurm was not asked."""
+    for context in (node.header.job for node in evidence.nodes):
+        if context is not None:
+            return Job(
+                raw_id=context.id, id=context.array or context.id, cluster=context.cluster,
+                name=context.name, user=context.user, account=context.account,
+                partition=context.partition, node_list=context.nodes,
+                nodes=tuple(each.node for each in evidence.nodes), start=context.start,
+                state="RUNNING" if evidence.live else "",
+                allocated=_allocated([node.header.job for node in evidence.nodes]),
+                sources={"id": context.source},
+            )  # fmt: skip
+    return Job(nodes=tuple(node.node for node in evidence.nodes))
+
+
+def _allocated(contexts: Sequence[JobContext | None]) -> Resources:
+    """The shares of all nodes together; a figure that one of them does not know is not known."""
+
+    def total(values: Sequence[int | None]) -> int | None:
+        known = [each for each in values if each is not None]
+        return sum(known) if known and len(known) == len(contexts) else None
+
+    return Resources(
+        cpus=total([each.cpus if each else None for each in contexts]),
+        mem_bytes=total([each.mem_limit_bytes if each else None for each in contexts]),
+        gpus=total([each.gpus if each else None for each in contexts]),
+        nodes=len(contexts),
+    )
+
+
+def _elapsed_s(evidence: Evidence, job: Job) -> float | None:
+    if job.has_ended and job.elapsed_s is not None:
+        return job.elapsed_s
+    return evidence.elapsed_s if evidence.elapsed_s else job.elapsed_s
+
+
+# -- used ----------------------------------------------------------------------------------------
+
+
+def _measured(evidence: Evidence, rows: Sequence[DeviceRow]) -> Used:
+    nodes = evidence.nodes
+    mean = [_average(node, "cpu_cores_used") for node in nodes]
+    peaks = [node.peak60_cores for node in nodes]
+    memory = [node.mem_peak_bytes for node in nodes]
+    active = [each for each in job_devices(evidence) if each.active.known()]
+    return Used(
+        cpu_core_s=_sum([node.cpu_core_s for node in nodes]),
+        cpu_cores_mean=_sum(mean),
+        cpu_cores_peak=_sum(peaks),
+        mem_peak_bytes=_sum(memory),
+        mem_mean_bytes=_sum([_average(node, "mem_used_bytes") for node in nodes]),
+        mem_source="cgroup",
+        mem_max_node_bytes=max((each for each in memory if each is not None), default=None),
+        gpus_active=sum(any(share > 0 for share in each.active.known()) for each in active)
+        if active
+        else None,
+        gpu_busy_percent=_mean([row.busy_mean for row in rows]),
+        gpu_mem_peak_bytes=_sum([row.mem_peak_bytes for row in rows]),
+        gpu_energy_j=_sum([row.energy_j for row in rows]),
+    )
+
+
+def _average(node: NodeEvidence, name: str) -> float | None:
+    track = node.job.get(name)
+    return track.average() if track is not None else None
+
+
+def _accounted(job: Job) -> Used:
+    known = accounting.used(job)
+    note = known.mem_meaning.words if known.mem_meaning and known.mem_bytes is not None else ""
+    if known.mem_meaning is not None and note and known.mem_meaning.is_upper_bound:
+        note += "; the job may have needed much less"
+    return Used(
+        cpu_core_s=known.cpu_core_s,
+        cpu_cores_mean=known.cpu_cores_mean,
+        mem_peak_bytes=known.mem_bytes,
+        mem_max_node_bytes=known.mem_bytes,
+        mem_source=known.source,
+        mem_note=note,
+        gpu_busy_percent=known.gpu_busy_percent,
+        gpu_mem_peak_bytes=known.gpu_mem_bytes,
+    )
+
+
+def _summary_rows(job: Job) -> list[DeviceRow]:
+    """One per GPU of jobstats' summary: means and maxima, by number in gres.conf."""
+    return [
+        DeviceRow(
+            node=name,
+            index=int(index) if index.isdigit() else -1,
+            label=f"{name}:{index}",
+            uuid="",
+            name="",
+            busy_mean=gpu.busy_percent,
+            mem_peak_bytes=gpu.mem_used_bytes,
+            mem_total_bytes=gpu.mem_total_bytes,
+            missing=gpu.missing,
+        )
+        for name, node in accounting.used(job).nodes.items()
+        for index, gpu in node.gpus.items()
+    ]
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    """Of what is known; None where nothing is."""
+    known = [each for each in values if each is not None]
+    return sum(known) if known else None
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [each for each in values if each is not None]
+    return fmean(known) if known else None
+
+
+# -- efficiency and seff -------------------------------------------------------------------------
+
+
+def _efficiency(
+    job: Job, used: Used, rows: Sequence[DeviceRow], elapsed_s: float | None
+) -> tuple[dict[str, float | None], dict[str, str]]:
+    """Percent of what was allocated; what nobody knows is None and has its reason."""
+    missing: dict[str, str] = {}
+
+    def share(name: str, part: float | None, whole: float | None, why: str) -> float | None:
+        if part is None or not whole:
+            missing[name] = why
+            return None
+        return round(100 * part / whole, 2)
+
+    cpus = job.allocated.cpus
+    if used.cpu_core_s is not None and elapsed_s and cpus and job.has_ended:
+        cpu = share("cpu_percent", used.cpu_core_s, elapsed_s * cpus, "")
+    else:
+        why = "CPU time is not known" if cpus else "the allocated cores are not known"
+        cpu = share("cpu_percent", used.cpu_cores_mean, cpus, why)
+    limit = job.time_limit_s
+    unlimited = job.time_limit_words or "the time limit is not known"
+    total = _sum([row.mem_total_bytes for row in rows])
+    unproven = any(row.mem_truth == "unknown" for row in rows if row.mem_peak_bytes)
+    gpu_mem = None
+    if job.gpus or rows:
+        if unproven or not rows:
+            why = "a reservation or a summary: the need is not known" if rows else _GPUS_UNKNOWN
+            missing["gpu_mem_percent"] = why
+        else:
+            gpu_mem = share("gpu_mem_percent", used.gpu_mem_peak_bytes, total, "not measured")
+        if used.gpu_busy_percent is None:
+            missing["gpu_busy_percent"] = _why_busy(rows)
+    return {
+        "cpu_percent": cpu,
+        "mem_percent": share(
+            "mem_percent", used.mem_peak_bytes, job.allocated.mem_bytes, "memory is not known"
+        ),
+        "time_percent": share("time_percent", _clamped(elapsed_s, limit), limit, unlimited),
+        "gpu_busy_percent": used.gpu_busy_percent,
+        "gpu_mem_percent": gpu_mem,
+    }, missing
+
+
+def _why_busy(rows: Sequence[DeviceRow]) -> str:
+    reasons = [why for row in rows for why in row.missing.values()]
+    return reasons[0] if reasons else _GPUS_UNKNOWN if not rows else "not measured"
+
+
+def _clamped(elapsed_s: float | None, limit_s: float | None) -> float | None:
+    """Slurm lets a job run a little beyond its limit."""
+    return min(elapsed_s, limit_s) if elapsed_s is not None and limit_s else elapsed_s
+
+
+def _seff(evidence: Evidence, job: Job) -> SeffFigures:
+    told = seff(job)
+    because = {
+        each.quantity: "; ".join(each.reasons)
+        for each in differences(evidence)
+        if each.reasons and each.points >= _SAME_POINTS
+    }
+    return SeffFigures(
+        told.cpu_percent,
+        told.mem_percent,
+        told.rule,
+        tuple(because.values()),
+        because.get("cpu", ""),
+        because.get("mem", ""),
+    )
