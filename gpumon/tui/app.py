@@ -19,21 +19,32 @@ from textual.screen import Screen
 from gpumon import chart
 from gpumon.config import Settings
 from gpumon.errors import EXIT_FAILED, GpumonError
-from gpumon.store import Store
+from gpumon.store import NodeView, Store
 from gpumon.terminal import prepare_output
 from gpumon.tui import theme
 from gpumon.tui.dialogs import FilterScreen, HelpScreen, SignalScreen, Target, send_signal
+from gpumon.tui.following import OutputActions
+from gpumon.tui.jobs import JobSource
+from gpumon.tui.judging import Judging
 from gpumon.tui.keys import bindings
 from gpumon.tui.lines import Lines
 from gpumon.tui.marking import MarkActions, Marker
+from gpumon.tui.output import Output
 from gpumon.tui.player import Player
 from gpumon.tui.playing import PlayerActions
+from gpumon.tui.prompts import PromptActions, Prompts
+from gpumon.tui.reporting import ReportActions
+from gpumon.tui.selecting import SelectActions
 from gpumon.tui.state import View, ViewState, Zone
 from gpumon.tui.update import TightUpdate
 from gpumon.tui.views.device import device_view
 from gpumon.tui.views.job import job_view
 from gpumon.tui.views.keybar import key_bar
-from gpumon.tui.views.processes import SORTS, entries, process_view
+from gpumon.tui.views.node import node_view
+from gpumon.tui.views.nodes import nodes_view
+from gpumon.tui.views.output import output_view
+from gpumon.tui.views.processes import entries, process_view
+from gpumon.tui.views.report import finding_view, report_view
 from gpumon.tui.views.title import title_row
 
 if TYPE_CHECKING:
@@ -41,12 +52,21 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.1  # how often the timer asks whether a sample came
 _AGES_S = 1.0  # how often ages and the clock move without one
+_DRAW_SHARE = 0.05  # of a core, at most, for drawing what no key asked for
 
 _VIEWS: dict[str, Callable[[ViewState, int, int], View]] = {
     "job": job_view,
     "device": device_view,
     "processes": process_view,
+    "nodes": nodes_view,
+    "node": node_view,
+    "output": output_view,
+    "report": report_view,
+    "finding": finding_view,
 }
+
+
+_LISTS = ("processes", "nodes", "output", "report")  # the wheel moves three lines
 
 
 class Clickable(Lines):
@@ -65,7 +85,15 @@ class Clickable(Lines):
                 return
 
 
-class GpumonApp(PlayerActions, MarkActions, App[None]):
+class GpumonApp(
+    SelectActions,
+    PlayerActions,
+    MarkActions,
+    OutputActions,
+    PromptActions,
+    ReportActions,
+    App[None],
+):
     """The dashboard. Threads of the source write the store; only this thread draws."""
 
     CSS_PATH = "app.tcss"
@@ -73,7 +101,15 @@ class GpumonApp(PlayerActions, MarkActions, App[None]):
     BINDINGS = bindings()  # type: ignore[assignment]
 
     def __init__(
-        self, source: Source, store: Store, settings: Settings, *, whole_node: bool = False
+        self,
+        source: Source,
+        store: Store,
+        settings: Settings,
+        *,
+        whole_node: bool = False,
+        job: JobSource | None = None,
+        prompts: Prompts | None = None,
+        output: Output | None = None,
     ) -> None:
         palette = theme.choose(settings.theme)
         # told before the first paint: with NO_COLOR, Textual else draws in shades of grey
@@ -82,10 +118,16 @@ class GpumonApp(PlayerActions, MarkActions, App[None]):
         self.state = ViewState(palette, glyphs, settings.zoom_s, whole_node=whole_node)
         self._source = source
         self._store = store
+        self.judging = Judging(store)
         self.player = source if isinstance(source, Player) else None
         self.marker = source if isinstance(source, Marker) else None
+        self.job = job
+        self.prompts = prompts
+        self.output = output
+        self.state.has_output = output is not None
         self._drawn: object = None  # what the screen was last drawn from
         self._drawn_at = 0.0
+        self._not_before = 0.0  # monotonic; drawing many nodes costs, and has a share of a core
         self.fault: Exception | None = None
 
     # -- life
@@ -104,7 +146,7 @@ class GpumonApp(PlayerActions, MarkActions, App[None]):
         self._apply_theme()
         for number in (signal.SIGTERM, signal.SIGHUP):  # leave the terminal as it was found
             asyncio.get_running_loop().add_signal_handler(number, self.exit, None, 128 + number)
-        self._source.start(self._store)
+        self._source.start(self.judging)
         self.set_interval(_POLL_S, self._tick)
         # plotext takes 0.15 s to import: after the first paint, beside everything else
         threading.Thread(target=self._load_charts, daemon=True).start()
@@ -113,11 +155,14 @@ class GpumonApp(PlayerActions, MarkActions, App[None]):
         if not chart.loaded():
             chart.load()
             self.state.charts.clear()  # those so far were drawn without it
+        self.judging.start(lambda: self.state.job)
 
     def on_resize(self, _event: Resize) -> None:
         self.call_after_refresh(self.draw)
 
     def on_unmount(self) -> None:
+        self.refuse_pending()
+        self.judging.stop()
         self._source.stop()
 
     def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
@@ -138,24 +183,33 @@ class GpumonApp(PlayerActions, MarkActions, App[None]):
 
     def _tick(self) -> None:
         """Draw when a sample came; else once a second, because ages and the clock move."""
+        self.ask_pending()
         if self.state.frozen_at is not None or len(self.screen_stack) > 1:
             return
         if self.player is not None and self.player.seeking:
             return  # what is between here and there is not worth drawing
         self.tell_news()
-        generation = self._store.generation
-        if generation == self._drawn and time.monotonic() - self._drawn_at < _AGES_S:
+        generation, now = self._store.generation, time.monotonic()
+        if now < self._not_before or (generation == self._drawn and now - self._drawn_at < _AGES_S):
             return
         self._drawn = generation
         self.draw()
+        cost_s = time.monotonic() - now
+        self._not_before = now + min(cost_s / _DRAW_SHARE, _AGES_S)
 
     def draw(self) -> None:
         """Bring the whole screen to what the store says now; only changed cells are sent."""
         state = self.state
         self._drawn_at = time.monotonic()
-        if state.frozen_at is None:
-            state.update(self._store.nodes(), self._source.now())
         state.player = self.player
+        if state.frozen_at is None:
+            if self.job is not None:
+                state.job = self.job.job()
+            nodes = self._store.nodes()
+            state.update(nodes, self._shown_time(nodes))
+            state.verdict, state.verdict_trouble = self.judging.latest, self.judging.trouble
+        if state.view == "output":
+            self.read_output()
         view = self._parts["view"]
         width, height = view.size
         if width <= 0 or height <= 0:
@@ -171,6 +225,14 @@ class GpumonApp(PlayerActions, MarkActions, App[None]):
         row, keys.zones = key_bar(state, width)
         keys.show([row])
 
+    def _shown_time(self, nodes: list[NodeView]) -> float:
+        """Now; of a job that has ended, when its last sample was taken, so that it stays shown."""
+        now = self._source.now()
+        if not self.state.has_ended or any(node.status(now).state == "live" for node in nodes):
+            return now
+        last = [n.last_time + n.clock_offset_s for n in nodes if n.last_time is not None]
+        return min(now, max(last)) if last else now
+
     def _apply_theme(self) -> None:
         self.theme = f"gpumon-{self.state.palette}"
         self.ansi_color = self.state.palette in theme.NATIVE
@@ -184,49 +246,6 @@ class GpumonApp(PlayerActions, MarkActions, App[None]):
         self.draw()
 
     # -- actions, as the table of keys names them
-
-    def action_view(self, name: str) -> None:
-        self.state.view = name
-        self.draw()
-
-    def action_open(self) -> None:
-        """Enter: the selected device, or the device of the selected process."""
-        state = self.state
-        if state.view == "processes":
-            found = entries(state)
-            devices = found[state.cursor].process.usage if found else {}
-            for position, (_, device) in enumerate(state.devices):
-                if device.key in devices:
-                    state.selected = position
-                    break
-        self.action_view("device")
-
-    def action_leave(self) -> None:
-        if self.state.filter_text and self.state.view == "processes":
-            self.state.filter_text = ""
-            self.draw()
-        else:
-            self.action_view("job")
-
-    def action_move(self, step: int) -> None:
-        state = self.state
-        if state.view == "processes":
-            state.cursor += step
-            found = entries(state)
-            state.cursor = min(max(state.cursor, 0), max(0, len(found) - 1))
-            state.cursor_pid = found[state.cursor].identity if found else None
-        else:
-            state.selected = min(max(state.selected + step, 0), max(0, len(state.devices) - 1))
-        self.draw()
-
-    def action_pick(self, position: int) -> None:
-        self.state.selected = position
-        self.draw()
-
-    def action_point(self, position: int) -> None:
-        self.state.cursor = position
-        self.state.cursor_pid = None
-        self.draw()
 
     def action_zoom(self, step: int) -> None:
         self.state.zoom_by(step)
@@ -243,24 +262,6 @@ class GpumonApp(PlayerActions, MarkActions, App[None]):
         else:
             state.frozen_at = None
         self.draw()
-
-    def action_sort(self, step: int) -> None:
-        self.action_sort_by(SORTS[(SORTS.index(self.state.sort) + step) % len(SORTS)])
-
-    def action_sort_by(self, name: str) -> None:
-        if name == self.state.sort:
-            self.state.reverse = not self.state.reverse
-        else:
-            self.state.sort, self.state.reverse = name, False
-        self.action_view("processes")
-
-    def action_reverse(self) -> None:
-        self.state.reverse = not self.state.reverse
-        self.action_view("processes")
-
-    def action_tree(self) -> None:
-        self.state.tree = not self.state.tree
-        self.action_view("processes")
 
     def action_theme(self) -> None:
         position = theme.NAMES.index(self.state.palette)
@@ -309,15 +310,29 @@ class GpumonApp(PlayerActions, MarkActions, App[None]):
         self.push_screen(SignalScreen(target), send)
 
     def on_mouse_scroll_down(self, _event: MouseScrollDown) -> None:
-        self.action_move(3 if self.state.view == "processes" else 1)
+        self.action_move(3 if self.state.view in _LISTS else 1)
 
     def on_mouse_scroll_up(self, _event: MouseScrollUp) -> None:
-        self.action_move(-3 if self.state.view == "processes" else -1)
+        self.action_move(-3 if self.state.view in _LISTS else -1)
 
 
-def run_app(source: Source, settings: Settings, *, whole_node: bool = False) -> int:
-    """Show the dashboard until the user quits; returns the exit code. Raises GpumonError."""
-    app = GpumonApp(source, Store(), settings, whole_node=whole_node)
+def run_app(
+    source: Source,
+    settings: Settings,
+    *,
+    whole_node: bool = False,
+    job: JobSource | None = None,
+    prompts: Prompts | None = None,
+    output: Output | None = None,
+) -> int:
+    """Show the dashboard until the user quits; returns the exit code. Raises GpumonError.
+
+    `job` tells what Slurm knows, `prompts` asks through a dialog what ways to nodes need, `output`
+    is what the job writes.
+    """
+    app = GpumonApp(
+        source, Store(), settings, whole_node=whole_node, job=job, prompts=prompts, output=output
+    )
     try:
         app.run()
     finally:

@@ -23,6 +23,7 @@ _TERMS = """\
            so what it needs is not known
 [b]mem-ctrl[/b]   share of time in which device memory was read or written
 [b]cache[/b]      page cache: charged to the job, given back when memory is needed
+[b]below the median[/b]   how much less busy than the other nodes' GPUs, over five minutes
 A value that is not there shows its reason; one that is old shows its age.
 Gaps in a plot are times without a measurement."""
 

@@ -15,18 +15,34 @@ class Key(NamedTuple):
     shown: str
     bar: str
     help: str
-    #: where the bar shows it: names of screens, or "replay"
-    views: tuple[str, ...] = ("job", "device", "processes")
+    #: where the bar shows it: names of screens, "replay" or "output known"
+    views: tuple[str, ...] = (
+        "job", "device", "processes", "nodes", "node", "output", "report", "finding",
+    )  # fmt: skip
 
 
 _TABLE = ("processes",)
+_PLOTS = ("job", "device", "node")
 _REPLAY = ("replay",)  # only while a recording is played
 
 KEYS: tuple[Key, ...] = (
     Key("1", "view('job')", "1", "Job", "the job or node: asked against used, every device"),
-    Key("2,enter", "open", "2", "Device", "the selected device, large"),
+    Key("2", "device", "2", "Device", "the selected device, large"),
     Key("3", "view('processes')", "3", "Processes", "processes on the devices"),
-    Key("up,left", "move(-1)", "↑↓", "", "select a device or process"),
+    Key("4", "view('nodes')", "4", "Nodes", "nodes as a heat map, the worst first"),
+    Key(
+        "5", "report", "5", "Report", "the report as if the job ended now, with the lines to change"
+    ),
+    Key(
+        "o",
+        "output",
+        "o",
+        "Output",
+        "what the job writes; again: its error file",
+        ("output known",),
+    ),
+    Key("enter", "open", "Enter", "", "the selected node's devices, the device, or the finding"),
+    Key("up,left", "move(-1)", "↑↓", "", "select a node, device or process"),
     Key("down,right", "move(1)", "", "", ""),
     Key("pageup", "move(-10)", "", "", ""),
     Key("pagedown", "move(10)", "", "", ""),
@@ -34,7 +50,7 @@ KEYS: tuple[Key, ...] = (
     Key("end", "move(100000)", "", "", ""),
     Key("escape", "leave", "Esc", "", "back; clears the filter"),
     Key("plus,equals_sign", "zoom(-1)", "+", "", "a shorter time in the plots"),
-    Key("minus", "zoom(1)", "+ -", "Zoom", "a longer time, up to all there is", ("job", "device")),
+    Key("minus", "zoom(1)", "+ -", "Zoom", "a longer time, up to all there is", _PLOTS),
     Key("space", "freeze", "space", "Freeze", "hold the screen still; sampling goes on"),
     Key(
         "slash",
@@ -52,10 +68,22 @@ KEYS: tuple[Key, ...] = (
     Key("n", "next_event", "n", "Next", "replay: to the next mark, Xid or lost device", _REPLAY),
     Key("left_curly_bracket", "speed(0.5)", "{", "", "replay: half as fast"),
     Key("right_curly_bracket", "speed(2)", "{ }", "Speed", "replay: twice as fast", _REPLAY),
-    Key("s", "sort(1)", "s", "Sort", "next column to sort the processes by", _TABLE),
+    Key(
+        "c",
+        "metric(1)",
+        "c",
+        "Cells",
+        "nodes: cells show busy, memory, power, temperature",
+        ("nodes",),
+    ),
+    Key(
+        "s", "sort(1)", "s", "Sort", "next order of the nodes or processes", ("processes", "nodes")
+    ),
     Key("S", "reverse", "S", "", "reverse the order"),
     Key("v", "tree", "v", "Tree", "processes under their parents", _TABLE),
     Key("k", "signal", "k", "Signal", "signal the selected process, if it is yours", _TABLE),
+    Key("y", "copy", "y", "Copy", "copy the report's or finding's lines", ("report", "finding")),
+    Key("e", "save", "e", "Save", "save the report as Markdown, here", ("report", "finding")),
     Key("m", "mark", "m", "", "put a line on the time axis, here and in the recording"),
     Key("t", "theme", "t", "Theme", "next colours: dark, light, colour-blind, 16 colours, mono"),
     Key("question_mark", "help", "?", "Help", "this page"),

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from gpumon.model.text import clean
 from gpumon.tui.dialogs import LineScreen
 
 if TYPE_CHECKING:
     from textual.app import App
 
+    from gpumon.tui.jobs import JobSource
+
     class _Host(App[None]):
         marker: Marker | None
+        job: JobSource | None
 
         def say(self, message: str) -> None: ...
 else:
@@ -29,10 +33,11 @@ class MarkActions(_Host):
     """The app's part of recording."""
 
     def tell_news(self) -> None:
-        """Say what happened to the recording, once."""
-        news = self.marker.news() if self.marker is not None else ""
-        if news:
-            self.say(news)
+        """Say what happened to the recording or to the job, once."""
+        for teller in (self.marker, self.job):
+            news = teller.news() if teller is not None else ""
+            if news:
+                self.say(clean(news))
 
     def action_mark(self) -> None:
         """Ask for a line to put on the time axis."""

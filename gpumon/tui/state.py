@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.chart import Canvas
 from gpumon.model.sample import JobContext
@@ -11,6 +11,15 @@ from gpumon.model.view import DeviceView, ProcessView
 from gpumon.store import NodeView
 from gpumon.tui.lines import Row
 from gpumon.tui.player import Player
+from gpumon.tui.summaries import METRICS, Metric, Summaries, Summary, in_order
+
+if TYPE_CHECKING:
+    from gpumon.analysis.finding import Finding
+    from gpumon.slurm.job import Job
+    from gpumon.tui.judging import Verdict
+
+#: more devices than this, on several nodes, are a heat map on the Job screen
+FOLD_ABOVE = 64
 
 #: widths of the plots in seconds; 0 is everything since the first sample
 ZOOMS_S = (60.0, 300.0, 600.0, 1800.0, 3600.0, 10800.0, 43200.0, 86400.0, 604800.0, 0.0)
@@ -36,6 +45,18 @@ class View(NamedTuple):
     zones: list[Zone] = []
 
 
+class Pane:
+    """What the output screen shows of the job's files, and where it stands in them."""
+
+    def __init__(self) -> None:
+        self.stream = "out"  # or "err"
+        self.read = ""  # the stream that `lines` come from
+        self.path = ""
+        self.trouble = ""  # why there are no lines
+        self.lines: list[str] = []
+        self.back = 0  # lines between what is shown and the end; 0 follows the file
+
+
 class ViewState:
     """Choices of the user and the latest nodes; views read it, the app changes it."""
 
@@ -48,6 +69,7 @@ class ViewState:
         self.devices: list[tuple[NodeView, DeviceView]] = []  # all shown, in NVML's order
         self._processes: dict[str, list[ProcessView]] = {}
         self.view = "job"
+        self.opened_from = "job"  # the screen on which the device was opened
         self.selected = 0  # position in `devices`
         self.zoom: int | None = None  # position in ZOOMS_S; None: what there is, up to start_span_s
         self.start_span_s = zoom_s
@@ -63,6 +85,23 @@ class ViewState:
         self.device_top = 0  # first device row on screen
         self.message = ""  # one line above the key bar, until message_until
         self.message_until = 0.0
+        self.metric_place = 0  # position in METRICS: what the cells of the nodes show
+        self.node_name = ""  # the selected node
+        self.node_sort = "worst"
+        self.node_reverse = False
+        self.node_top = 0  # first node on screen
+        self.job: Job | None = None  # as Slurm knows it
+        self.has_output = False  # whether what the job writes can be followed
+        self.output = Pane()
+        self.verdict: Verdict | None = None  # the newest findings
+        self.verdict_trouble = ""
+        self.report_cursor = 0  # the selected finding
+        self.report_count = 0  # findings in the report that was drawn last
+        self.report_scroll = 0  # rows below where the cursor alone would put the page
+        self.opened_finding: Finding | None = None
+        self._summaries = Summaries()
+        self._summed: list[Summary] | None = None  # of this update
+        self._first_time: float | None = None
         self.charts: dict[object, tuple[object, Canvas | None]] = {}
 
     def update(self, nodes: list[NodeView], now: float) -> None:
@@ -72,6 +111,8 @@ class ViewState:
         self.devices = [pair for node in nodes for pair in self._devices_of(node)]
         self.selected = min(max(self.selected, 0), max(0, len(self.devices) - 1))
         self._processes.clear()
+        self._summed = None
+        self._first_time = None
 
     def _devices_of(self, node: NodeView) -> list[tuple[NodeView, DeviceView]]:
         """The node's devices; inside a job those that the job sees, if any is known to be one."""
@@ -93,14 +134,56 @@ class ViewState:
         return found
 
     @property
+    def metric(self) -> Metric:
+        return METRICS[self.metric_place]
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the job ended while it was watched; a recording of it shows it running."""
+        return self.job is not None and self.job.has_ended and self.player is None
+
+    @property
+    def is_folded(self) -> bool:
+        """Whether the Job screen shows nodes instead of devices."""
+        return len(self.devices) > FOLD_ABOVE and len(self.nodes) > 1
+
+    @property
+    def selects_nodes(self) -> bool:
+        """Whether the cursor of what is shown stands on a node."""
+        return self.view == "nodes" or (self.view == "job" and self.is_folded)
+
+    def summaries(self) -> list[Summary]:
+        """A row for each node, in the order chosen; computed once per update."""
+        if self._summed is None:
+            self._summed = self._summaries.all(self.nodes, self.devices, self.metric.name, self.now)
+        return in_order(self._summed, self.node_sort, reverse=self.node_reverse)
+
+    def next_metric(self, step: int) -> None:
+        self.metric_place = (self.metric_place + step) % len(METRICS)
+        self._summed = None
+
+    def positions_of(self, name: str) -> list[int]:
+        """Where the devices of a node stand in `devices`."""
+        return [place for place, (node, _) in enumerate(self.devices) if node.name == name]
+
+    def select_node(self, name: str) -> None:
+        """Put the cursor on a node, and on its first device unless it is on one of its own."""
+        self.node_name = name
+        positions = self.positions_of(name)
+        if positions and self.selected not in positions:
+            self.selected = positions[0]
+
+    @property
     def current(self) -> tuple[NodeView, DeviceView] | None:
         return self.devices[self.selected] if self.devices else None
 
     @property
     def first_time(self) -> float:
-        """When the oldest sample was taken."""
-        times = [node.first_time("host", "", "cpu_percent") for node in self.nodes]
-        return min((time for time in times if time is not None), default=self.now)
+        """When the oldest sample was taken; looked up once per update."""
+        if self._first_time is None:
+            times = [node.first_time("host", "", "cpu_percent") for node in self.nodes]
+            self._first_time = min((time for time in times if time is not None), default=self.now)
+        return self._first_time
 
     @property
     def span_s(self) -> float:

@@ -83,6 +83,16 @@ _MONO = {
     for role in _ANSI
 } | {"dim": ("", "dim"), "track": ("", "dim"), "mem": ("", "dim")}
 
+#: backgrounds of a heat map's cells, from nothing to all; text stays readable on each, and in
+#: the terminal's own colours the number in the cell says it alone
+_HEAT = {
+    "dark": ("#161b22", "#12302a", "#14493c", "#176350", "#1a7d64"),
+    "light": ("#f3f5f7", "#d9efe6", "#b4e0cf", "#8bd0b5", "#5fbf9a"),
+    "colour-blind": ("#161b22", "#1a3044", "#1e4763", "#255f86", "#2b76a8"),
+}
+_ON_HEAT = {"dark": "#ffffff", "light": "#000000", "colour-blind": "#ffffff"}
+HEATS = 5
+
 _PALETTES = {
     "dark": _DARK,
     "light": _LIGHT,
@@ -96,7 +106,9 @@ NATIVE = ("ansi", "mono")  # in the terminal's own colours, as it is set up
 
 @lru_cache(maxsize=512)
 def style_of(palette: str, role: str) -> Style:
-    """The style of a role; `role+selected` reverses it."""
+    """The style of a role; `role+selected` reverses it. `heat0` … `heat4`: a heat map's cell."""
+    if role.startswith("heat"):
+        return _heat_style(palette, int(role[4:]))
     selected = role.endswith("+selected")
     colour, attributes = _PALETTES[palette][role.removesuffix("+selected")]
     return Style(
@@ -105,6 +117,12 @@ def style_of(palette: str, role: str) -> Style:
         dim="dim" in attributes or None,
         reverse=selected or None,
     )
+
+
+def _heat_style(palette: str, heat: int) -> Style:
+    if palette in NATIVE:
+        return Style(bold=heat == HEATS - 1 or None, dim=heat == 0 or None)
+    return Style(color=_ON_HEAT[palette], bgcolor=_HEAT[palette][heat])
 
 
 def textual_themes() -> list[Theme]:

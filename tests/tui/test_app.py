@@ -149,8 +149,9 @@ async def test_sizes_change_while_it_runs(app):
     async with app.run_test(size=(200, 60)) as pilot:
         for size in [(80, 24), (10, 3), (300, 90), (41, 9), (120, 40)]:
             await pilot.resize_terminal(*size)
-            for key in "123":
+            for key in "1234":
                 await pilot.press(key)
+            await pilot.press("enter", "o", "3")
         assert "processes" in text(app)
 
 

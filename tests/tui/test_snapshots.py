@@ -4,6 +4,7 @@ import pytest
 
 from gpumon.config import Settings
 from gpumon.tui.app import GpumonApp
+from tests.tui import cluster
 from tests.tui.conftest import fill
 from tests.tui.test_app import Still
 
@@ -21,4 +22,19 @@ from tests.tui.test_app import Still
 def test_screens_look_as_before(snap_compare, theme, keys, size):
     store, now = fill(500)
     app = GpumonApp(Still(now), store, Settings(theme=theme))
+    assert snap_compare(app, press=keys, terminal_size=size)
+
+
+@pytest.mark.parametrize(
+    ("theme", "nodes", "keys", "size"),
+    [
+        ("dark", 16, (), (120, 40)),
+        ("light", 4, ("4",), (120, 40)),
+        ("colour-blind", 16, ("4",), (80, 24)),
+        ("mono", 4, ("4", "c"), (120, 40)),
+    ],
+)
+def test_nodes_look_as_before(snap_compare, theme, nodes, keys, size):
+    store, now = cluster.fill(nodes, seconds=70)
+    app = GpumonApp(Still(now, "ssh"), store, Settings(theme=theme))
     assert snap_compare(app, press=keys, terminal_size=size)

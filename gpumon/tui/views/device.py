@@ -12,7 +12,7 @@ from gpumon.tui.state import View, ViewState
 from gpumon.tui.values import Format, celsius, percent, shown, value_of, watts
 from gpumon.tui.views.grid import memory_line, trouble_run
 from gpumon.tui.views.plots import chart_rows
-from gpumon.tui.views.request import FRAMEWORK_NAMES, reserving_framework
+from gpumon.tui.views.request import FRAMEWORK_NAMES, device_name, reserving_framework
 from gpumon.tui.views.title import short_name
 
 _PERCENT_LABELS = ("  0", " 50", "100")
@@ -35,7 +35,8 @@ def device_view(state: ViewState, width: int, height: int) -> View:
 def _facts(state: ViewState, node: NodeView, device: DeviceView, width: int) -> list[Row]:
     body, facts = device.device, device.device.facts
     position = f"{state.selected + 1} of {len(state.devices)}  ←→"
-    title: Row = [(f" GPU {body.label}", "title"), (f"  {short_name(body.name)}", "")]
+    name = device_name(node, device, several=len(state.nodes) > 1)
+    title: Row = [(f" {name}", "title"), (f"  {short_name(body.name)}", "")]
     if body.mig is not None:
         title.append((f"  {body.mig.profile} on {body.mig.parent}", "dim"))
     if body.cuda_index is not None:

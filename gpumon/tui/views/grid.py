@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from gpumon.chart import spark
 from gpumon.model.reading import Missing, number
@@ -12,6 +13,7 @@ from gpumon.model.view import DeviceView
 from gpumon.store import NodeView
 from gpumon.tui.lines import Row, Run, fit, fit_row
 from gpumon.tui.state import View, ViewState, Zone
+from gpumon.tui.summaries import status_words
 from gpumon.tui.values import brief, celsius, lost_detail, percent, shown, value_of, watts
 from gpumon.tui.views.plots import chart_rows
 from gpumon.tui.views.request import FRAMEWORK_NAMES, reserving_framework
@@ -20,15 +22,20 @@ MIN_PLOT_WIDTH, MIN_PLOT_HEIGHT = 44, 6  # cells, the title row included
 _Y_LABELS = ("  0", " 50", "100")
 
 
-def device_grid(state: ViewState, width: int, height: int) -> View:
-    """Every device in `height` rows; the selected one is always on screen."""
-    count = len(state.devices)
-    if not count or height <= 0:
+def device_grid(
+    state: ViewState, width: int, height: int, positions: Sequence[int] | None = None
+) -> View:
+    """Devices in `height` rows: all, or those at `positions` of `state.devices`.
+
+    The selected one is always on screen.
+    """
+    places = range(len(state.devices)) if positions is None else positions
+    if not places or height <= 0:
         return View([])
-    columns = plot_columns(count, width, height)
+    columns = plot_columns(len(places), width, height)
     if columns:
-        return _plots(state, width, height, columns)
-    return _table(state, width, height)
+        return _plots(state, places, width, height, columns)
+    return _table(state, places, width, height)
 
 
 def plot_columns(count: int, width: int, height: int) -> int:
@@ -53,18 +60,15 @@ def plot_columns(count: int, width: int, height: int) -> int:
 # -- plots ------------------------------------------------------------------------------------
 
 
-def _plots(state: ViewState, width: int, height: int, columns: int) -> View:
-    lines = math.ceil(len(state.devices) / columns)
+def _plots(state: ViewState, places: Sequence[int], width: int, height: int, columns: int) -> View:
+    lines = math.ceil(len(places) / columns)
     plot_height = min(height // lines, 24)
     plot_width = width // columns
     rows: list[Row] = []
     zones: list[Zone] = []
     for line in range(lines):
         cells = []
-        for column in range(columns):
-            position = line * columns + column
-            if position >= len(state.devices):
-                break
+        for column, position in enumerate(places[line * columns : (line + 1) * columns]):
             zones.append(
                 Zone(column * plot_width, len(rows), plot_width, plot_height, f"pick({position})")
             )
@@ -178,34 +182,37 @@ def device_chart(
 # -- one row per device -------------------------------------------------------------------------
 
 
-def _table(state: ViewState, width: int, height: int) -> View:
+def _table(state: ViewState, places: Sequence[int], width: int, height: int) -> View:
     """A header, then a row per device, scrolled so that the selected one is seen."""
     shown_count = max(1, height - 1)
-    top = min(state.device_top, max(0, len(state.devices) - shown_count))
-    if state.selected < top:
-        top = state.selected
-    elif state.selected >= top + shown_count:
-        top = state.selected - shown_count + 1
-    state.device_top = top
-    name_width = max(8, min(24, max(len(_name(state, *pair)) for pair in state.devices) + 2))
+    selected = places.index(state.selected) if state.selected in places else 0
+    top = state.device_top = scrolled(state.device_top, selected, shown_count, len(places))
+    names = [_name(state, *state.devices[position]) for position in places]
+    name_width = max(8, min(24, max(map(len, names)) + 2))
     spark_width = min(60, max(10, width - name_width - 52))
-    more = len(state.devices) - top - shown_count
+    more = len(places) - top - shown_count
     device = "device"
     if more > 0 or top:
-        device += f" {top + 1}-{top + shown_count} of {len(state.devices)}  "
+        device += f" {top + 1}-{top + shown_count} of {len(places)}  "
     head = (
         f" {fit(f'{device:<{name_width}}busy {state.span_text}', name_width + spark_width)}"
         f"{'now':>7} {'mem':>7} {'W':>6} {'°C':>5}  processes"
     )
     rows: list[Row] = [[(head, "dim")]]
     zones = []
-    for position in range(top, min(len(state.devices), top + shown_count)):
+    for position in places[top : top + shown_count]:
         zones.append(Zone(0, len(rows), width, 1, f"pick({position})"))
         rows.append(_device_row(state, position, name_width, spark_width, width))
     left = height - len(rows)
-    if left > MIN_PLOT_HEIGHT:  # room below the rows: the selected device's plot
+    if left > MIN_PLOT_HEIGHT and state.selected in places:  # room below: its plot
         rows += [[], *_plot(state, state.selected, width, left - 1)]
     return View(rows, zones)
+
+
+def scrolled(top: int, selected: int, room: int, count: int) -> int:
+    """The first of `count` rows to show in `room`, moved as little as keeps the selected one."""
+    top = min(top, max(0, count - room))
+    return min(max(top, selected - room + 1), selected)
 
 
 def _device_row(
@@ -232,6 +239,10 @@ def _device_row(
     buckets = node.window("device", key, field, end, state.span_s, spark_width)
     values = [None if bucket is None else bucket.mean for bucket in buckets]
     row += _spark_runs(spark(values, spark_width, 0.0, 100.0, state.glyphs), values)
+    status = node.status(now)
+    if status.state in ("stale", "lost"):  # numbers of then are not numbers of now
+        level, words = status_words(status, now)
+        return fit_row([*row, (f"  {words}", level)], width)
     row.append((fit(brief(busy.reading, percent), 7, right=True), "busy" if busy.fresh else "dim"))
     row.append((fit(mem_text(state, node, device), 8, right=True), "mem"))
     for name, cells in (("power_w", 7), ("temperature_c", 6)):

@@ -12,13 +12,14 @@ _ALWAYS = ("Job", "Device", "Processes", "Help", "Quit")
 def key_bar(state: ViewState, width: int) -> tuple[Row, list[Zone]]:
     shown = [key for key in KEYS if key.bar and _belongs(state, key)]
     runs = {key.action: _key_runs(state, key) for key in shown}
-    room = width - sum(_size(runs[key.action]) for key in shown if key.bar in _ALWAYS)
+    always = (*_ALWAYS, "Nodes") if len(state.nodes) > 1 else _ALWAYS
+    room = width - sum(_size(runs[key.action]) for key in shown if key.bar in always)
     row: Row = []
     zones: list[Zone] = []
     x = 0
     for key in shown:
         size = _size(runs[key.action])
-        if key.bar not in _ALWAYS:
+        if key.bar not in always:
             if size > room:
                 continue
             room -= size
@@ -29,14 +30,21 @@ def key_bar(state: ViewState, width: int) -> tuple[Row, list[Zone]]:
 
 
 def _belongs(state: ViewState, key: Key) -> bool:
-    return state.view in key.views or (state.player is not None and "replay" in key.views)
+    modes = {
+        "replay": state.player is not None,
+        "output known": state.has_output,
+        "nodes": state.selects_nodes,
+    }
+    return state.view in key.views or any(modes.get(view, False) for view in key.views)
 
 
 def _key_runs(state: ViewState, key: Key) -> Row:
-    text = f"{key.bar} {state.span_text}" if key.bar == "Zoom" else key.bar
+    also = {"Zoom": state.span_text, "Cells": state.metric.name}.get(key.bar)
+    text = f"{key.bar} {also}" if also else key.bar
     held = state.frozen_at is not None or (state.player is not None and state.player.paused)
     frozen = key.bar == "Freeze" and held
-    here = frozen or key.bar.lower() == state.view
+    view = "nodes" if state.view == "node" else state.view
+    here = frozen or key.bar.lower() == view
     return [(f" {key.shown}", "key"), (f" {text} ", "title" if here else "dim")]
 
 

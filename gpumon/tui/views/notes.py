@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.model.fields import throttle_words
 from gpumon.model.reading import number
+from gpumon.model.text import clean
 from gpumon.model.units import age_text
 from gpumon.model.view import DeviceView
 from gpumon.store import NodeView
@@ -16,8 +17,13 @@ from gpumon.tui.views.request import (
     ASCII_SIGNS,
     FRAMEWORK_NAMES,
     SIGNS,
+    device_name,
+    names_text,
     reserving_framework,
 )
+
+if TYPE_CHECKING:
+    from gpumon.tui.judging import Verdict
 
 _RANK = {"bad": 0, "attention": 1, "unknown": 2, "note": 3}
 
@@ -41,38 +47,79 @@ _RESERVATION_ACTIONS = {
 }
 
 
+_LEVELS = {"critical": "bad", "warning": "attention", "info": "note"}
+#: findings that a note says sooner, in the words of this moment
+_SEEN_AT_ONCE = frozenset((
+    "gpu-health", "gpu-unreadable", "data-stale", "straggler", "throttle-thermal",
+))  # fmt: skip
+
+
 class Note(NamedTuple):
     level: str  # bad, attention, unknown, note
     text: str
     action: str = ""
 
 
-def device_name(node: NodeView, device: DeviceView, *, several: bool) -> str:
-    return f"{node.name}:{device.device.label}" if several else f"GPU {device.device.label}"
-
-
 def notes(state: ViewState) -> list[Note]:
     """Everything to say about the nodes and devices shown."""
     found: list[Note] = []
+    about: list[tuple[Note, str]] = []
     several = len(state.nodes) > 1
     for node in state.nodes:
         status = node.status(state.now)
-        if status.state in ("lost", "ended") and status.detail:
+        if status.state in ("lost", "ended") and status.detail and not state.has_ended:
             level = "bad" if status.state == "lost" else "note"
-            found.append(Note(level, f"{node.name}: {status.detail}"))
+            about.append((Note(level, clean(status.detail)), node.name))
         if node.header is not None:
             devices = bool(node.devices())
             hint = "" if devices else "gpumon demo shows how it looks with GPUs"
             for text in node.header.notes:  # without a driver or a device, that is no trouble
                 level = "note" if not devices and text.startswith("No ") else "attention"
-                found.append(Note(level, text, hint))
-        found += _failures(node, state.now)
+                about.append((Note(level, text, hint), node.name if several else ""))
+        about += [(note, node.name if several else "") for note in _failures(node, state.now)]
+    found += _folded(about)
+    found += _straggler_notes(state)
     for node, device in state.devices:
         found += _device_notes(node, device, device_name(node, device, several=several), state.now)
     found += _mark_notes(state)
-    found += _idle_notes(state, several=several)
-    found += _reservation_notes(state, several=several)
+    if state.verdict is not None:
+        found += _finding_notes(state.verdict)
+    else:  # until the first verdict, what can be seen at once
+        found += _idle_notes(state, several=several)
+        found += _reservation_notes(state, several=several)
     return sorted(found, key=lambda note: _RANK[note.level])
+
+
+def _finding_notes(verdict: Verdict) -> list[Note]:
+    """The findings in their rank, each with the first line to change."""
+    found = []
+    for each in verdict.findings:
+        if each.id in _SEEN_AT_ONCE:
+            continue
+        lines = [action.after for action in each.actions if action.after]
+        found.append(Note(_LEVELS[each.level], each.title.rstrip("."), lines[0] if lines else ""))
+    return found
+
+
+def _folded(about: list[tuple[Note, str]]) -> list[Note]:
+    """The same note of several nodes once, with their names before it."""
+    names: dict[Note, list[str]] = {}
+    for note, name in about:
+        names.setdefault(note, []).append(name)
+    return [
+        note._replace(text=f"{names_text(who)}: {note.text}" if all(who) else note.text)
+        for note, who in names.items()
+    ]
+
+
+def _straggler_notes(state: ViewState) -> list[Note]:
+    """Nodes that do much less than the others; the Nodes screen has them all, first."""
+    slow = [summary for summary in state.summaries() if "below the median" in summary.remark]
+    if not slow:
+        return []
+    names = names_text([summary.node.name for summary in slow])
+    what = slow[0].remark if len(slow) == 1 else "much less busy than the median"
+    return [Note("attention", f"{names}: {what}", "4 shows the nodes")]
 
 
 def _failures(node: NodeView, now: float) -> list[Note]:

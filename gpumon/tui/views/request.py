@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.analysis.reservation import reserves
 from gpumon.chart import bar
@@ -13,6 +15,9 @@ from gpumon.store import NodeView
 from gpumon.tui.lines import Row, fit, row_width
 from gpumon.tui.state import ViewState
 from gpumon.tui.values import value_of
+
+if TYPE_CHECKING:
+    from gpumon.slurm.job import Resources
 
 ACTIVE_PERCENT = 1.0  # a device busier than this works (findings.md 1.2)
 
@@ -36,6 +41,11 @@ class Line(NamedTuple):
     role: str = "bar"
 
 
+def device_name(node: NodeView, device: DeviceView, *, several: bool) -> str:
+    """`gpu02:3` among several nodes, `GPU 3` on the only one."""
+    return f"{node.name}:{device.device.label}" if several else f"GPU {device.device.label}"
+
+
 def reserving_framework(state: ViewState, node: NodeView, device: DeviceView) -> str:
     """The framework on this device that takes memory ahead of need, "" if there is none."""
     for process in state.processes(node):
@@ -45,16 +55,64 @@ def reserving_framework(state: ViewState, node: NodeView, device: DeviceView) ->
 
 
 def request_lines(state: ViewState) -> list[Line]:
-    """CPU, memory, GPUs, GPU memory, as far as they are known."""
-    if not state.nodes or state.nodes[0].header is None:
+    """CPU, memory, GPUs, GPU memory, as far as they are known; over all nodes."""
+    nodes = [node for node in state.nodes if node.header is not None]
+    if not nodes:
         return []
-    node = state.nodes[0]
-    in_job = state.job_of(node) is not None
-    lines = [_job_cpu(node, state), _job_memory(node, state)] if in_job else [
-        _node_cpu(node, state), _node_memory(node, state)
-    ]  # fmt: skip
-    lines += _gpus(state)
-    return lines
+    in_job = any(state.job_of(node) is not None for node in nodes)
+    cpu, memory = (_job_cpu, _job_memory) if in_job else (_node_cpu, _node_memory)
+    return [cpu(state, nodes), memory(state, nodes), *_gpus(state)]
+
+
+class Total(NamedTuple):
+    """A figure over nodes: the sum of those that are known now, and who is not in it."""
+
+    known: list[tuple[NodeView, float]]
+    absent: list[str]  # names of nodes
+    first: Latest  # for its reason, where nothing is known
+
+    @property
+    def value(self) -> float:
+        return sum(value for _, value in self.known)
+
+    def nodes(self) -> list[NodeView]:
+        return [node for node, _ in self.known]
+
+
+def total(state: ViewState, nodes: list[NodeView], entity: str, field: str) -> Total:
+    """The sum of a reading; a node without it now is named, and never counted as 0."""
+    known, absent = [], silent_nodes(state)
+    for node in nodes:
+        value = value_of(node.latest(entity, "", field, state.now))
+        if value is None:
+            absent.append(node.name)
+        else:
+            known.append((node, value))
+    return Total(known, absent, nodes[0].latest(entity, "", field, state.now))
+
+
+def silent_nodes(state: ViewState) -> list[str]:
+    """Nodes of the job that have not said anything yet."""
+    heard = {node.name for node in state.nodes if node.header is not None}
+    job = state.job
+    named = list(job.nodes) if job is not None else []
+    return [name for name in dict.fromkeys([*named, *(n.name for n in state.nodes)])
+            if name not in heard]  # fmt: skip
+
+
+def allocated(state: ViewState) -> Resources | None:
+    """What Slurm gave the job, if that is for the nodes shown: of a het job, one component's."""
+    job = state.job
+    if job is None or any(node.name not in job.nodes for node in state.nodes):
+        return None
+    return job.allocated
+
+
+def names_text(names: list[str]) -> str:
+    """`gpu03`, `gpu03 and gpu07`, `gpu03 and 4 more`."""
+    if len(names) <= 2:
+        return " and ".join(names)
+    return f"{names[0]} and {len(names) - 1} more"
 
 
 def _unknown(name: str, asked: str, latest: Latest) -> Line:
@@ -63,83 +121,125 @@ def _unknown(name: str, asked: str, latest: Latest) -> Line:
     return Line(name, asked, why, role="unknown")
 
 
-def _job_cpu(node: NodeView, state: ViewState) -> Line:
-    job = node.header.job if node.header else None
-    cores = job.cpus if job else None
+def _without(line: Line, found: Total) -> Line:
+    """The line, with who is missing in it."""
+    if not found.absent:
+        return line
+    remark = f"without {names_text(found.absent)}"
+    if line.remark_level:
+        remark = f"{line.remark}, {remark}"
+    return line._replace(remark=remark, remark_level=line.remark_level or "unknown", peak="")
+
+
+def _most(peaks: list[float | None], form: Callable[[float], str]) -> str:
+    """Of one node its peak; of several the sum of theirs: all together never used more."""
+    known = [peak for peak in peaks if peak is not None]
+    if not known or len(known) < len(peaks):
+        return ""
+    return f"{'peak' if len(known) == 1 else 'peaks'} {form(sum(known))}"
+
+
+def _job_cpu(state: ViewState, nodes: list[NodeView]) -> Line:
+    given = [job.cpus if (job := state.job_of(node)) else None for node in nodes]
+    whole = allocated(state)
+    cores = whole.cpus if whole is not None else None
+    if cores is None and None not in given:
+        cores = sum(each or 0 for each in given)
     asked = f"{cores} cores" if cores else "?"
-    latest = node.latest("job", "", "cpu_cores_used", state.now)
-    used = value_of(latest)
-    if used is None:
-        return _unknown("CPU", asked, latest)
-    peak = node.peak60("job", "", "cpu_cores_used")
-    return Line(
-        "CPU", asked, f"{used:.1f} cores",
-        share=used / cores if cores else None,
-        peak=f"peak {peak:.1f}" if peak is not None else "",
-        remark=f"{peak / cores * 100:.0f} % at most" if cores and peak is not None else "",
+    used = total(state, nodes, "job", "cpu_cores_used")
+    if not used.known:
+        return _unknown("CPU", asked, used.first)
+    peaks = [node.peak60("job", "", "cpu_cores_used") for node in used.nodes()]
+    most = sum(peak or 0.0 for peak in peaks) if None not in peaks else None
+    line = Line(
+        "CPU", asked, f"{used.value:.1f} cores",
+        share=used.value / cores if cores else None,
+        peak=_most(peaks, lambda value: f"{value:.1f}"),
+        remark=f"{most / cores * 100:.0f} % at most" if cores and most is not None else "",
     )  # fmt: skip
+    return _without(line, used)
 
 
-def _job_memory(node: NodeView, state: ViewState) -> Line:
-    job = node.header.job if node.header else None
+def _mem_limit(state: ViewState, node: NodeView) -> float | None:
+    """Of the job's cgroup on this node, in bytes."""
     limit = number(node.latest("job", "", "mem_limit_bytes", state.now).reading)
-    limit = limit or (float(job.mem_limit_bytes) if job and job.mem_limit_bytes else None)
+    job = state.job_of(node)
+    return limit or (float(job.mem_limit_bytes) if job and job.mem_limit_bytes else None)
+
+
+def _job_memory(state: ViewState, nodes: list[NodeView]) -> Line:
+    limits = {node.name: _mem_limit(state, node) for node in nodes}
+    whole = allocated(state)
+    limit = float(whole.mem_bytes or 0) if whole is not None else 0.0
+    if not limit and None not in limits.values():
+        limit = sum(each or 0.0 for each in limits.values())
     asked = bytes_text(limit) if limit else "no limit"
-    latest = node.latest("job", "", "mem_used_bytes", state.now)
-    used = value_of(latest)
-    if used is None:
-        return _unknown("memory", asked, latest)
-    cache = value_of(node.latest("job", "", "mem_cache_bytes", state.now)) or 0.0
-    peak = node.peak("job", "", "mem_used_bytes")
-    near = limit is not None and used > 0.9 * limit
-    return Line(
-        "memory", asked, bytes_text(used),
-        share=used / limit if limit else None,
+    used = total(state, nodes, "job", "mem_used_bytes")
+    if not used.known:
+        return _unknown("memory", asked, used.first)
+    cache = total(state, used.nodes(), "job", "mem_cache_bytes").value
+    peaks = [node.peak("job", "", "mem_used_bytes") for node in used.nodes()]
+    near = [node.name for node, value in used.known if value > 0.9 * (limits[node.name] or inf)]
+    where = f" on {names_text(near)}" if len(nodes) > 1 else ""
+    line = Line(
+        "memory", asked, bytes_text(used.value),
+        share=used.value / limit if limit else None,
         extra=f"+{bytes_text(cache)} cache" if cache >= 1 << 20 else "",
         extra_share=cache / limit if limit else 0.0,
-        peak=f"peak {bytes_text(peak)}" if peak is not None else "",
-        remark="close to the limit" if near else "",
+        peak=_most(peaks, bytes_text),
+        remark=f"close to the limit{where}" if near else "",
         remark_level="bad" if near else "",
         role="bad" if near else "bar",
     )  # fmt: skip
+    return _without(line, used)
 
 
-def _node_cpu(node: NodeView, state: ViewState) -> Line:
-    cpus = number(node.header.facts.get("cpus")) if node.header else None
-    asked = f"{cpus:.0f} cores" if cpus else "?"
-    latest = node.latest("host", "", "cpu_percent", state.now)
-    percent = value_of(latest)
-    if percent is None:
-        return _unknown("CPU", asked, latest)
-    load = value_of(node.latest("host", "", "load1", state.now))
-    used = f"{percent:.0f} %" + (f"  load {load:.1f}" if load is not None else "")
-    peak = node.peak60("host", "", "cpu_percent")
-    return Line(
-        "CPU", asked, used, share=percent / 100,
+def _facts(nodes: list[NodeView], name: str) -> dict[str, float]:
+    """A static figure of each node that has it."""
+    found = {node.name: number(node.header.facts.get(name)) for node in nodes if node.header}
+    return {node: value for node, value in found.items() if value}
+
+
+def _node_cpu(state: ViewState, nodes: list[NodeView]) -> Line:
+    cpus = _facts(nodes, "cpus")
+    asked = f"{sum(cpus.values()):.0f} cores" if len(cpus) == len(nodes) else "?"
+    used = total(state, nodes, "host", "cpu_percent")
+    if not used.known:
+        return _unknown("CPU", asked, used.first)
+    weights = [cpus.get(node.name, 1.0) for node in used.nodes()]
+    percent = sum(w * value for w, (_, value) in zip(weights, used.known)) / sum(weights)
+    loads = total(state, used.nodes(), "host", "load1")
+    load = f"  load {loads.value:.1f}" if len(loads.known) == len(used.known) else ""
+    peak = nodes[0].peak60("host", "", "cpu_percent") if len(nodes) == 1 else None
+    line = Line(
+        "CPU", asked, f"{percent:.0f} %{load}", share=percent / 100,
         peak=f"peak {peak:.0f} %" if peak is not None else "",
     )  # fmt: skip
+    return _without(line, used)
 
 
-def _node_memory(node: NodeView, state: ViewState) -> Line:
-    total = number(node.header.facts.get("mem_total_bytes")) if node.header else None
-    latest = node.latest("host", "", "mem_used_bytes", state.now)
-    used = value_of(latest)
-    asked = bytes_text(total) if total else "?"
-    if used is None:
-        return _unknown("memory", asked, latest)
-    cache = value_of(node.latest("host", "", "mem_cache_bytes", state.now)) or 0.0
-    peak = node.peak("host", "", "mem_used_bytes")
-    near = total is not None and used > 0.95 * total
-    return Line(
-        "memory", asked, bytes_text(used),
-        share=used / total if total else None,
+def _node_memory(state: ViewState, nodes: list[NodeView]) -> Line:
+    totals = _facts(nodes, "mem_total_bytes")
+    size = sum(totals.values()) if len(totals) == len(nodes) else 0.0
+    used = total(state, nodes, "host", "mem_used_bytes")
+    asked = bytes_text(size) if size else "?"
+    if not used.known:
+        return _unknown("memory", asked, used.first)
+    cache = total(state, used.nodes(), "host", "mem_cache_bytes").value
+    peaks = [node.peak("host", "", "mem_used_bytes") for node in used.nodes()]
+    near = [node.name for node, value in used.known if value > 0.95 * totals.get(node.name, inf)]
+    where = f" on {names_text(near)}" if len(nodes) > 1 else ""
+    line = Line(
+        "memory", asked, bytes_text(used.value),
+        share=used.value / size if size else None,
         extra=f"+{bytes_text(cache)} cache" if cache else "",
-        extra_share=cache / total if total else 0.0,
-        peak=f"peak {bytes_text(peak)}" if peak is not None else "",
-        remark="nearly full" if near else "",
+        extra_share=cache / size if size else 0.0,
+        peak=_most(peaks, bytes_text),
+        remark=f"nearly full{where}" if near else "",
         remark_level="bad" if near else "",
         role="bad" if near else "bar",
     )  # fmt: skip
+    return _without(line, used)
 
 
 def _gpus(state: ViewState) -> list[Line]:
@@ -171,8 +271,12 @@ def _gpus(state: ViewState) -> list[Line]:
     if 0 < known < counted:
         work += f", {counted - known} unknown"
     idle = known - active
+    whole = allocated(state)
+    given = whole.gpus if whole is not None else None
+    if given is not None and given > counted:
+        work += f", {given - counted} not seen"
     gpus = Line(
-        "GPUs", str(counted), work,
+        "GPUs", str(max(counted, given or 0)), work,
         share=active / known if known else None,
         remark=f"{idle} idle now" if idle and active else "",
         remark_level="attention" if idle and active else "",
@@ -212,12 +316,15 @@ def request_rows(state: ViewState, width: int) -> list[Row]:
     if width < 100:
         return _compact(lines, width, state.glyphs)
     bar_width = min(36, max(16, (width - 76) // 2))
+    used_width = max([26, *(row_width([(f"{line.used} {line.extra}", "")]) for line in lines)])
     rows = []
     for line in lines:
         row: Row = [(f" {line.name:<8}", "dim"), (fit(line.asked, 11), "")]
         row += _bar_runs(line, bar_width, state.glyphs)
         used = f"{line.used} {line.extra}"
-        row.append((" " + fit(used, 26), "unknown" if line.role == "unknown" else ""))
+        row.append(
+            (" " + fit(used, min(used_width, 36)), "unknown" if line.role == "unknown" else "")
+        )
         row.append((fit(line.peak, 15), "dim"))
         row.append((" ", ""))
         row += _remark_runs(line, state.glyphs)
@@ -248,14 +355,13 @@ def _compact(lines: list[Line], width: int, glyphs: str) -> list[Row]:
             cell: Row = [(f" {line.name} ", "dim"), (line.used, "")]
             if "/" not in line.used and " of " not in line.used:
                 cell.append((f" of {line.asked}", "dim"))
-            if line.remark:
-                cell += [("  ", ""), *_remark_runs(line, glyphs)]
+            remark: Row = [("  ", ""), *_remark_runs(line, glyphs)] if line.remark else []
+            if line.remark_level or row_width([*cell, *remark]) <= half:
+                cell += remark
             for text in ("" if line.remark else line.peak, line.extra):  # whole or not at all
                 if text and row_width(cell) + 1 + len(text) <= half:
                     cell.append((f" {text}", "dim"))
-            text_width = row_width(cell)
-            if text_width < half:
-                cell.append((" " * (half - text_width), ""))
+            cell.append((" " * (half - row_width(cell)), ""))
             row += cell
         rows.append(row)
     return rows

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from typing import NamedTuple
 
+from gpumon.model.text import clean
 from gpumon.model.units import age_text, clock_text
 from gpumon.store import NodeView
+from gpumon.tui.jobs import job_id
 from gpumon.tui.lines import Row, spread
 from gpumon.tui.state import ViewState
+from gpumon.tui.views.jobstate import elapsed_s
 
 
 def short_name(name: str) -> str:
@@ -25,40 +29,55 @@ def devices_text(names: list[str]) -> str:
 
 
 def title_row(state: ViewState, width: int) -> Row:
-    node = state.nodes[0] if state.nodes else None
+    """The job, else the node; of several nodes how many there are."""
+    nodes = [node for node in state.nodes if node.header is not None]
     left: Row = [(" gpumon ", "title")]
-    if node is None or node.header is None:
-        return spread([*left, (" starting the collectors …", "dim")], [], width)
-    header = node.header
+    if not nodes and state.job is None:
+        doing = (
+            f"connecting to {len(state.nodes)} nodes" if state.nodes else "starting the collectors"
+        )
+        return spread([*left, (f" {doing} …", "dim")], [], width)
+    about = _job_parts(state, nodes, left)
     names = [device.device.name for _, device in state.devices if device.device.mig is None]
     names = names or [device.device.name for _, device in state.devices]
-    job = state.job_of(node)
-    if job is not None:
-        left += [(f" {job.id}", "title"), (f" {job.name}", "")]
-        about = [job.user, job.partition, header.node]
-    else:
-        left += [(f" {header.node}", "title")]
-        about = []
     if names:
         about.append(devices_text(names))
-    if job is None and header.driver:
-        about.append(f"driver {header.driver}")
-        if header.cuda:
-            about.append(f"CUDA {header.cuda}")
+    if len(nodes) == 1 and state.job_of(nodes[0]) is None and (header := nodes[0].header):
+        about += [f"driver {header.driver}"] if header.driver else []
+        about += [f"CUDA {header.cuda}"] if header.driver and header.cuda else []
     left.append(("  " + " · ".join(text for text in about if text), "dim"))
-    return spread(left, _right(state, node), width)
+    return spread(left, _right(state, width), width)
 
 
-def _right(state: ViewState, node: NodeView) -> Row:
+def _job_parts(state: ViewState, nodes: list[NodeView], left: Row) -> list[str]:
+    """Who it is goes to `left`; what else there is to say of it is returned."""
+    job = state.job
+    inside = state.job_of(nodes[0]) if nodes else None
+    if job is not None:
+        left += [(f" {job_id(job)}", "title"), (f" {clean(job.name, 60)}", "")]
+        where = clean(job.node_list, 60) or _where(nodes)
+        return [clean(job.user, 40), clean(job.partition, 40), clean(job.state, 40), where]
+    if inside is not None:
+        left += [(f" {inside.id}", "title"), (f" {inside.name}", "")]
+        where = inside.nodes if len(nodes) > 1 and inside.nodes else _where(nodes)
+        return [inside.user, inside.partition, where]
+    left += [(f" {_where(nodes)}", "title")]
+    return []
+
+
+def _where(nodes: list[NodeView]) -> str:
+    return nodes[0].name if len(nodes) == 1 else f"{len(nodes)} nodes" if nodes else ""
+
+
+def _right(state: ViewState, width: int) -> Row:
     clock = time.strftime("%H:%M:%S", time.localtime(state.now))
-    status = node.status(state.now)
     right: Row = []
     if state.frozen_at is not None:
         right.append(("frozen · ", "attention"))
-    elif status.state == "stale":
-        right.append((f"{status.detail} · ", "bad"))
-    elif status.state in ("lost", "ended"):
-        right.append((f"{status.state} · ", "bad" if status.state == "lost" else "dim"))
+    elif state.has_ended:
+        right.append(("ended · ", "dim"))
+    else:
+        right += _streams(state, brief=width < 100)
     player = state.player
     if player is not None:
         how = "seeking" if player.seeking else "end" if player.at_end else "replay"
@@ -67,27 +86,73 @@ def _right(state: ViewState, node: NodeView) -> Row:
         speed = f" ×{player.speed:g}" if player.speed != 1 else ""
         played = clock_text(state.now - player.origin)
         right.append((f"{how}{speed} {played} · ", "attention" if how == "paused" else "dim"))
-    elif status.source == "replay":
+    elif any(node.status(state.now).source == "replay" for node in state.nodes):
         right.append(("replay · ", "dim"))
-    right += [(f"{node.interval_s:g} s · ", "dim"), (clock, ""), (" ", "")]
+    interval_s = max((node.interval_s for node in state.nodes), default=0.0)
+    right += [(f"{interval_s:g} s · " if interval_s else "", "dim"), (clock, ""), (" ", "")]
     return right
+
+
+def _streams(state: ViewState, *, brief: bool) -> Row:
+    """What is not live: of one node its state, of several how many of each, or of all."""
+    found = [node.status(state.now) for node in state.nodes]
+    if len(found) == 1:
+        status = found[0]
+        if status.state == "stale":
+            return [(f"{status.detail} · ", "bad")]
+        if status.state in ("lost", "ended"):
+            return [(f"{status.state} · ", "bad" if status.state == "lost" else "dim")]
+        return []
+    counts = Counter(status.state for status in found)
+    roles = {"lost": "bad", "stale": "bad", "connecting": "attention", "ended": "dim"}
+    shown = [(name, role) for name, role in roles.items() if counts[name]]
+    if brief and shown:
+        return [(f"{counts['live']} of {len(found)} live · ", shown[0][1])]
+    return [(f"{counts[name]} of {len(found)} {name} · ", role) for name, role in shown]
+
+
+class _Times(NamedTuple):
+    """Of the job: how long it has run, its limit, and when that ends it; s and epoch s."""
+
+    elapsed_s: float
+    limit_s: float | None
+    end: float | None
+
+
+def _times(state: ViewState) -> _Times | None:
+    job = state.job
+    if job is not None:
+        elapsed = elapsed_s(job, state.now)
+        if elapsed is None:
+            return None
+        limit = job.time_limit_s
+        end = None if job.has_ended else job.end
+        if limit is None and end is not None and job.start is not None:
+            limit = end - job.start
+        return _Times(elapsed, limit or None, end)
+    inside = next((found for node in state.nodes if (found := state.job_of(node))), None)
+    if inside is None or inside.start is None:
+        return None
+    limit = inside.end - inside.start if inside.end is not None else 0.0
+    return _Times(max(0.0, state.now - inside.start), limit if limit > 0 else None, inside.end)
 
 
 def time_row(state: ViewState, width: int, glyphs: str) -> Row | None:
     """Elapsed of the limit, with a bar and the end; None outside a job with known times."""
-    node = state.nodes[0] if state.nodes else None
-    job = state.job_of(node) if node else None
-    if job is None or job.start is None:
+    times = _times(state)
+    if times is None:
         return None
-    elapsed = max(0.0, state.now - job.start)
-    if job.end is None or job.end <= job.start:
+    elapsed, limit = times.elapsed_s, times.limit_s
+    if limit is None:
         return [(" time    ", "dim"), (clock_text(elapsed), "")]
-    limit = job.end - job.start
     share = min(1.0, elapsed / limit)
-    left_s = max(0.0, job.end - state.now)
-    role = "bad" if left_s < 300 else "attention" if left_s < 1800 else "bar"
-    ends = time.strftime("%a %H:%M", time.localtime(job.end))
-    tail = f" {clock_text(limit)}  {share * 100:.0f} %  ends {ends}, {age_text(left_s)} left"
+    role = "bar"
+    tail = f" {clock_text(limit)}  {share * 100:.0f} %"
+    if times.end is not None:
+        left_s = max(0.0, times.end - state.now)
+        role = "bad" if left_s < 300 else "attention" if left_s < 1800 else "bar"
+        ends = time.strftime("%a %H:%M", time.localtime(times.end))
+        tail += f"  ends {ends}, {age_text(left_s)} left"
     head = f" time    {clock_text(elapsed)} "
     room = max(4, width - len(head) - len(tail) - 1)
     done = round(share * room)

@@ -1,0 +1,118 @@
+"""Findings while a job is watched: samples are gathered beside the store and judged now and then.
+
+The stream's threads only put samples in a queue; one thread gathers and judges, at most so often
+that it takes a fiftieth of a core. It imports what it needs after the first paint.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpumon.model.sample import Header, Sample
+from gpumon.model.view import Status
+
+if TYPE_CHECKING:
+    from gpumon.analysis.evidence import Evidence
+    from gpumon.analysis.finding import Finding
+    from gpumon.report.model import Report
+    from gpumon.slurm.job import Job
+    from gpumon.store import Store
+
+#: s; from one verdict to the next, and the share of a core that verdicts may take
+_PERIOD_S = 5.0
+_SHARE = 0.02
+_IDLE_S = 0.25
+#: samples kept while the first import runs, or the machine is busy; older ones are then lost
+_MAX_WAITING = 100_000
+
+
+class Verdict(NamedTuple):
+    """What was found at one moment."""
+
+    findings: list[Finding]  # of a running job, in their rank, neither flickering nor staying
+    evidence: Evidence
+    report: Report | None  # as if the job ended now; only where somebody looks at it
+
+
+class Judging:
+    """A sink in front of the store that also says what a report would say now."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._waiting: deque[tuple[str, Header | Sample] | None] = deque(maxlen=_MAX_WAITING)
+        self._stopping = threading.Event()
+        self._job: Callable[[], Job | None] = lambda: None
+        self.wants_report = False
+        self.latest: Verdict | None = None
+        self.trouble = ""  # why there are no findings
+
+    # -- as a sink, called by the streams' threads
+
+    def header(self, node: str, header: Header) -> None:
+        self._store.header(node, header)
+        self._waiting.append((node, header))
+
+    def add(self, node: str, sample: Sample, received: float | None = None) -> None:
+        self._store.add(node, sample, received)
+        self._waiting.append((node, sample))
+
+    def status(self, node: str, status: Status) -> None:
+        self._store.status(node, status)
+
+    def reset(self) -> None:
+        self._store.reset()
+        self._waiting.append(None)
+
+    # -- judging, in a thread of its own
+
+    def start(self, job: Callable[[], Job | None]) -> None:
+        """Begin; `job` tells what Slurm knows by then."""
+        self._job = job
+        threading.Thread(target=self._run, daemon=True, name="judging").start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def _run(self) -> None:
+        try:
+            from gpumon.site.read import load_site
+
+            self._judge(load_site())
+        except Exception as error:  # findings may fail; the dashboard must not
+            self.trouble = f"no findings: {type(error).__name__}: {error}"
+
+    def _judge(self, site: object) -> None:
+        from gpumon.analysis.catalogue import evaluate
+        from gpumon.analysis.gather import Gathering
+        from gpumon.analysis.hysteresis import Live
+        from gpumon.report.build import build
+        from gpumon.site import Site
+
+        assert isinstance(site, Site)
+        gathering, live = Gathering(), Live()
+        new, due, told = False, 0.0, False
+        while not self._stopping.wait(_IDLE_S):
+            while self._waiting:
+                item = self._waiting.popleft()
+                if item is None:
+                    gathering, live, self.latest = Gathering(), Live(), None
+                else:
+                    gathering.add(*item)
+                    new = True
+            began = time.monotonic()
+            asked = self.wants_report and not told
+            if not new or (began < due and not asked):
+                continue
+            job = self._job()
+            evidence = gathering.evidence(job, site, live=True)
+            findings = live.update(evaluate(evidence), evidence.end)
+            report = None
+            if self.wants_report:
+                report = build(gathering.evidence(job, site))
+            self.latest = Verdict(findings, evidence, report)
+            new, told = False, self.wants_report
+            due = began + max(_PERIOD_S, (time.monotonic() - began) / _SHARE)

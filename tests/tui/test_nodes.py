@@ -1,0 +1,352 @@
+"""Many nodes: the heat map, the Job screen folded, sums over nodes, one node's page."""
+
+import pytest
+
+from gpumon.model.reading import Missing
+from gpumon.model.sample import Device, Header, Mig, Sample, State
+from gpumon.model.view import Status
+from gpumon.slurm.job import Job, Resources
+from gpumon.store import Store
+from gpumon.tui.lines import plain, row_width
+from gpumon.tui.state import ViewState
+from gpumon.tui.summaries import SORTS, Summaries
+from gpumon.tui.views.job import job_view
+from gpumon.tui.views.node import node_view
+from gpumon.tui.views.nodes import node_table, nodes_view
+from gpumon.tui.views.notes import notes
+from gpumon.tui.views.request import request_lines
+from gpumon.tui.views.title import title_row
+from tests.tui import cluster
+
+NOW = cluster.NOW
+
+
+@pytest.fixture(scope="module")
+def eight():
+    return cluster.fill(8)
+
+
+@pytest.fixture(scope="module")
+def sixty_four():
+    return cluster.fill(64, seconds=70)
+
+
+def looking_at(filled, **choices):
+    store, now = filled
+    state = ViewState("dark", "braille", 600.0, whole_node=False)
+    for name, value in choices.items():
+        setattr(state, name, value)
+    for _ in range(9):  # a look back at the series is made of eight nodes in one update
+        state.update(store.nodes(), now)
+        state.summaries()
+    return state
+
+
+def names(state):
+    return [summary.node.name for summary in state.summaries()]
+
+
+def remarks(state):
+    return {summary.node.name: summary.remark for summary in state.summaries() if summary.remark}
+
+
+# -- goldens ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 22), (120, 38), (200, 58)])
+def test_sixty_four_nodes(sixty_four, golden, width, height):
+    state = looking_at(sixty_four, view="nodes")
+    view = nodes_view(state, width, height)
+    assert len(view.rows) <= height
+    golden(f"nodes64-{width}x{height}", [title_row(state, width), *view.rows])
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 22), (120, 38), (200, 58)])
+def test_eight_nodes_with_the_devices_of_one_below(eight, golden, width, height):
+    state = looking_at(eight, view="nodes")
+    view = nodes_view(state, width, height)
+    golden(f"nodes8-{width}x{height}", [title_row(state, width), *view.rows])
+
+
+@pytest.mark.parametrize(("nodes", "how"), [(2, "rows"), (8, "rows"), (64, "cells")])
+@pytest.mark.parametrize(("width", "height"), [(80, 22), (120, 38), (200, 58)])
+def test_the_job_screen_folds_many_devices(nodes, how, width, height, golden, eight, sixty_four):
+    filled = {2: cluster.fill(2, seconds=70), 8: eight, 64: sixty_four}[nodes]
+    state = looking_at(filled)
+    view = job_view(state, width, height)
+    text = plain(view.rows)
+    plots = nodes == 2 and width == 200
+    assert ("└" in text and "device" not in text) is plots
+    assert ("worst first" in text) is (how == "cells")
+    golden(f"job{nodes}-{width}x{height}", [title_row(state, width), *view.rows])
+
+
+def test_one_node(eight, golden):
+    state = looking_at(eight, node_name="gpu03")
+    state.select_node("gpu03")
+    golden("node-120x38", node_view(state, 120, 38).rows)
+
+
+# -- what stands out ----------------------------------------------------------------------------
+
+
+def test_the_worst_come_first_and_say_why(eight):
+    state = looking_at(eight)
+    assert names(state)[:3] == ["gpu03", "gpu02", "gpu01"]
+    assert remarks(state) == {
+        "gpu03": "GPU 7 lost (Xid 79), idle 2 m", "gpu02": "busy 32 % below the median",
+    }  # fmt: skip
+    texts = [note.text for note in notes(state)]
+    assert "gpu02: busy 32 % below the median" in texts
+
+
+def test_nodes_without_trouble_stand_still_while_numbers_move(eight):
+    store, _ = cluster.fill(8, seconds=100)
+    state = looking_at((store, NOW + 99))
+    before = names(state)
+    for second in range(100, 110):
+        rows = {"device": {n: {"busy_percent": (second * 37 + n * 11) % 9 + 88} for n in range(8)}}
+        for number in (0, 3, 4, 5, 6, 7):
+            store.add(cluster.name(number), Sample(NOW + second, second, rows))
+        state.update(store.nodes(), NOW + second)
+        assert names(state)[2:] == before[2:]
+
+
+@pytest.mark.parametrize(
+    ("status", "level", "words"),
+    [
+        (Status("connecting", NOW, "asking for a password", "ssh"), "unknown",
+         "connecting by ssh: asking for a password"),
+        (Status("lost", NOW - 70, "connection refused", "ssh"), "bad",
+         "lost by ssh 70 s ago: connection refused"),
+        (Status("ended", NOW, "", "srun"), "", "ended by srun"),
+    ],
+)  # fmt: skip
+def test_a_stream_that_is_not_live_says_so_in_its_words(status, level, words):
+    store, _ = cluster.fill(3, seconds=2)
+    store.status("gpu09", status)
+    state = looking_at((store, NOW))
+    found = next(s for s in state.summaries() if s.node.name == "gpu09")
+    assert (found.level, found.remark, found.cells) == (level, words, ())
+    assert words in plain(nodes_view(state, 160, 30).rows)
+
+
+def test_a_stale_node_shows_no_number():
+    store, now = cluster.fill(3, seconds=70)
+    state = looking_at((store, now + 20), view="nodes")
+    row = next(
+        line for line in plain(nodes_view(state, 160, 30).rows).splitlines() if "gpu01" in line
+    )
+    assert row.count("?") >= 8
+    assert "no sample for 20 s" in row
+    assert "94" not in row
+
+
+def test_rows_of_a_lost_node_show_no_number_of_then():
+    store, now = cluster.fill(2, seconds=70)
+    store.status("gpu01", Status("lost", now, "connection reset\x1b[31m", "ssh"))
+    text = plain(job_view(looking_at((store, now + 30)), 120, 38).rows)
+    row = next(line for line in text.splitlines() if "gpu01:1" in line)
+    assert "lost by ssh 30 s ago: connection reset?[31m" in row
+    assert "88 %" not in row
+
+
+def test_lost_hung_and_unknown_are_told_apart_also_without_colour():
+    store = Store()
+    devices = [Device(n, n, f"GPU-{n}", "A100") for n in range(4)]
+    for name in ("gpu01", "gpu02"):
+        store.header(name, Header(name, "b", NOW, 0, 1, "0", devices))
+        store.status(name, Status("live", NOW, "", "ssh"))
+    rows = {"device": {0: {"busy_percent": 0}, 3: {"busy_percent": Missing("unsupported")}}}
+    states = {1: State("lost", NOW, "Xid 79"), 2: State("hung", NOW, "nvmlX")}
+    store.add("gpu01", Sample(NOW, 0, rows, states))
+    for glyphs, small, large in (
+        ("braille", "·×!?", "0 losthung  ?"), ("ascii", ".x!?", "0 losthung  ?"),
+    ):  # fmt: skip
+        state = looking_at((store, NOW), glyphs=glyphs, view="nodes")
+        assert f"{small} " in plain(node_table(state, 60, 10).rows)
+        assert large in plain(node_table(state, 140, 10).rows)
+    assert "GPU 1 lost (Xid 79), GPU 2: no answer" in plain(node_table(state, 140, 10).rows)
+
+
+def test_no_straggler_among_two_nodes_and_none_before_a_minute():
+    assert not any("median" in text for text in remarks(looking_at(cluster.fill(2))).values())
+    assert remarks(looking_at(cluster.fill(8, seconds=30))) == {}
+
+
+def test_one_slow_device_of_a_node_is_named():
+    store, _ = cluster.fill(3, seconds=1)
+    for second in range(1, 90):
+        for number in range(3):
+            rows = {n: {"busy_percent": 50 if (number, n) == (0, 5) else 90} for n in range(8)}
+            store.add(cluster.name(number), Sample(NOW + second, second, {"device": rows}))
+    state = looking_at((store, NOW + 89))
+    assert remarks(state)["gpu01"].startswith("GPU 5 busy 4")
+    assert remarks(state)["gpu01"].endswith("% below the median")
+
+
+def test_instances_of_mig_stand_for_their_device():
+    store = Store()
+    whole = Device(0, 0, "GPU-a", "A100")
+    parts = [Device(n, 0, f"MIG-{n}", "A100", None, Mig("GPU-a", n, 0, "1g.10gb")) for n in (1, 2)]
+    store.header("gpu01", Header("gpu01", "b", NOW, 0, 1, "0", [whole, *parts]))
+    rows = {0: {"busy_percent": Missing("mig")}, 1: {"sm_active_percent": 30}, 2: {}}
+    store.add("gpu01", Sample(NOW, 0, {"device": rows}))
+    (found,) = looking_at((store, NOW)).summaries()
+    assert [cell.value for cell in found.cells] == [30, None]
+
+
+@pytest.mark.parametrize("sort", SORTS)
+@pytest.mark.parametrize("reverse", [False, True])
+def test_every_order_shows_every_node_and_unknown_last(sort, reverse):
+    store, now = cluster.fill(5, seconds=3)
+    store.status("gpu10", Status("connecting", NOW))
+    state = looking_at((store, now), node_sort=sort, node_reverse=reverse)
+    assert sorted(names(state)) == ["gpu01", "gpu02", "gpu03", "gpu04", "gpu05", "gpu10"]
+    if sort in ("cells", "cpu", "memory", "network"):
+        assert names(state)[-1] == "gpu10"
+
+
+def test_names_sort_by_their_numbers():
+    store = Store()
+    for name in ("gpu10", "gpu9", "gpu-a", "gpu1"):
+        store.status(name, Status("connecting", NOW))
+    assert names(looking_at((store, NOW), node_sort="name")) == ["gpu1", "gpu9", "gpu10", "gpu-a"]
+
+
+def test_each_metric_has_its_numbers(eight):
+    state = looking_at(eight, view="nodes", node_name="gpu04")
+    seen = {}
+    for _ in range(4):
+        text = plain(node_table(state, 140, 12).rows)
+        seen[state.metric.name] = next(line for line in text.splitlines() if "gpu04" in line)
+        state.next_metric(1)
+    assert " 88  88 " in seen["mem"]
+    assert " 61  61 " in seen["temperature"]
+    assert " 30" in seen["power"] or " 29" in seen["power"]
+
+
+def test_a_thousand_nodes_scroll_to_the_last():
+    store = Store()
+    for number in range(1024):
+        store.status(f"n{number:04d}", Status("connecting", NOW, "", "ssh"))
+    state = looking_at((store, NOW), node_sort="name")
+    state.node_name = "n1023"
+    text = plain(nodes_view(state, 80, 22).rows)
+    assert "nodes 1005-1024 of 1024" in text
+    assert "▶n1023" in text
+
+
+@pytest.mark.parametrize(("width", "height"), [(10, 3), (30, 8), (50, 15), (79, 23), (260, 80)])
+def test_no_size_breaks_the_nodes(eight, width, height):
+    for glyphs in ("braille", "ascii"):
+        state = looking_at(eight, glyphs=glyphs, node_name="gpu02")
+        for view in (nodes_view, node_view):
+            drawn = view(state, width, height)
+            assert len(drawn.rows) <= max(height, 3)
+            assert all(zone.x + zone.width <= width for zone in drawn.zones)
+
+
+def test_rows_of_the_table_are_as_wide_as_the_screen(eight):
+    state = looking_at(eight)
+    for width in (80, 120, 200):
+        assert {row_width(row) for row in node_table(state, width, 10).rows[2:]} == {width}
+
+
+def test_ascii_is_ascii_but_for_the_degree(eight):
+    state = looking_at(eight, glyphs="ascii")
+    for width in (80, 140):
+        text = plain(nodes_view(state, width, 40).rows) + plain(node_view(state, width, 40).rows)
+        assert {char for char in text if not char.isascii()} <= set("°…·")
+
+
+# -- what is computed again ---------------------------------------------------------------------
+
+
+def test_only_nodes_with_a_new_sample_are_asked_again(eight, monkeypatch):
+    store, now = cluster.fill(8, seconds=70)
+    asked = []
+    from gpumon.store import NodeView
+
+    latest = NodeView.latest
+    monkeypatch.setattr(
+        NodeView, "latest", lambda node, *key: asked.append(node.name) or latest(node, *key)
+    )
+    summaries = Summaries()
+    nodes = store.nodes()
+    devices = [(node, device) for node in nodes for device in node.devices()]
+    summaries.all(nodes, devices, "busy", now)
+    asked.clear()
+    summaries.all(nodes, devices, "busy", now + 0.1)
+    assert asked == []
+    store.add("gpu05", Sample(now + 0.2, 0, {"host": {"": {"cpu_percent": 7.0}}}))
+    found = summaries.all(nodes, devices, "busy", now + 0.2)
+    assert set(asked) == {"gpu05"}
+    assert found[4].host.cpu_percent == 7.0
+    summaries.all(nodes, devices, "busy", now + 1.2)  # readings age
+    assert set(asked) == {node.name for node in nodes}
+
+
+# -- sums over nodes ----------------------------------------------------------------------------
+
+
+def lines(state):
+    return {line.name: line for line in request_lines(state)}
+
+
+def test_use_is_summed_over_the_nodes(eight):
+    found = lines(looking_at(eight))
+    assert found["CPU"].asked == "256 cores"
+    assert found["CPU"].used == "133.1 cores"  # 7 × 19 + 0.1
+    assert found["memory"].used == "702 GiB"
+    assert found["memory"].asked == "1 TiB"
+    assert found["GPUs"].used == "56 of 63 at work, 1 unknown"
+
+
+def test_a_node_that_says_nothing_is_named_and_never_counted_as_0():
+    store, now = cluster.fill(4, seconds=5)
+    store.status("gpu05", Status("connecting", NOW, "", "ssh"))
+    store.add("gpu01", Sample(now, 0, {"job": {"": {"cpu_cores_used": Missing("timeout")}}}))
+    state = looking_at((store, now))
+    state.job = Job(
+        id="4711", nodes=("gpu01", "gpu02", "gpu03", "gpu04", "gpu05", "gpu06"), state="RUNNING",
+        allocated=Resources(cpus=192, mem_bytes=768 << 30, gpus=48),
+    )  # fmt: skip
+    found = lines(state)
+    assert found["CPU"].used == "38.1 cores"
+    assert found["CPU"].asked == "192 cores"
+    assert found["CPU"].remark == "without gpu05 and 2 more"
+    assert found["memory"].remark == "without gpu05 and gpu06"
+    assert found["GPUs"].asked == "48"
+    assert found["GPUs"].used.endswith("16 not seen")
+    assert "peak" not in found["memory"].peak
+
+
+def test_of_a_het_job_one_components_request_is_not_that_of_all_nodes():
+    store, now = cluster.fill(4, seconds=3)
+    state = looking_at((store, now))
+    state.job = Job(
+        id="4711+0", het_job_id="4711", het_offset=0, nodes=("gpu01",), state="RUNNING",
+        allocated=Resources(cpus=32, mem_bytes=128 << 30, gpus=8),
+    )  # fmt: skip
+    found = lines(state)
+    assert found["CPU"].asked == "128 cores"
+    assert found["memory"].asked == "512 GiB"
+    assert found["GPUs"].asked == "32"
+
+
+def test_the_node_close_to_its_own_limit_is_named():
+    store, now = cluster.fill(4, seconds=2)
+    store.add("gpu04", Sample(now, 0, {"job": {"": {"mem_used_bytes": 127 << 30}}}))
+    found = lines(looking_at((store, now)))
+    assert found["memory"].remark == "close to the limit on gpu04"
+    assert found["memory"].role == "bad"
+
+
+def test_the_same_note_of_several_nodes_is_one_line():
+    store = Store()
+    for name in ("gpu01", "gpu02", "gpu03"):
+        header = Header(name, "b", NOW, 0, 1, "0", [], notes=["The driver needs a reboot."])
+        store.header(name, header)
+    texts = [note.text for note in notes(looking_at((store, NOW)))]
+    assert texts == ["gpu01 and 2 more: The driver needs a reboot."]
