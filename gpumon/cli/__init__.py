@@ -15,6 +15,8 @@ from gpumon.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, GpumonError, U
 
 #: command -> one line of help. Each is a module of this package with add_arguments() and run().
 COMMANDS = {
+    "attach": "every GPU of a running job, on all its nodes",
+    "report": "what a job asked for against what it used, and the lines to change",
     "once": "one sample of this node, like nvidia-smi",
     "collect": "the node-side agent: samples as lines on standard output",
     "doctor": "what works here and what does not, and why",
@@ -23,6 +25,7 @@ COMMANDS = {
     "runs": "the recordings there are",
     "export": "a recorded run as CSV, Parquet or JSON lines",
     "compare": "two recorded runs side by side",
+    "fit": "which GPU holds a language model, by rule of thumb",
     "replay": "the dashboard on a recording, with its own clock",
     "demo": "play a recording that ships with gpumon",
     "completion": "completion script for bash, zsh or fish",
@@ -32,7 +35,7 @@ _EPILOG = """\
 Without a command: the live dashboard of the job around it, else of this node.
 
 exit codes: 0 done, 1 could not (I/O, no answer), 2 wrong usage or input,
-4 no such job, recording or device, 130 interrupted.
+3 'report --fail-if' matched, 4 no such job, recording or device, 130 interrupted.
 settings: flags, then GPUMON_* in the environment, then
 $XDG_CONFIG_HOME/gpumon/config.toml, then the site's file, then defaults.
 """

@@ -5,8 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from gpumon.cli.arguments import interval
+
+if TYPE_CHECKING:
+    from gpumon.config import Settings
+    from gpumon.slurm.job import Job
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +47,12 @@ def run(args: argparse.Namespace) -> int:
 
         print(f"gpumon: {reason}; one sample as text instead", file=sys.stderr)
         return once.show(as_json=False)
+    if not args.node:
+        from gpumon.cli.own_job import jobs_around
+
+        jobs = jobs_around(os.environ)
+        if jobs:
+            return _attach(jobs, settings)
     from gpumon.cli.record import marks_dir, start_retention
     from gpumon.collect.base import node_name
     from gpumon.sources.local import LocalSource
@@ -52,3 +64,21 @@ def run(args: argparse.Namespace) -> int:
         start_retention(settings)
     tee = Tee(source, marks_dir(), record=settings.record)
     return run_app(tee, settings, whole_node=args.node)
+
+
+def _attach(jobs: Sequence[Job], settings: Settings) -> int:
+    """All nodes of the allocation around this shell, of which this may be one."""
+    from gpumon.cli.attach import open_screen, watch
+    from gpumon.cli.finding import look_again
+    from gpumon.cli.own_job import known_better
+    from gpumon.cli.prompting import Prompting
+    from gpumon.slurm.client import Slurm
+    from gpumon.slurm.runner import LocalRunner
+    from gpumon.sources.ways import Ways, here
+
+    prompting = Prompting()
+    slurm = Slurm(LocalRunner())
+    jobs = known_better(jobs)
+    ways = Ways(prompting, here(os.environ))
+    watched = watch(jobs, lambda: look_again(slurm, jobs), ways, (), settings)
+    return open_screen(watched, settings, prompting)

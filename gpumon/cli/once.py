@@ -63,11 +63,11 @@ def take() -> tuple[Header, Sample]:
     passed_s = 0.0 if gpm else time.monotonic() - first.mono
     time.sleep(max(0.0, (_GPM_WINDOW_S if gpm else _WINDOW_S) - passed_s))
     second = agent.sample()
-    rows = _merged(first.rows, second.rows)
+    rows = merged(first.rows, second.rows)
     return agent.header(), second._replace(rows=rows, events=[*first.events, *second.events])
 
 
-def _merged(first: Rows, second: Rows) -> Rows:
+def merged(first: Rows, second: Rows) -> Rows:
     """The readings of the first, in place, and the second's where those were not there yet."""
     for entity, table in second.items():
         known = first.setdefault(entity, {})

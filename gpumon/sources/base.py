@@ -14,7 +14,9 @@ class Sink(Protocol):
     """What takes the samples: the store, or a tee into store and recording."""
 
     def header(self, node: str, header: Header) -> None: ...
-    def add(self, node: str, sample: Sample) -> None: ...
+    def add(self, node: str, sample: Sample, received: float | None = None) -> None:
+        """`received`: our clock when it came, where the node's may differ."""
+
     def status(self, node: str, status: Status) -> None: ...
 
     def reset(self) -> None:

@@ -1,4 +1,4 @@
-"""This node: the agent as a child process, its lines read from a pipe.
+"""This node: the agent as a child process, its lines read from a pipe; and children in general.
 
 A child and not a thread: a driver that deadlocks holds its caller in the kernel, where not even
 SIGKILL reaches it. The screen must quit all the same, and then only the child stays behind until
@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from typing import IO
 
 import gpumon
@@ -19,8 +20,10 @@ from gpumon.errors import WireError
 from gpumon.model.text import clean
 from gpumon.model.view import Status
 from gpumon.sources.base import Feed, Sink
+from gpumon.sources.stream import Failure
 
-_BACK_OFF_S = (1.0, 2.0, 5.0, 10.0, 30.0)
+BACK_OFF_S = (1.0, 2.0, 5.0, 10.0, 30.0)
+_READ_BYTES = 1 << 16
 
 
 class LocalSource:
@@ -70,7 +73,7 @@ class LocalSource:
                 return
             if time.monotonic() - began > 60:
                 attempt = 0
-            wait_s = _BACK_OFF_S[min(attempt, len(_BACK_OFF_S) - 1)]
+            wait_s = BACK_OFF_S[min(attempt, len(BACK_OFF_S) - 1)]
             attempt += 1
             sink.status(self._node, self._status("lost", f"{why}; trying again in {wait_s:.0f} s"))
             self._stopping.wait(wait_s)
@@ -132,3 +135,80 @@ class _Tail:
     def last(self) -> str:
         self._thread.join(0.2)
         return clean(self._line.decode("utf-8", "replace").strip(), 200)
+
+
+class ChildStream:
+    """A program of this machine as a Stream. Raises Failure when it cannot be started."""
+
+    def __init__(
+        self, argv: Sequence[str], env: Mapping[str, str] | None = None, *, patience_s: float = 0.3
+    ) -> None:
+        """`patience_s`: how long `close` leaves it to end with its input before it is killed."""
+        self._patience_s = patience_s
+        try:
+            self._child = subprocess.Popen(
+                list(argv),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=env,
+                cwd="/",  # it must hold up no file system
+                start_new_session=True,  # Ctrl-C is the screen's
+            )
+        except OSError as error:
+            raise Failure(f"{argv[0]}: {error.strerror}") from None
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        assert self._child.stderr is not None
+        self._input, self._output = self._child.stdin, self._child.stdout
+        self._complaint = _Tail(self._child.stderr)
+        self._closing = threading.Lock()
+
+    def read(self) -> bytes:
+        try:
+            return os.read(self._output.fileno(), _READ_BYTES)
+        except (OSError, ValueError):
+            return b""
+
+    def write(self, data: bytes) -> None:
+        try:
+            self._input.write(data)
+            self._input.flush()
+        except ValueError:  # closed by us
+            raise BrokenPipeError("closed") from None
+
+    def close(self) -> None:
+        with self._closing:
+            try:
+                self._input.close()
+            except OSError:  # what was not yet written
+                pass
+            try:
+                self._child.wait(self._patience_s)
+            except subprocess.TimeoutExpired:
+                self._child.terminate()
+                try:
+                    self._child.wait(0.1)
+                except subprocess.TimeoutExpired:
+                    self._child.kill()
+
+    def complaint(self) -> str:
+        return self._complaint.last()
+
+
+class LocalLauncher:
+    """The way to this node itself, open where this process is part of the job."""
+
+    name = "local"
+
+    def __init__(self, node: str, *, in_job: bool) -> None:
+        self.node = node
+        self._in_job = in_job
+
+    def open(self, node: str, argv: list[str]) -> ChildStream:
+        if not self._in_job:
+            raise Failure("this shell is not in the job", final=True)
+        return ChildStream(argv)
+
+    def close(self) -> None:
+        """Nothing is shared."""

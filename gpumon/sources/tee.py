@@ -85,7 +85,7 @@ class Tee:
             if recorder is not None:
                 recorder.header(header)
 
-    def add(self, node: str, sample: Sample) -> None:
+    def add(self, node: str, sample: Sample, received: float | None = None) -> None:
         with self._lock:
             if self._spool is not None:
                 self._spread(self._spool.take())
@@ -99,7 +99,7 @@ class Tee:
                 if recorder.failed:
                     self._recorders[node] = None
                     self._news.append(recorder.failed)
-        self._sink.add(node, sample)
+        self._sink.add(node, sample, received)
 
     def status(self, node: str, status: Status) -> None:
         self._sink.status(node, status)

@@ -1,0 +1,127 @@
+"""`gpumon attach`: the dashboard on all nodes of a running job."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from gpumon.cli.arguments import interval
+from gpumon.cli.live import add_screen_arguments
+from gpumon.errors import EXIT_INTERRUPTED, EXIT_OK, UsageError
+
+if TYPE_CHECKING:
+    from gpumon.cli.prompting import Prompting
+    from gpumon.config import Settings
+    from gpumon.slurm.job import Job
+    from gpumon.slurm.runner import Runner
+    from gpumon.sources.supervisor import AttachSource
+    from gpumon.sources.watched import WatchedJob
+    from gpumon.sources.ways import Ways
+
+#: those of gpumon.sources.ways, which `--help` must not load
+_VIAS = ("ssh", "openssh", "srun")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("job", metavar="JOBID", help="as Slurm prints it: 123, 123_4, 123+1")
+    parser.add_argument("--via", choices=_VIAS, help="only this way to the nodes")
+    parser.add_argument(
+        "--login", metavar="[USER@]HOST", help="run Slurm's commands there, reach nodes through it"
+    )
+    parser.add_argument("--nodes", metavar="LIST", help="only these: gpu[01-02],gpu07")
+    parser.add_argument(
+        "--interval", type=interval, metavar="S", help="seconds between samples (1)"
+    )
+    parser.add_argument(
+        "--no-record", dest="record", action="store_false", default=None, help="only show"
+    )
+    add_screen_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from gpumon.cli import finding
+    from gpumon.cli.prompting import Prompting
+    from gpumon.config import load_settings
+    from gpumon.slurm import ids
+    from gpumon.slurm.client import Slurm
+    from gpumon.sources.ways import Ways, here
+    from gpumon.terminal import can_show_screen
+
+    settings = load_settings(
+        interval_s=args.interval, theme=args.theme, ascii=args.ascii, record=args.record
+    )
+    id = ids.parse(args.job)
+    prompting = Prompting()
+    ways = Ways(prompting, here(os.environ), via=args.via, login=args.login)
+    slurm = Slurm(_runner(ways, args.login))
+    on_screen = not can_show_screen()
+    jobs = finding.find_jobs(slurm, id)
+    if finding.is_array(jobs):
+        if not on_screen:
+            raise UsageError(finding.choice_text(jobs))
+        jobs = _chosen_task(jobs, settings)
+        if not jobs:
+            return EXIT_INTERRUPTED
+    finding.check(jobs, remote=bool(args.login))
+    jobs = finding.with_cluster(slurm, jobs)
+    nodes = finding.chosen_nodes(args.nodes, jobs)
+    if not on_screen and not any(job.is_running for job in jobs):
+        print(finding.waiting_text(jobs[0]))
+        return EXIT_OK
+    watched = watch(jobs, lambda: finding.look_again(slurm, jobs), ways, nodes, settings)
+    if on_screen:
+        return open_screen(watched, settings, prompting)
+    from gpumon.cli.attach_text import print_samples
+
+    return print_samples(watched, nodes or [node for job in jobs for node in job.nodes])
+
+
+def watch(
+    jobs: Sequence[Job],
+    look: Callable[[], Sequence[Job]],
+    ways: Ways,
+    nodes: Sequence[str],
+    settings: Settings,
+) -> WatchedJob:
+    """The source that follows these jobs on these nodes (none named: on all)."""
+    from gpumon.sources.supervisor import AttachSource
+    from gpumon.sources.watched import WatchedJob, tasks_of
+
+    def attach(running: Sequence[Job]) -> AttachSource:
+        return AttachSource(tasks_of(running, nodes), ways.ladders(running), settings.interval_s)
+
+    return WatchedJob(jobs, look, attach)
+
+
+def open_screen(watched: WatchedJob, settings: Settings, prompting: Prompting) -> int:
+    """The dashboard, recording what it shows; returns the exit code."""
+    from gpumon.cli.record import marks_dir, start_retention
+    from gpumon.sources.tee import Tee
+    from gpumon.tui.app import run_app
+
+    if settings.record:
+        start_retention(settings)
+    tee = Tee(watched, marks_dir(), record=settings.record)
+    prompting.to_screen()
+    try:
+        return run_app(tee, settings, job=watched, prompts=prompting)
+    finally:
+        prompting.close()
+
+
+def _runner(ways: Ways, login: str | None) -> Runner:
+    """Runs Slurm's commands here, or on the login host by the way that leads there."""
+    from gpumon.slurm.runner import LocalRunner
+
+    return LocalRunner() if login is None else ways.on_login
+
+
+def _chosen_task(jobs: Sequence[Job], settings: Settings) -> list[Job]:
+    """Of an array's tasks the one that the user picks from a list."""
+    from gpumon.tui.tasks import Task, choose_task
+
+    tasks = [Task(job.id, job.state, job.node_list) for job in jobs]
+    chosen = choose_task(f"array {jobs[0].array_job_id}", tasks, settings.theme)
+    return [job for job in jobs if job.id == chosen]

@@ -1,0 +1,46 @@
+"""Lines of several nodes on one pipe, as srun joins them.
+
+srun passes on what a task writes in messages of at most 1024 bytes, a line to a message
+(SLURM_IO_MAX_MSG_LEN), and between two messages of one task those of others may come. So a line
+is cut into pieces that fit one message each, with the node's name in front:
+`NODE +PIECE` where more of the line follows, `NODE -PIECE` at its end.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, Optional, Tuple
+
+_PIECE_BYTES = 700
+_NAME_BYTES = 255
+_MARKS = b"+-"
+
+
+def labelled(node: str, line: bytes) -> bytes:
+    """The pieces of one line (without its end), each a line of at most 1000 bytes."""
+    name = node.replace(" ", "_").encode("ascii", "replace")[:_NAME_BYTES]
+    starts = range(0, max(len(line), 1), _PIECE_BYTES)
+    return b"".join(
+        b"%s %c%s\n"
+        % (name, _MARKS[start + _PIECE_BYTES >= len(line)], line[start : start + _PIECE_BYTES])
+        for start in starts
+    )
+
+
+class Joiner:
+    """Puts the pieces together again."""
+
+    def __init__(self, max_line_bytes: int) -> None:
+        self._max = max_line_bytes
+        self._open: Dict[bytes, bytes] = {}
+
+    def piece(self, line: bytes) -> Optional[Tuple[str, bytes]]:
+        """A node and a whole line of it with its end; None while one is open, or for no piece."""
+        name, blank, rest = line.rstrip(b"\n").partition(b" ")
+        if not blank or not name or len(name) > _NAME_BYTES or rest[:1] not in (b"+", b"-"):
+            return None
+        whole = self._open.pop(name, b"") + rest[1:]
+        if rest[:1] == b"-":
+            return name.decode("utf-8", "replace"), whole + b"\n"
+        if len(whole) <= self._max:
+            self._open[name] = whole
+        return None

@@ -1,0 +1,115 @@
+"""One stream of the agent on a node: ships it, feeds its lines, and says why it ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+from gpumon.collect.guard import JOB_ENDED, NO_JOB, WRONG_JOB
+from gpumon.errors import WireError
+from gpumon.model.sample import Event, Header, Sample
+from gpumon.sources.base import Sink
+from gpumon.sources.ship import cargo
+from gpumon.sources.stream import Stream
+from gpumon.wire import MAX_LINE_BYTES, Decoder
+
+
+class Outcome(NamedTuple):
+    """How a stream ended, in words.
+
+    `refused`: it never told anything of the job; `aside`: it would, but another way is better;
+    `lost`: it did, and broke off; `ended`: the job is over. `final`: the same way would be refused
+    again.
+    """
+
+    kind: Literal["refused", "aside", "lost", "ended"]
+    text: str
+    final: bool = False
+
+
+class Follower:
+    """Takes one stream into a sink. Used by one thread, but for `last_line`."""
+
+    def __init__(
+        self,
+        node: str,
+        sink: Sink,
+        complete: Callable[[Header], Header],
+        begin: Callable[[Header], bool],
+    ) -> None:
+        """`complete` adds to a header what the stream does not know, its node's name first;
+        `begin` is asked before the first sample whether to take this stream.
+        """
+        self._node = node
+        self._sink = sink
+        self._complete = complete
+        self._begin = begin
+        self._decoder = Decoder()
+        self._header: Header | None = None  # held back until the agent has said if it is the job's
+        self._live = False
+        self._aside = False
+        self._end: Event | None = None
+        self.last_line = time.monotonic()
+
+    def follow(self, stream: Stream, loaded: Callable[[], None]) -> Outcome:
+        """Until the stream ends. `loaded`: the agent is sent, and heartbeats may follow."""
+        try:
+            stream.write(cargo())
+            loaded()
+            rest = b""
+            while data := stream.read():
+                self.last_line = time.monotonic()
+                *lines, rest = (rest + data).split(b"\n")
+                if len(rest) > MAX_LINE_BYTES:
+                    rest = b""
+                for line in lines:
+                    self._line(line)
+                    if self._aside:
+                        return Outcome("aside", "")
+        except OSError:  # it went away before it had read the agent; its complaint says why
+            pass
+        except WireError as error:
+            return self._outcome(str(error))
+        return self._outcome(stream.complaint() or "the connection was closed")
+
+    def _line(self, line: bytes) -> None:
+        try:
+            item = self._decoder.line(line)
+        except WireError:
+            if self._decoder.header is None:
+                raise
+            return  # one bad line
+        if isinstance(item, Header):
+            self._header = self._complete(item)
+            if self._live:
+                self._send_header()
+        elif isinstance(item, Sample):
+            self._end = next((event for event in item.events if event.kind == "end"), None)
+            if self._why in (WRONG_JOB, NO_JOB):
+                return
+            if not self._live:
+                self._live = self._header is not None and self._begin(self._header)
+                self._aside = not self._live
+                if self._aside:
+                    return
+            self._send_header()
+            self._sink.add(self._node, item, time.time())
+
+    def _send_header(self) -> None:
+        if self._header is not None:
+            self._sink.header(self._node, self._header)
+            self._header = None
+
+    @property
+    def _why(self) -> object:
+        return self._end.data.get("why") if self._end is not None else None
+
+    def _outcome(self, text: str) -> Outcome:
+        if self._why in (WRONG_JOB, NO_JOB) and self._end is not None:
+            return Outcome("refused", self._end.text, final=self._why == WRONG_JOB)
+        if self._why == JOB_ENDED and self._end is not None:
+            return Outcome("ended", self._end.text)
+        if self._end is not None:
+            text = self._end.text
+        return Outcome("lost" if self._live else "refused", text)

@@ -1,0 +1,197 @@
+"""Nodes by the system's ssh: what its configuration can do, and whatever master is open.
+
+It never asks: BatchMode keeps the ssh itself quiet, and the ssh of a jump, which does not inherit
+that, finds no terminal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from typing import IO
+
+from gpumon.slurm.runner import Result, SlurmError
+from gpumon.sources import sshfailures
+from gpumon.sources.remote import (
+    Complaint,
+    Slots,
+    Start,
+    shell_command,
+    tries,
+    with_profile,
+)
+from gpumon.sources.sshconfig import SshSettings, node_settings, ssh_settings, way_to
+from gpumon.sources.stream import Failure, Stream
+
+_PIECE_BYTES = 65536
+#: ssh's exit code when it is ssh that failed, not the command
+_SSH_FAILED = 255
+_OPTIONS = {
+    "BatchMode": "yes",
+    "ClearAllForwardings": "yes",  # a port for each of 64 nodes would be in use from the second on
+    "ControlMaster": "no",  # use an open one; never leave one behind
+    "EscapeChar": "none",
+    "LogLevel": "INFO",  # its words are what a failure is made of
+    "PermitLocalCommand": "no",
+    "RemoteCommand": "none",
+    "ServerAliveInterval": "15",
+    "ServerAliveCountMax": "3",
+}
+
+
+class OpensshLauncher:
+    """Runs commands on nodes by `ssh -T -oBatchMode=yes [-J login] NODE`, and on the login host.
+
+    login: `[USER@]HOST` through which all nodes are reached; else what the configuration says.
+    timeout_s: ssh's ConnectTimeout, and then the same again for login and shell.
+    """
+
+    name = "openssh"
+
+    def __init__(self, login: str | None = None, timeout_s: float = 15.0) -> None:
+        self._login = login
+        self._timeout_s = timeout_s
+        self._slots = Slots()
+
+    def open(self, node: str, argv: list[str]) -> Stream:
+        host = node_settings(node, self._login)
+        way_to(host)
+        server = host.jumps or (host.hostname, host.port)
+        for _ in tries():
+            with self._slots.of(server):
+                stream = _OpensshStream(self._argv(host, self._login, shell_command(argv)))
+                failure = stream.begin(host, 2 * self._timeout_s)
+            if failure is None:
+                return stream
+            stream.close()
+            if isinstance(failure, Failure):
+                raise failure
+        raise sshfailures.busy(host)
+
+    def run(self, argv: list[str], *, env: Mapping[str, str], timeout_s: float) -> Result:
+        """Run a command of Slurm on the login host to its end. Raises SlurmError."""
+        try:
+            return self._run(argv, env, timeout_s)
+        except Failure as failure:
+            raise SlurmError(failure.text) from failure
+
+    def _run(self, argv: list[str], env: Mapping[str, str], timeout_s: float) -> Result:
+        if self._login is None:
+            raise ValueError("commands are run on a login host; none was given")
+        host = ssh_settings(self._login)
+        way_to(host)
+        child = _start(self._argv(host, None, shell_command(with_profile(argv), env)))
+        out = err = b""
+        late = False
+        try:
+            out, err = child.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            late = True
+        finally:
+            _end(child)
+        start, said = Start(), err.decode("utf-8", "replace")
+        own = start.feed(out)
+        if start.seen or late:
+            return sshfailures.slurm_result(host, argv, child.returncode, own, said, late)
+        failure = _why(host, child.returncode, said)
+        raise failure if isinstance(failure, Failure) else sshfailures.busy(host)
+
+    def close(self) -> None:
+        """Nothing is shared: each node has a process of its own."""
+
+    def _argv(self, host: SshSettings, login: str | None, command: str) -> list[str]:
+        options = {**_OPTIONS, "ConnectTimeout": f"{max(1.0, self._timeout_s):.0f}"}
+        words = [f"-o{name}={value}" for name, value in options.items()]
+        jump = ["-J", login] if login else []
+        return ["ssh", "-T", *words, *jump, "-l", host.user, "--", host.host, command]
+
+
+class _OpensshStream:
+    def __init__(self, argv: list[str]) -> None:
+        self._child = _start(argv)
+        self._out = _fd(self._child.stdout)
+        complaint_fd = _fd(self._child.stderr)
+        self._complaint = Complaint(lambda: os.read(complaint_fd, _PIECE_BYTES))
+        self._first = b""
+
+    def begin(self, host: SshSettings, timeout_s: float) -> Failure | sshfailures.Busy | None:
+        """Wait until the command runs; else why not."""
+        start, until = Start(), time.monotonic() + timeout_s
+        poll = select.poll()
+        poll.register(self._out, select.POLLIN)
+        while not start.seen:
+            left_s = until - time.monotonic()
+            if left_s <= 0 or not poll.poll(left_s * 1000):
+                return sshfailures.timed_out(host, f"gave no shell within {timeout_s:.0f} s")
+            piece = os.read(self._out, _PIECE_BYTES)
+            if not piece:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._child.wait(1.0)
+                return _why(host, self._child.returncode, self._complaint.text(0.5))
+            self._first = start.feed(piece)
+        return None
+
+    def read(self) -> bytes:
+        if self._first:
+            first, self._first = self._first, b""
+            return first
+        return os.read(self._out, _PIECE_BYTES)
+
+    def write(self, data: bytes) -> None:
+        assert self._child.stdin is not None
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[self._child.stdin.write(view) :]
+        except ValueError:
+            raise BrokenPipeError("closed") from None
+
+    def close(self) -> None:
+        _end(self._child)
+
+    def complaint(self) -> str:
+        return self._complaint.last()
+
+
+def _start(argv: list[str]) -> subprocess.Popen[bytes]:
+    environ = {**os.environ, "SSH_ASKPASS_REQUIRE": "never"}
+    try:
+        return subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            bufsize=0, env=environ,
+            start_new_session=True,  # no terminal to ask on, and Ctrl-C is the screen's
+        )  # fmt: skip
+    except FileNotFoundError:
+        raise Failure("no ssh is installed here", final=True) from None
+    except OSError as error:
+        raise Failure(f"ssh cannot be started: {error.strerror}") from None
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """With the ssh of its jumps, which are in its group."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(0.2)
+            break
+    if child.stdin is not None:
+        with contextlib.suppress(OSError):
+            child.stdin.close()
+
+
+def _fd(stream: IO[bytes] | None) -> int:
+    assert stream is not None
+    return stream.fileno()
+
+
+def _why(host: SshSettings, code: int | None, said: str) -> Failure | sshfailures.Busy:
+    if code == _SSH_FAILED:
+        return sshfailures.from_openssh(host, said)
+    last = said.strip().split("\n")[-1]
+    return sshfailures.no_shell(host, last, f"it ended at once (exit {code})")

@@ -1,0 +1,128 @@
+"""A command through a login shell: each word unchanged, and its output without the shell's.
+
+What a shell's start-up files print comes before the command's own output. So the shell says a
+mark first; what comes before it is dropped, and the mark itself tells that the command runs.
+"""
+
+from __future__ import annotations
+
+import random
+import shlex
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from gpumon.model.text import clean
+from gpumon.sources.stream import Failure
+
+OPENING_AT_ONCE = 8
+#: how often a connection is tried that a busy server drops
+TRIES = 6
+_FIRST_PAUSE_S = 0.25
+_COMPLAINT_BYTES = 8192
+
+_MARK = b"gpumon-is-here\n"
+#: a line end first: the start-up files' last line may have none
+_SEEN = b"\n" + _MARK
+
+
+def shell_command(argv: Sequence[str], env: Mapping[str, str] | None = None) -> str:
+    """For the login shell: the mark, then `argv` in the shell's place, with `env` added."""
+    words = ["env", *(f"{name}={value}" for name, value in env.items()), *argv] if env else argv
+    return f"echo; echo {_MARK.decode().strip()}; exec {shlex.join(words)}"
+
+
+#: a login shell's profile may be what puts Slurm's commands into PATH; what it prints is dropped
+_FIND = (
+    'command -v "$0" >/dev/null || { [ ! -r /etc/profile ] || . /etc/profile; } >/dev/null 2>&1; '
+    'exec "$0" "$@"'
+)
+
+
+def with_profile(argv: Sequence[str]) -> list[str]:
+    """`argv`, after /etc/profile where its program is not in PATH without that."""
+    return ["/bin/sh", "-c", _FIND, *argv]
+
+
+class Start:
+    """Finds the mark in what the shell writes, in pieces of any size."""
+
+    def __init__(self) -> None:
+        self._tail = b""
+        self.seen = False
+
+    def feed(self, data: bytes) -> bytes:
+        """What of it is the command's own output."""
+        if self.seen:
+            return data
+        self._tail += data
+        _, mark, rest = self._tail.partition(_SEEN)
+        if not mark:
+            self._tail = self._tail[-len(_SEEN) :]  # noise may be endless
+            return b""
+        self.seen, self._tail = True, b""
+        return rest
+
+
+def check_host(name: str) -> None:
+    """Raises Failure for what cannot be `[USER@]HOST`: it would be taken for an option."""
+    odd = not name.isascii() or not name.isprintable() or any(c in name for c in " '\"\\`$;&|<>(),")
+    if odd or not name or name.startswith("-") or "@-" in name or name.endswith("@"):
+        raise Failure("this is not the name of a host", final=True, next_rung=False)
+
+
+class Complaint:
+    """Drains a remote command's standard error, whose full window would stop the command.
+
+    read: the next piece, b"" at the end; called from a thread of its own.
+    """
+
+    def __init__(self, read: Callable[[], bytes]) -> None:
+        self._end = b""
+        self._thread = threading.Thread(target=self._drain, args=(read,), daemon=True)
+        self._thread.start()
+
+    def _drain(self, read: Callable[[], bytes]) -> None:
+        try:
+            while piece := read():
+                self._end = (self._end + piece)[-_COMPLAINT_BYTES:]
+        except (OSError, EOFError, ValueError):  # closed under us
+            pass
+
+    def text(self, wait_s: float = 0.0) -> str:
+        """The end of it, as it came; waits at most `wait_s` for more. Not clean."""
+        self._thread.join(wait_s)
+        return self._end.decode("utf-8", "replace")
+
+    def last(self) -> str:
+        """The last line that is not blank, cleaned."""
+        lines = [line for line in self.text().splitlines() if line.strip()]
+        return clean(lines[-1].strip(), 200) if lines else ""
+
+
+class Slots:
+    """At most 8 connections being opened per server at once.
+
+    sshd's default MaxStartups is 10:30:100: from the tenth unfinished login on it drops some.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._servers: dict[object, threading.Semaphore] = {}
+
+    def of(self, server: object) -> threading.Semaphore:
+        with self._lock:
+            return self._servers.setdefault(server, threading.Semaphore(OPENING_AT_ONCE))
+
+
+def tries() -> Iterator[int]:
+    """The numbers of the tries at a server that may be busy, from 0; sleeps between them."""
+    for attempt in range(TRIES):
+        if attempt:
+            time.sleep(pause_s(attempt - 1))
+        yield attempt
+
+
+def pause_s(attempt: int) -> float:
+    """Longer each time, and never the same for all who were turned away together."""
+    return random.uniform(0.5, 1.5) * _FIRST_PAUSE_S * 2.0**attempt

@@ -1,0 +1,191 @@
+"""A job from before its start to its end: Slurm is asked now and then, its nodes are followed."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from gpumon.errors import GpumonError, NotFoundError
+from gpumon.model.sample import Header, JobContext
+from gpumon.model.text import clean
+from gpumon.slurm.job import Job, NodeAllocation
+from gpumon.sources.base import Sink
+from gpumon.sources.stream import Rung
+from gpumon.sources.supervisor import AttachSource, NodeTask
+
+#: Slurm's man pages ask for no loops; this is the least that they leave
+ASK_S = 30.0
+_HELD = frozenset(("SUSPENDED", "STOPPED"))
+
+
+class WatchedJob:
+    """A Source of all nodes of a job (of a het job, of its components), and what is known of it.
+
+    `look` asks Slurm for the jobs as they are now; it may block and raise GpumonError. `attach`
+    makes the source of a running job's nodes.
+    """
+
+    name = "attach"
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        look: Callable[[], Sequence[Job]],
+        attach: Callable[[Sequence[Job]], AttachSource],
+        ask_s: float = ASK_S,
+    ) -> None:
+        self._jobs = list(jobs)
+        self._look = look
+        self._attach = attach
+        self._ask_s = ask_s
+        self._nodes: AttachSource | None = None
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._news: deque[str] = deque()
+        self._silent = False
+
+    # -- as a source
+
+    def start(self, sink: Sink) -> None:
+        self._sink = sink
+        self._follow()
+        threading.Thread(target=self._watch, daemon=True, name="slurm").start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        with self._lock:
+            nodes = self._nodes
+        if nodes is not None:
+            nodes.stop()
+
+    def now(self) -> float:
+        return time.time()
+
+    # -- for the screen
+
+    def job(self) -> Job | None:
+        """The newest knowledge; of a het job, of its first component."""
+        return self._jobs[0]
+
+    def jobs(self) -> list[Job]:
+        return list(self._jobs)
+
+    def news(self) -> str:
+        """A line that has not been told yet, else ""."""
+        return self._news.popleft() if self._news else ""
+
+    def rungs(self, node: str) -> list[Rung]:
+        """Which way was taken to a node, and which were refused, with reasons."""
+        return self._nodes.rungs(node) if self._nodes is not None else []
+
+    def commands(self, node: str) -> list[str]:
+        """What people may run to mend the ways that were refused."""
+        return self._nodes.commands(node) if self._nodes is not None else []
+
+    # -- the watching thread
+
+    def _follow(self) -> None:
+        """Begin with the nodes once the job runs."""
+        with self._lock:
+            if self._nodes is not None or self._stopping.is_set():
+                return
+            running = [job for job in self._jobs if job.is_running]
+            if not running:
+                return
+            try:
+                self._nodes = self._attach(running)
+            except GpumonError as error:
+                self._news.append(str(error))
+                return
+            self._nodes.start(self._sink)
+
+    def _watch(self) -> None:
+        while not self._stopping.wait(self._ask_s * random.uniform(1.0, 1.2)):
+            self._ask()
+            if all(job.has_ended for job in self._jobs):
+                return
+
+    def _ask(self) -> None:
+        try:
+            found = list(self._look())
+        except NotFoundError:
+            self._end("Slurm no longer knows the job")
+            return
+        except GpumonError as error:
+            if not self._silent:
+                self._news.append(f"{error}")
+            self._silent = True
+            return
+        self._silent = False
+        if not found:
+            return
+        self._jobs = found
+        nodes = self._nodes
+        if nodes is not None and all(job.is_pending for job in found):
+            nodes.end("the job was put back into the queue")
+            with self._lock:
+                self._nodes = None  # it may start again on others
+        self._follow()
+        nodes = self._nodes
+        if nodes is None:
+            return
+        nodes.held = "the job is suspended" if any(job.state in _HELD for job in found) else ""
+        if all(job.has_ended for job in found):
+            self._end(f"the job has ended: {clean(found[0].state, 40)}")
+
+    def _end(self, text: str) -> None:
+        if self._nodes is not None:
+            self._nodes.end(text)
+
+
+def tasks_of(jobs: Sequence[Job], only: Sequence[str] = ()) -> list[NodeTask]:
+    """A task for each node of the jobs (components of one het job), or for those in `only`.
+
+    Two components on one node are followed as the first; that is what the agent is asked for.
+    """
+    tasks: dict[str, NodeTask] = {}
+    for job in jobs:
+        shares = {share.node: share for share in job.allocations}
+        for node in job.nodes:
+            if node in tasks or (only and node not in only):
+                continue
+            share = shares.get(node)
+            names = tuple(name for name in (job.raw_id, job.sluid) if name)
+            gpus = share.gpus if share is not None else None
+            tasks[node] = NodeTask(node, names, gpus, _completer(job, share))
+    return list(tasks.values())
+
+
+def _completer(job: Job, share: NodeAllocation | None) -> Callable[[Header], Header]:
+    """Adds what Slurm knows of the job to what the node's own environment tells."""
+
+    def complete(header: Header) -> Header:
+        own = header.job or JobContext(job.raw_id)
+        told = JobContext(
+            id=job.raw_id,
+            name=job.name,
+            user=job.user,
+            account=job.account,
+            partition=job.partition,
+            cluster=job.cluster,
+            nodes=job.node_list,
+            node_count=len(job.nodes),
+            array=f"{job.array_job_id}_{job.array_task}" if job.array_task else "",
+            cpus=share.cpus if share is not None else None,
+            mem_limit_bytes=own.mem_limit_bytes,  # the cgroup's is what kills
+            gpus=share.gpus if share is not None else None,
+            start=job.start,
+            end=job.end,
+            source="slurm",
+        )
+        filled = {
+            name: getattr(own, name)
+            for name, value in told._asdict().items()
+            if (value is None or value == "") and name != "step"  # the agent's is not the job's
+        }
+        return header._replace(job=told._replace(**filled))
+
+    return complete

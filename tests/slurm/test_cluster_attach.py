@@ -1,0 +1,440 @@
+"""`gpumon attach` on a real cluster, as an ordinary user: every way, every fault, every end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+
+from screenshots.terminal_png import Session
+from tests.e2e.program import environment, gpumon
+from tests.slurm.cluster import HANGS_S, end, until
+
+#: the agent on a node, and what brings it there; not what the test itself runs
+AGENT = "zlib.decompres[s]"
+
+#: prints what the source brings as lines of JSON, until its input ends
+FOLLOW = """\
+import json, os, sys
+from gpumon.cli import finding
+from gpumon.cli.attach import watch
+from gpumon.cli.prompting import Prompting
+from gpumon.config import Settings
+from gpumon.slurm import ids
+from gpumon.slurm.client import Slurm
+from gpumon.slurm.runner import LocalRunner
+from gpumon.sources import supervisor, watched
+from gpumon.sources.ways import Ways, here
+
+supervisor._SILENCE_S, supervisor.HEARTBEAT_S, watched.ASK_S = 3.0, 1.0, 3.0
+slurm = Slurm(LocalRunner(), controller_period_s=2.0)
+jobs = finding.find_jobs(slurm, ids.parse(sys.argv[1]))
+finding.check(jobs, remote=False)
+
+class Sink:
+    def _say(self, *what):
+        os.write(1, (json.dumps(what) + "\\n").encode())
+    def header(self, node, header):
+        job = header.job and header.job.id
+        self._say("header", node, job, [d.uuid for d in header.devices], header.agent_pid)
+    def add(self, node, sample, received=None):
+        self._say("sample", node, sample.time)
+    def status(self, node, status):
+        self._say("status", node, status.state, status.detail, status.source)
+    def reset(self): pass
+
+ways = Ways(Prompting(), here({}), via=sys.argv[2] if len(sys.argv) > 2 else None)
+source = watch(jobs, lambda: finding.look_again(slurm, jobs), ways, (), Settings(interval_s=0.5))
+source.start(Sink())
+sys.stdin.read()
+source.stop()
+"""
+
+
+class Following:
+    """A source on the login node, watched from here."""
+
+    def __init__(self, cluster, job, via=None, user="alice"):
+        python = cluster.folder / "venv" / "bin" / "python"
+        argv = [python, cluster.write("follow.py", FOLLOW, user), job, *([via] if via else [])]
+        self.process = cluster.popen("login", argv, user, stdin=subprocess.PIPE, text=True)
+        self.got = []
+        self._lines = queue.SimpleQueue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            self._lines.put(json.loads(line))
+        self._lines.put(None)
+
+    def until(self, holds):
+        """Read on until something holds of what has come."""
+        deadline = time.monotonic() + HANGS_S
+        while not holds(self):
+            with contextlib.suppress(queue.Empty):
+                item = self._lines.get(timeout=1)
+                assert item is not None, f"it has ended: {self.process.stderr.read()}"
+                self.got.append(item)
+            assert time.monotonic() < deadline, self.got[-8:]
+
+    def of(self, kind, node):
+        return [what[2:] for what in self.got if what[:2] == [kind, node]]
+
+    def states(self, node):
+        return [status[0] for status in self.of("status", node)]
+
+    def last(self, node):
+        return self.of("status", node)[-1]
+
+    def live(self, *nodes):
+        self.until(lambda self: all(self.of("sample", node) for node in nodes))
+
+    def stop(self):
+        self.process.stdin.close()
+        assert self.process.wait(HANGS_S) == 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        end(self.process)
+
+
+def agents(cluster, *nodes):
+    """Agents that are on these nodes, and sruns named gpumon on the login node."""
+    found = {node: cluster.pids(node, AGENT) for node in nodes}
+    found["login"] = cluster.pids("login", "srun.*--job-name=gpumo[n]")
+    return {node: pids for node, pids in found.items() if pids}
+
+
+def gone(cluster, *nodes):
+    """Within 5 s nothing of gpumon is left there, whatever ended."""
+    until(lambda: not agents(cluster, *nodes), "no agent is left", 5)
+
+
+def attach(cluster, *args, **options):
+    return cluster.run("login", ["gpumon", "attach", "--no-record", *args], check=False, **options)
+
+
+def heads(done):
+    """The nodes of which there is a sample, in order."""
+    return [line.split()[0] for line in done.stdout.splitlines() if " driver " in line]
+
+
+def gpumon_steps(cluster, job):
+    return [row for row in cluster.accounting(job, "JobName", "State", "ExitCode")
+            if row["JobName"] == "gpumon"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def wide(cluster):
+    """A job on three nodes with two GPUs each."""
+    with cluster.job("srun sleep 900", "-N3", "-p", "gpu", "--gres=gpu:2") as job:
+        yield job, cluster.nodes(job)
+
+
+# -- each way ----------------------------------------------------------------------------------
+@pytest.mark.parametrize("via", ["ssh", "openssh", "srun", ""])
+def test_a_sample_of_every_node(cluster, wide, via):
+    job, nodes = wide
+    done = attach(cluster, job, *(["--via", via] if via else []))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert heads(done) == nodes
+    assert done.stdout.count(f"job {job} ") == 3
+    if via in ("srun", ""):  # from outside of the job its idle GPUs are not known
+        assert [done.stdout.count(f"[{gpu}] A100") for gpu in (0, 1, 2)] == [3, 3, 0]
+    else:
+        assert "GPUs are known: those its processes hold" in done.stdout
+    gone(cluster, *nodes)
+
+
+def test_it_leaves_at_most_one_step_and_the_jobs_exit_code_alone(cluster):
+    with cluster.job("srun sleep 600", "-N3", "-p", "gpu", "--gres=gpu:1") as job:
+        nodes = cluster.nodes(job)
+        attach(cluster, job, "--via", "ssh")
+        assert gpumon_steps(cluster, job) == []
+        with Following(cluster, job) as following:
+            following.live(*nodes)
+            assert {following.last(node)[2] for node in nodes} <= {"ssh", "srun"}
+            following.stop()
+        gone(cluster, *nodes)
+        (step,) = until(lambda: gpumon_steps(cluster, job))
+        until(lambda: gpumon_steps(cluster, job)[0]["State"] == "COMPLETED")
+        assert gpumon_steps(cluster, job)[0]["ExitCode"] == "0:0"
+        assert step["JobID"].startswith(f"{job}.")
+    row = cluster.accounting(job, "DerivedExitCode")[0]
+    assert row["DerivedExitCode"] == "0:0"
+
+
+def test_only_the_named_nodes(cluster, wide):
+    job, nodes = wide
+    done = attach(cluster, job, "--via", "srun", "--nodes", nodes[1])
+    assert heads(done) == nodes[1:2]
+    strange = attach(cluster, job, "--nodes", "nowhere7")
+    assert (strange.returncode, strange.stdout) == (4, "")
+    assert "nowhere7 is no node of job" in strange.stderr
+    assert attach(cluster, job, "--nodes", "n[1").returncode == 2
+
+
+def test_from_a_machine_that_is_not_on_the_cluster(cluster, wide, tmp_path):
+    """--login: Slurm's commands run there, and nodes are reached through it."""
+    job, nodes = wide
+    bin_dir = tmp_path / "bin"
+    bin_dir.mkdir()
+    (bin_dir / "ssh").write_text(f'#!/bin/sh\nexec /usr/bin/ssh -F {cluster.ssh_config} "$@"\n')
+    (bin_dir / "ssh").chmod(0o755)
+    env = environment(PATH=f"{bin_dir}:{os.environ['PATH']}")
+    done = gpumon("attach", job, "--login", "login", "--no-record", env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert heads(done) == nodes
+    gone(cluster, *nodes)
+
+
+# -- which job ---------------------------------------------------------------------------------
+def test_jobs_that_cannot_be_followed(cluster):
+    for text in ("x", "12.", "-5 ", "1;2"):
+        done = cluster.run("login", ["gpumon", "attach", "--", text], check=False)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1), text
+    unknown = attach(cluster, "99999999")
+    assert (unknown.returncode, unknown.stderr.count("\n")) == (4, 1)
+    ended = cluster.submit("true")
+    cluster.wait(ended)
+    done = attach(cluster, ended)
+    assert done.returncode == 1
+    assert f"'gpumon report {ended}'" in done.stderr
+    pending = cluster.submit("true", "--begin=now+1hour")
+    done = attach(cluster, pending)
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"job {pending} waits (BeginTime); expected to start 20")
+    cluster.cancel(pending)
+
+
+def test_somebody_elses_job(cluster):
+    with cluster.job("sleep 600", user="bob") as job:
+        done = attach(cluster, job)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert f"job {job} is bob's" in done.stderr
+
+
+def test_an_array_needs_a_task(cluster):
+    array = cluster.submit("sleep 600", "-a", "1-2")
+    try:
+        cluster.wait(f"{array}_2", "RUNNING")
+        done = attach(cluster, array)
+        assert done.returncode == 2
+        assert f"{array}_1 (RUNNING), {array}_2 (RUNNING)" in done.stderr
+        task = attach(cluster, f"{array}_2", "--via", "srun")
+        assert (task.returncode, task.stderr) == (0, "")
+    finally:
+        cluster.cancel(array)
+
+
+def test_components_of_a_het_job_together(cluster):
+    script = (
+        "#SBATCH -n1 -w node1 --mem=300M\n#SBATCH hetjob\n#SBATCH -n1 -w node2 --mem=300M\n"
+        "srun --het-group=0,1 sleep 600\n"
+    )
+    with cluster.job(script) as job:
+        for via in ("srun", "ssh"):
+            done = attach(cluster, job, "--via", via)
+            assert (done.returncode, done.stderr) == (0, "")
+            assert heads(done) == ["node1", "node2"]
+            assert f"job {job} " in done.stdout
+            assert f"job {int(job) + 1} " in done.stdout
+
+
+def test_a_second_job_of_the_user_on_the_node(cluster):
+    """pam_slurm_adopt puts the shell into the newest: nothing of it is shown as the other's."""
+    options = ["-w", "node3", "-p", "gpu", "--gres=gpu:1"]
+    with cluster.job("sleep 600", *options) as first, cluster.job("sleep 600", *options) as second:
+        done = attach(cluster, first, "--via", "ssh")
+        assert (done.returncode, done.stdout) == (1, "")
+        words = f"ssh: this shell was put into job {second}, not into job {first}"
+        assert done.stderr == f"gpumon: node3: {words}\n"
+        with Following(cluster, first) as following:
+            following.live("node3")
+            state, detail, source = following.last("node3")
+            assert (state, source) == ("live", "srun")
+            assert words in detail
+            ids = {header[0] for header in following.of("header", "node3")}
+            assert ids == {first}
+        gone(cluster, "node3")
+
+
+def test_gpumon_in_an_allocation_of_several_nodes_shows_them_all(cluster):
+    argv = ["salloc", "-N2", "-p", "gpu", "--gres=gpu:1", "gpumon", "--no-record"]
+    with dashboard(cluster, "login", *argv) as screen:
+        until(lambda: agents(cluster, "node1", "node2", "node3"))
+        screen.keys("q")
+        gone(cluster, "node1", "node2", "node3")
+
+
+def test_from_inside_of_the_job_its_own_node_is_local(cluster):
+    script = "gpumon attach --no-record $SLURM_JOB_ID"
+    job = cluster.submit(script, "-N2", "-p", "gpu", "--gres=gpu:1")
+    cluster.wait(job)
+    shown = cluster.log(job)
+    assert [line.split()[0] for line in shown.splitlines() if " driver " in line] == (
+        cluster.nodes(job)
+    ), shown
+    assert shown.count("[0] A100") == 2
+    steps = gpumon_steps(cluster, job)
+    assert len(steps) <= 1  # for the other node
+
+
+def test_what_is_shown_is_recorded(cluster, wide):
+    job, nodes = wide
+    argv = ["gpumon", "attach", job, "--via", "srun"]
+    with dashboard(cluster, "login", *argv) as screen:
+        screen.wait_for("recording to", HANGS_S)
+        folder = cluster.home() / ".local" / "state" / "gpumon" / "jobs" / cluster.name / job
+        until(lambda: len(list(folder.glob("*.gpumon"))) == 3, "a recording of each node")
+        screen.keys("q")
+        screen.wait_exit(HANGS_S)
+    done = cluster.run("login", ["gpumon", "export", job, "--to", "json"])
+    assert {json.loads(line).get("node") for line in done.stdout.splitlines()} >= set(nodes)
+
+
+# -- faults ------------------------------------------------------------------------------------
+@pytest.fixture
+def pair(cluster):
+    """A job on a sound node and, by its own partition, one on the node that breaks."""
+    with (
+        cluster.faulty() as node,
+        cluster.job("srun sleep 900", "-p", "faults", "--gres=gpu:2") as job,
+    ):
+        yield job, node
+
+
+def test_sshd_dies_in_mid_stream(cluster, pair):
+    job, node = pair
+    with Following(cluster, job, "openssh") as following:
+        following.live(node)
+        cluster.stop_sshd(node)
+        following.until(lambda f: f.states(node).count("lost") >= 2)
+        gone(cluster, node)
+        cluster.start_sshd(node)
+        following.until(lambda f: f.states(node).count("live") == 2)
+        known = len(following.of("sample", node))
+        following.until(lambda f: len(f.of("sample", node)) > known)
+        times = [each[0] for each in following.of("sample", node)]
+        assert max(after - before for before, after in zip(times, times[1:])) > 1.0  # a gap
+
+
+def test_without_sshd_srun_goes_on(cluster, pair):
+    job, node = pair
+    cluster.stop_sshd(node)
+    with Following(cluster, job) as following:
+        following.live(node)
+        state, detail, source = following.last(node)
+        assert (state, source) == ("live", "srun")
+        assert "ssh: " in detail
+
+
+@pytest.mark.parametrize("via", ["ssh", "srun"])
+def test_an_agent_that_stands_still_is_replaced(cluster, pair, via):
+    job, node = pair
+    with Following(cluster, job, via) as following:
+        following.live(node)
+        stopped = cluster.pids(node, AGENT)
+        cluster.kill(node, signal.SIGSTOP, *stopped)
+        following.until(lambda f: f.states(node).count("live") == 2)
+        continued = ["kill", "-CONT", *map(str, stopped)]
+        cluster.run(node, continued, "root", check=False)  # Slurm has killed its own already
+        following.stop()
+    gone(cluster, node)
+
+
+def test_a_network_that_swallows_everything(cluster, pair):
+    """The agent ends although nobody tells it that its reader has gone."""
+    job, node = pair
+    with Following(cluster, job, "openssh") as following:
+        following.live(node)
+        (agent,) = cluster.pids(node, AGENT)
+        cluster.link(node, up=False)
+        following.until(lambda f: "lost" in f.states(node))
+        until(lambda: agent not in cluster.pids(node, AGENT), "the agent ends", 60)
+        cluster.link(node, up=True)
+        following.until(lambda f: f.states(node).count("live") == 2)
+
+
+def test_the_end_of_the_job_ends_it(cluster, pair):
+    job, node = pair
+    with Following(cluster, job) as following:
+        following.live(node)
+        cluster.cancel(job)
+        following.until(lambda f: f.states(node)[-1] == "ended")
+        assert "ended" in following.last(node)[1]
+        gone(cluster, node)
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("UserKnownHostsFile /dev/null\n  GlobalKnownHostsFile /dev/null", "key"),
+        ("HostName no-such-host.invalid", "no host is called no-such-host.invalid"),
+    ],
+)
+def test_what_ssh_refuses_is_said_and_srun_taken(cluster, pair, setting, says):
+    job, node = pair
+    config = cluster.home() / ".ssh" / "config"
+    cluster.write(".ssh/config", f"Host {node}\n  {setting}\n  StrictHostKeyChecking yes\n")
+    config.chmod(0o600)
+    try:
+        with Following(cluster, job) as following:
+            following.live(node)
+            state, detail, source = following.last(node)
+            assert (state, source) == ("live", "srun")
+            assert "ssh: " in detail
+            assert says in detail
+    finally:
+        config.unlink()
+
+
+def test_a_full_temporary_folder_does_not_matter(cluster, pair):
+    job, node = pair
+    folder = cluster.home() / "tmp"
+    folder.mkdir()
+    full = ["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", folder]
+    cluster.run(node, full, "root")
+    try:
+        cluster.run(node, ["sh", "-c", f"cat /dev/zero >{folder}/full"], "root", check=False)
+        cluster.write(".bashrc", f"export TMPDIR={folder}\n")
+        with Following(cluster, job, "openssh") as following:
+            following.live(node)
+            (agent,) = cluster.pids(node, AGENT)
+            environ = cluster.run(node, ["cat", f"/proc/{agent}/environ"], "root").stdout
+            assert f"TMPDIR={folder}" in environ
+    finally:
+        (cluster.home() / ".bashrc").unlink()
+        cluster.run(node, ["umount", folder], "root", check=False)
+        folder.rmdir()
+
+
+# -- quitting ----------------------------------------------------------------------------------
+def dashboard(cluster, host, *argv):
+    env = {**os.environ, "GPUMON_CLUSTER_ID": cluster.folder.name.rpartition("-")[2]}
+    return Session(cluster.command(host, argv, env={"TERM": "xterm-256color"}), (120, 40), env)
+
+
+@pytest.mark.parametrize("via", ["ssh", "srun"])
+@pytest.mark.parametrize("how", ["q", signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_nothing_is_left_however_it_ends(cluster, wide, via, how):
+    job, nodes = wide
+    with dashboard(
+        cluster, "login", "gpumon", "attach", "--no-record", job, "--via", via
+    ) as screen:
+        until(lambda: set(agents(cluster, *nodes)) >= set(nodes), "agents run")
+        if how == "q":
+            screen.keys("q")
+        else:
+            pids = cluster.pids("login", f"bin/gpumo[n] attach --no-record {job}")
+            cluster.kill("login", how, *pids)
+        gone(cluster, *nodes)

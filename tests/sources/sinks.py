@@ -1,0 +1,42 @@
+"""What takes samples in tests of sources."""
+
+from __future__ import annotations
+
+import threading
+
+from tests.e2e.program import HANGS_S
+
+
+class Sink:
+    """Keeps what a source brings, in order; waits for it."""
+
+    def __init__(self):
+        self.got = []
+        self._news = threading.Condition()
+
+    def _add(self, *what):
+        with self._news:
+            self.got.append(what)
+            self._news.notify_all()
+
+    def header(self, node, header):
+        self._add("header", node, header)
+
+    def add(self, node, sample, received=None):
+        self._add("sample", node, sample)
+
+    def status(self, node, status):
+        self._add("status", node, status)
+
+    def of(self, kind, node=None):
+        return [what[2] for what in self.got if what[0] == kind and node in (None, what[1])]
+
+    def states(self, node=None):
+        return [status.state for status in self.of("status", node)]
+
+    def last(self, node):
+        return self.of("status", node)[-1]
+
+    def wait(self, condition):
+        with self._news:
+            assert self._news.wait_for(lambda: condition(self), HANGS_S), self.got[-5:]

@@ -1,0 +1,192 @@
+"""`gpumon attach` before it reaches a node: which job, which nodes, in words."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from gpumon.cli import finding
+from gpumon.cli.attach_text import Samples
+from gpumon.cli.own_job import jobs_around
+from gpumon.cli.prompting import Prompting
+from gpumon.errors import GpumonError, NotFoundError, UsageError
+from gpumon.model.sample import Sample
+from gpumon.model.view import Status
+from gpumon.slurm import ids
+from gpumon.slurm.job import Job
+from gpumon.sources.prompt import Question
+from gpumon.sources.ways import here
+
+JOB = Job(raw_id="7", id="7", state="RUNNING", user="ada", node_list="gpu[01-02]",
+          nodes=("gpu01", "gpu02"))  # fmt: skip
+
+
+class Slurm:
+    """The controller's answer."""
+
+    def __init__(self, *jobs):
+        self.jobs = list(jobs)
+        self.asked = []
+
+    def live(self, id):
+        self.asked.append(id)
+        return self.jobs
+
+    def job(self, text):
+        raise NotFoundError(f"there is no job {text}")
+
+
+# -- which job ---------------------------------------------------------------------------------
+def test_a_het_job_is_all_its_components_and_one_of_them_alone():
+    parts = [
+        Job(raw_id="15", id="14+1", het_job_id="14", het_offset=1, state="RUNNING"),
+        Job(raw_id="14", id="14+0", het_job_id="14", het_offset=0, state="RUNNING"),
+    ]
+    slurm = Slurm(*parts)
+    assert finding.find_jobs(slurm, ids.parse("14")) == parts[::-1]
+    assert finding.find_jobs(slurm, ids.parse("14+1")) == [parts[0]]
+    assert not finding.is_array(parts)
+
+
+def test_an_array_is_its_tasks_that_have_not_ended():
+    tasks = [
+        Job(raw_id=raw, id=f"20_{task}", array_job_id="20", array_task=task, state=state)
+        for raw, task, state in [
+            ("20", "11-99", "PENDING"), ("30", "10", "RUNNING"), ("29", "9", "RUNNING"),
+            ("28", "8", "FAILED"),
+        ]
+    ]  # fmt: skip
+    slurm = Slurm(*tasks)
+    found = finding.find_jobs(slurm, ids.parse("20"))
+    assert [job.id for job in found] == ["20_9", "20_10", "20_11-99"]
+    assert finding.is_array(found)
+    assert "20_9 (RUNNING), 20_10 (RUNNING)" in finding.choice_text(found)
+    assert [job.raw_id for job in finding.find_jobs(slurm, ids.parse("20_9.batch"))] == ["29"]
+
+
+def test_an_unknown_job():
+    with pytest.raises(NotFoundError):
+        finding.find_jobs(Slurm(), ids.parse("9"))
+
+
+def test_looking_again_keeps_what_only_the_first_look_told():
+    first = replace(JOB, cluster="alpha")
+    slurm = Slurm(replace(JOB, state="COMPLETED"), Job(raw_id="8"))
+    assert finding.look_again(slurm, [first]) == [replace(first, state="COMPLETED")]
+    task = Job(raw_id="29", id="20_9", array_job_id="20", array_task="9")
+    finding.look_again(Slurm(task), [task])
+    with pytest.raises(NotFoundError):
+        finding.look_again(Slurm(), [JOB])
+
+
+def test_who_may_attach(monkeypatch):
+    monkeypatch.setattr("os.getuid", lambda: 1000)
+    finding.check([replace(JOB, uid=1000)], remote=False)
+    finding.check([replace(JOB, uid=1001)], remote=True)
+    with pytest.raises(GpumonError, match="job 7 is ada's"):
+        finding.check([replace(JOB, uid=1001)], remote=False)
+    monkeypatch.setattr("os.getuid", lambda: 0)
+    finding.check([replace(JOB, uid=1001)], remote=False)
+    with pytest.raises(GpumonError, match=r"has ended \(FAILED\); 'gpumon report 7'"):
+        finding.check([replace(JOB, state="FAILED")], remote=False)
+
+
+def test_the_nodes_that_are_wanted():
+    assert finding.chosen_nodes(None, [JOB]) == []
+    assert finding.chosen_nodes("gpu[01-02]", [JOB]) == ["gpu01", "gpu02"]
+    with pytest.raises(NotFoundError, match=r"gpu03 is no node of job 7; it runs on gpu\[01-02\]"):
+        finding.chosen_nodes("gpu[02-03]", [JOB])
+    for text in ("", "gpu[1", "gpu[2-1]"):
+        with pytest.raises(UsageError):
+            finding.chosen_nodes(text, [JOB])
+
+
+def test_a_job_that_waits(monkeypatch):
+    monkeypatch.setenv("TZ", "UTC")
+    pending = Job(id="7", state="PENDING", reason="Prio\x1b[2Jrity", expected_start=1e9)
+    text = finding.waiting_text(pending)
+    assert text.isprintable()
+    assert text.startswith("job 7 waits (Prio?[2Jrity); expected to start 2001-09-09")
+    assert "(" not in finding.waiting_text(Job(id="7", state="PENDING"))
+
+
+# -- the job around this shell -----------------------------------------------------------------
+AROUND = {
+    "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "gpu[01-02]", "SLURMD_NODENAME": "gpu01",
+    "SLURM_CLUSTER_NAME": "alpha", "SLURM_JOB_START_TIME": "1795200000",
+}  # fmt: skip
+
+
+def test_an_allocation_of_several_nodes():
+    (job,) = jobs_around(AROUND)
+    assert (job.raw_id, job.nodes, job.cluster) == ("7", ("gpu01", "gpu02"), "alpha")
+    assert (job.is_running, job.start) == (True, 1795200000.0)
+    assert here(AROUND) == ("gpu01", "7")
+
+
+def test_a_shell_of_salloc_on_a_login_host():
+    shell = {name: value for name, value in AROUND.items() if name != "SLURMD_NODENAME"}
+    (job,) = jobs_around(shell | {"SLURM_JOB_NODELIST": "gpu05"})
+    assert job.nodes == ("gpu05",)
+    assert here(shell).job == ""  # it does not stand in the job
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"SLURM_JOB_NODELIST": "gpu01"},  # this node alone
+        {"SLURM_JOB_NODELIST": "gpu[01"},
+        {"SLURM_JOB_NODELIST": ""},
+        {"SLURM_JOB_ID": "\x1b[2J"},
+        {"SLURM_JOB_ID": ""},
+        {"SLURM_HET_SIZE": "2"},  # without its components' variables
+    ],
+)
+def test_this_node_is_enough(change):
+    assert jobs_around(AROUND | change) == []
+
+
+def test_components_of_a_het_job_around():
+    told = {
+        "SLURM_HET_SIZE": "2", "SLURM_JOB_ID": "14",
+        "SLURM_JOB_ID_HET_GROUP_0": "14", "SLURM_JOB_NODELIST_HET_GROUP_0": "gpu01",
+        "SLURM_JOB_ID_HET_GROUP_1": "15", "SLURM_JOB_NODELIST_HET_GROUP_1": "gpu02",
+    }  # fmt: skip
+    jobs = jobs_around(AROUND | told)
+    assert [(job.raw_id, job.id, job.het_offset, job.nodes) for job in jobs] == [
+        ("14", "14+0", 0, ("gpu01",)), ("15", "14+1", 1, ("gpu02",)),
+    ]  # fmt: skip
+
+
+# -- the rest ----------------------------------------------------------------------------------
+def test_two_samples_of_a_node_are_enough_and_none_of_a_lost_one():
+    samples = Samples(["a", "b"])
+    samples.add("a", Sample(1.0, 1.0, {"host": {"": {"load1": 1}}}))
+    samples.add("a", Sample(2.0, 2.0, {"host": {"": {"cpu_percent": 5.0}}}))
+    samples.add("a", Sample(3.0, 3.0, {"host": {"": {"cpu_percent": 9.0}}}))
+    samples.status("b", Status("lost", 1.0, "ssh: no"))
+    samples.wait(60)
+    assert samples.samples["a"].rows["host"][""] == {"load1": 1, "cpu_percent": 5.0}
+    assert samples.statuses["b"].detail == "ssh: no"
+
+
+def test_a_question_reaches_the_screen_once_it_is_open():
+    prompting = Prompting()
+    question = Question("ada@login", "Password:", True, "password")
+    assert prompting.ask(question) is None  # the tests have no terminal
+    prompting.to_screen()
+    assert prompting.pending() is None
+    answers = []
+    asking = threading.Thread(target=lambda: answers.append(prompting.ask(question)))
+    asking.start()
+    while (asked := prompting.pending()) is None:
+        pass
+    assert (asked.about, asked.text, asked.kind) == ("ada@login", "Password:", "password")
+    assert prompting.pending() is asked
+    prompting.answer("secret")
+    asking.join(60)
+    assert answers == ["secret"]
+    prompting.close()
+    assert prompting.ask(question) is None
