@@ -1,45 +1,79 @@
-"""Make the pictures of this folder anew, from the real app on the recorded demo.
+"""Make the pictures of this folder anew, from the real app on recorded data.
 
-    python screenshots/make.py
+    python screenshots/make.py [NAME...]
 
-Needs tmux, Pillow and DejaVu Sans Mono, as `tests/run` installs them.
+The job of four GPUs is the demo's, recorded by gpumon's own agent (`record_demo.py`). The job of 16
+nodes is made: `tests/tui/cluster.py` writes its recordings, with one idle node that lost a GPU and one
+slow node. Needs tmux, Pillow and DejaVu Sans Mono, as `tests/run` installs them.
 """
 
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 FOLDER = Path(__file__).resolve().parent
-sys.path.insert(0, str(FOLDER.parent))
+ROOT = FOLDER.parent
+sys.path.insert(0, str(ROOT))
 
 from screenshots.terminal_png import Session  # noqa: E402
+from tests.tui.cluster import record  # noqa: E402
 
-#: file, terminal, keys, arguments
+DEMO = str(ROOT / "gpumon" / "demos" / "finetune.jsonl.gz")
+NODES = "NODES"  # stands for the folder with the recordings of the job of 16 nodes
+NODES_S = 660  # long enough for findings that take ten minutes
+
+
+class Picture(NamedTuple):
+    """A command in a terminal of (columns, rows), and the keys pressed once it shows `until`."""
+
+    name: str
+    size: tuple[int, int]
+    keys: tuple[str, ...] = ()
+    words: tuple[str, ...] = ("demo",)
+    until: str = "mem"
+
+
 PICTURES = (
-    ("job-120x40", (120, 40), (), ()),
-    ("job-80x24", (80, 24), (), ()),
-    ("job-200x60", (200, 60), (), ()),
-    ("device-120x40", (120, 40), ("Down", "2"), ()),
-    ("processes-120x40", (120, 40), ("3", "v"), ()),
-    ("job-light-120x40", (120, 40), (), ("--theme", "light")),
-    ("job-ascii-80x24", (80, 24), (), ("--ascii", "--theme", "mono")),
+    Picture("job-120x40", (120, 40)),
+    Picture("job-80x24", (80, 24)),
+    Picture("job-200x60", (200, 60)),
+    Picture("device-120x40", (120, 40), ("Down", "2")),
+    Picture("processes-120x40", (120, 40), ("3", "v")),
+    Picture("job-light-120x40", (120, 40), words=("demo", "--theme", "light")),
+    Picture("job-ascii-80x24", (80, 24), words=("demo", "--ascii", "--theme", "mono")),
+    Picture("report-120x40", (120, 40), ("5",)),
+    # sought to the end: 20 × a tenth of the plots' time
+    Picture("nodes-120x40", (120, 40), ("4", *("]",) * 20), ("replay", NODES), "gpu16"),
+    Picture("report-page-90x70", (90, 70), (), ("report", "--recording", DEMO), "Source:"),
 )
 
 
-def main() -> int:
-    for name, size, keys, arguments in PICTURES:
-        command = [sys.executable, "-m", "gpumon", "demo", *arguments]
-        with Session(command, size, {"PYTHONPATH": str(FOLDER.parent), "TZ": "UTC"}) as session:
-            session.wait_for("mem")
-            session.keys(*keys, pause_s=0.5)
-            time.sleep(1.5)
-            theme = "light" if "light" in name else "dark"
-            session.png(FOLDER / f"{name}.png", theme)
-            print(FOLDER.name, f"{name}.png")
+def main(names: list[str]) -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        record(Path(folder), 16, seconds=NODES_S)
+        for picture in PICTURES:
+            if names and picture.name not in names:
+                continue
+            draw(picture, folder)
+            print(FOLDER.name, f"{picture.name}.png")
     return 0
 
 
+def draw(picture: Picture, nodes: str) -> None:
+    words = [nodes if word == NODES else word for word in picture.words]
+    # a home of its own: neither settings nor recordings of whoever makes the pictures
+    env = {"PYTHONPATH": str(ROOT), "TZ": "UTC", "HOME": nodes}
+    with Session([sys.executable, "-m", "gpumon", *words], picture.size, env) as session:
+        session.wait_for(picture.until)
+        session.keys(*picture.keys, pause_s=0.5)
+        time.sleep(1.5)
+        theme = "light" if "light" in picture.name else "dark"
+        session.png(FOLDER / f"{picture.name}.png", theme)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

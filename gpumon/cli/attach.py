@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         return EXIT_OK
     watched = watch(jobs, lambda: finding.look_again(slurm, jobs), ways, nodes, settings)
     if on_screen:
-        return open_screen(watched, settings, prompting)
+        return open_screen(watched, settings, prompting, ways.on_login if args.login else None)
     from gpumon.cli.attach_text import print_samples
 
     return print_samples(watched, nodes or [node for job in jobs for node in job.nodes])
@@ -95,18 +95,27 @@ def watch(
     return WatchedJob(jobs, look, attach)
 
 
-def open_screen(watched: WatchedJob, settings: Settings, prompting: Prompting) -> int:
-    """The dashboard, recording what it shows; returns the exit code."""
+def open_screen(
+    watched: WatchedJob, settings: Settings, prompting: Prompting, login: Runner | None = None
+) -> int:
+    """The dashboard, recording what it shows; returns the exit code.
+
+    The job's output files are read here, or by `login` where the user sits elsewhere.
+    """
     from gpumon.cli.record import marks_dir, start_retention
+    from gpumon.sources.jobfiles import REMOTE_PERIOD_S, JobFiles, read_by
     from gpumon.sources.tee import Tee
     from gpumon.tui.app import run_app
 
     if settings.record:
         start_retention(settings)
     tee = Tee(watched, marks_dir(), record=settings.record)
+    files = JobFiles(watched.job)
+    if login is not None:
+        files = JobFiles(watched.job, read_by(login), REMOTE_PERIOD_S)
     prompting.to_screen()
     try:
-        return run_app(tee, settings, job=watched, prompts=prompting)
+        return run_app(tee, settings, job=watched, prompts=prompting, output=files)
     finally:
         prompting.close()
 

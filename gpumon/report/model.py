@@ -57,6 +57,7 @@ class Used:
     mem_mean_bytes: float | None = None
     mem_source: str = ""  # cgroup, sacct, jobstats
     mem_note: str = ""  # "upper bound: page cache is in it"
+    cpu_note: str = ""
     mem_max_node_bytes: float | None = None  # of the node that used most
     gpus_active: int | None = None
     gpu_busy_percent: float | None = None  # mean over the run and the devices

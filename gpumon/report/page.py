@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import textwrap
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from gpumon.analysis.finding import Finding
+from gpumon.analysis.finding import Action, Finding, Recommendation
 from gpumon.chart import spark
 from gpumon.model.text import clean
 from gpumon.model.units import age_text, bytes_text, clock_text
 from gpumon.report.model import Attempt, DeviceRow, Report, Spread, Tasks
+from gpumon.report.plots import plot_rows
+from gpumon.report.why import WHY
 
 Row = list[tuple[str, str]]
 
@@ -24,11 +27,27 @@ ASCII_SIGNS = {"critical": "!", "warning": "^", "info": "-", "good": "+", "unkno
 ROLES = {"critical": "bad", "warning": "attention", "info": "dim"}
 _MAX_DEVICES = 32
 _SPARK = 14
+#: a page with plots is no longer than this
+_MAX_ROWS = 60
+_MAX_REASONS = 4
 _NOT_KNOWN = "n/a"
 
 
-def page(report: Report, width: int = 80, glyphs: str = "braille") -> list[Row]:
-    """All rows, none wider than `width` cells as long as that is at least 40."""
+def page(
+    report: Report, width: int = 80, glyphs: str = "braille", plots: bool = False
+) -> list[Row]:
+    """All rows, none wider than `width` cells as long as that is at least 40.
+
+    `plots`: of up to four GPUs, where the page stays on one screen; they need colours.
+    """
+    if plots:
+        rows = _page(report, width, glyphs, plots=True)
+        if len(rows) <= _MAX_ROWS:
+            return rows
+    return _page(report, width, glyphs, plots=False)
+
+
+def _page(report: Report, width: int, glyphs: str, plots: bool) -> list[Row]:
     parts = (
         _head(report, width),
         _verdicts(report, width, glyphs),
@@ -36,7 +55,7 @@ def page(report: Report, width: int = 80, glyphs: str = "braille") -> list[Row]:
         _tasks(report.tasks, width) if report.tasks else [],
         _attempts("attempt", report.attempts, width),
         _attempts("segment", report.segments, width),
-        _devices(report, width, glyphs),
+        _devices(report, width, glyphs, plots),
         _resources(report, width),
         _foot(report, width),
     )
@@ -47,34 +66,73 @@ def page(report: Report, width: int = 80, glyphs: str = "braille") -> list[Row]:
     return [_cut(row, width) for row in rows]
 
 
-def finding_rows(finding: Finding, width: int, glyphs: str = "braille") -> list[Row]:
-    """One finding: what, the evidence, and what to do; hanging behind its sign."""
+def finding_rows(
+    finding: Finding,
+    width: int,
+    glyphs: str = "braille",
+    steps: Sequence[str] | None = None,
+) -> list[Row]:
+    """One finding: what was measured, why it matters, and what to do; hanging behind its sign.
+
+    `steps`: what to do, a line each; without it all of the finding's actions.
+    """
     signs = ASCII_SIGNS if glyphs == "ascii" else SIGNS
     role = ROLES[finding.level]
-    title = finding.title if finding.title.endswith((".", "?", "!")) else f"{finding.title}."
+    title, rest = sentences(finding)
     rows = _wrapped(signs[finding.level], title, width, role, "" if role == "dim" else role)
-    evidence = _beyond(finding.title, finding.evidence)
-    if evidence:
-        rows += _wrapped("", evidence, width, "dim", "dim")
-    if finding.confidence != "high":
-        rows += _wrapped("", f"Confidence {finding.confidence}.", width, "dim", "dim")
+    if rest:
+        rows += _wrapped("", rest, width, "dim", "dim")
     arrow = "->" if glyphs == "ascii" else "→"
-    for action in finding.actions:
-        if action.kind in ("sbatch", "export") and finding.level != "info":
-            continue  # stands under "next time", before and after
-        text = f"{action.text} {action.after}".strip() if action.text else action.after
-        if action.kind == "sbatch" and action.before:
-            text = f"{action.before} {arrow} {action.after}"
-        rows += _wrapped(arrow, text, width, "key", "key", indent=2)
+    for step in map(action_text, finding.actions) if steps is None else steps:
+        rows += _wrapped(arrow, step, width, "key", "key", indent=2)
     return rows
 
 
-def _beyond(title: str, evidence: str) -> str:
-    """What the evidence says that the title does not."""
-    title, said = title.rstrip("."), evidence.strip()
-    if said.startswith(title):
-        said = said[len(title) :].lstrip(" .;,:")
-    return "" if said.rstrip(".") in title else said
+def sentences(finding: Finding) -> tuple[str, str]:
+    """(what was found, on what it rests and why it matters), as sentences."""
+    title, evidence = finding.title.strip(), finding.evidence.strip()
+    if evidence.startswith(title):  # it says the same, and more
+        title, evidence = evidence, ""
+    elif evidence.rstrip(".") in title:
+        evidence = ""
+    sure = "" if finding.confidence == "high" else f"{finding.confidence} confidence"
+    parts = (evidence, WHY.get(finding.id, ""), sure)
+    return _sentence(title), " ".join(_sentence(part) for part in parts if part)
+
+
+def _sentence(text: str) -> str:
+    """With a capital, unless it begins with a name, and a full stop."""
+    first = text.split(" ", 1)[0]
+    if first.isalpha() and first.islower():
+        text = text[0].upper() + text[1:]
+    return text if text.endswith((".", "?", "!", ":")) else f"{text}."
+
+
+def action_text(action: Action) -> str:
+    """The action as one line: its sentence, and the line to write."""
+    change = action.after
+    if action.kind == "sbatch" and not change:
+        change = f"Delete {action.before}." if action.before else ""
+    return f"{action.text} {change}".strip()
+
+
+def steps_of(finding: Finding, changes: Sequence[Recommendation]) -> list[str]:
+    """The one line that the page has room for; a change below is named and not repeated."""
+    for action in finding.actions:
+        for change in changes:
+            option = f"{change.directive}={change.after}"
+            if action.kind != "sbatch" or not change.directive:
+                if action.after and action.after == change.after:
+                    return [_first(action.text, f"{action.after} (below).")]
+            elif action.after == f"#SBATCH {option}":
+                return [_first(f"Ask for {option} (below).", action.text)]
+            elif not action.after and change.directive in action.before and not change.after:
+                return [_first(f"Delete {change.directive} (below).", action.text)]
+    return [action_text(each) for each in finding.actions[:1] if action_text(each)]
+
+
+def _first(*parts: str) -> str:
+    return " ".join(part for part in parts if part)
 
 
 # -- head ----------------------------------------------------------------------------------------
@@ -99,10 +157,10 @@ def _head(report: Report, width: int) -> list[Row]:
 
 
 def _time(report: Report) -> str:
-    if report.elapsed_s is None:
-        return ""
     job = report.job
     limit = clock_text(job.time_limit_s) if job.time_limit_s else job.time_limit_words
+    if report.elapsed_s is None:
+        return f"limit {limit}" if limit and job.is_pending else ""
     return f"{clock_text(report.elapsed_s)} of {limit}" if limit else clock_text(report.elapsed_s)
 
 
@@ -117,7 +175,7 @@ def _facts(report: Report) -> str:
         kinds = "/".join(job.allocated.gpu_types) or "GPUs"
         words.append(f"{gpus} × {short_model(names[0]) if len(names) == 1 else kinds}")
     if job.allocated.cpus:
-        words.append(f"{job.allocated.cpus} cores")
+        words.append(f"{job.allocated.cpus} core{'s' if job.allocated.cpus > 1 else ''}")
     if job.allocated.mem_bytes:
         words.append(bytes_text(job.allocated.mem_bytes))
     return " · ".join(words)
@@ -144,59 +202,80 @@ def _hours(hours: float) -> str:
 
 def _verdicts(report: Report, width: int, glyphs: str) -> list[Row]:
     if report.findings:
-        return [row for each in report.findings for row in finding_rows(each, width, glyphs)]
+        return [
+            row
+            for each in report.findings
+            for row in finding_rows(each, width, glyphs, steps_of(each, report.recommendations))
+        ]
     signs = ASCII_SIGNS if glyphs == "ascii" else SIGNS
-    if report.coverage.source == "sacct" or report.not_evaluable:
-        n = len(report.not_evaluable)
-        what = f" {n} checks could not be made: see the source below." if n else ""
-        return _wrapped(signs["good"], f"Nothing found to change.{what}", width, "good", "good")
-    return _wrapped(signs["good"], "Nothing found to change.", width, "good", "good")
+    if report.job.is_pending:
+        return []
+    what = "Nothing found to change"
+    what += " in what could be judged: see the end." if report.not_evaluable else "."
+    return _wrapped(signs["good"], what, width, "good", "good")
 
 
 def _next_time(report: Report, width: int) -> list[Row]:
     if not report.recommendations:
         return []
+    said = {each.id: each for each in report.findings}
     rows: list[Row] = [[(f"{'Next time':<27} {'now':<19} then", "title")]]
     for each in report.recommendations:
         name = f"#SBATCH {each.directive}" if each.directive else "add to the script"
-        mark = "" if each.confidence == "high" else f"  ({each.confidence} confidence)"
         line = f"  {name:<25} {clean(each.before, 60) or '':<19} "
-        after = clean(each.after, 200)
-        if len(line) + len(after) + len(mark) > width:
+        after = clean(each.after, 200) or "(delete the line)"
+        if len(line) + len(after) > width:
             rows.append([(line.rstrip(), "")])
             line = " " * 6
-        rows.append([(line, ""), (after, "key"), (mark, "dim")])
-        rows += _wrapped("", each.basis, width, "dim", "dim", indent=6)
+        rows.append([(line, ""), (after, "key")])
+        basis = _basis(each, said.get(each.finding))
+        if basis:
+            rows += _wrapped("", basis, width, "dim", "dim", indent=6)
     return rows
+
+
+def _basis(change: Recommendation, finding: Finding | None) -> str:
+    """On what the new value rests, as far as its finding has not said so above."""
+    basis, sure = change.basis, change.confidence
+    if finding is not None:
+        basis = basis.removeprefix(finding.evidence).lstrip(" ,;")
+        sure = "high" if sure == finding.confidence else sure
+    return ", ".join(part for part in (basis, "" if sure == "high" else f"{sure} confidence") if part)
 
 
 # -- GPUs ----------------------------------------------------------------------------------------
 
 
-def _devices(report: Report, width: int, glyphs: str) -> list[Row]:
+def _devices(report: Report, width: int, glyphs: str, plots: bool) -> list[Row]:
     gpus = report.job.gpus
     if not report.devices:
         if not gpus:
             return []
+        if report.job.is_pending:
+            return []
+        how = f"how the {gpus} were used" if gpus > 1 else "how the one was used"
         text = (
-            f"GPUs: Slurm's accounting does not say how the {gpus} were used."
+            f"GPUs: Slurm's accounting does not say {how}."
             " Record next time: gpumon record -- COMMAND"
         )
         return _wrapped("?" if glyphs == "ascii" else SIGNS["unknown"], text, width, "unknown", "")
     label_width = max(8, *(len(clean(row.label, 24)) for row in report.devices))
     head = f"{'GPU':<{label_width}}  busy mean/p50/p95  idle tail  mem peak    power"
-    rows: list[Row] = [[(head + ("   over the run" if width >= 78 else ""), "title")]]
+    drawn = plot_rows(report.devices, report.elapsed_s, width, glyphs) if plots else []
+    sparks = width >= 78 and not drawn and any(row.busy_over_time for row in report.devices)
+    rows: list[Row] = [[(head + ("   over the run" if sparks else ""), "title")]]
     for row in report.devices[:_MAX_DEVICES]:
-        rows.append(_device(row, label_width, width, glyphs))
+        rows.append(_device(row, label_width, width if sparks else 0, glyphs))
     if len(report.devices) > _MAX_DEVICES:
         more = len(report.devices) - _MAX_DEVICES
         rows.append([(f"and {more} more; --format json lists all", "dim")])
     if any(row.mem_truth == "unknown" and row.mem_peak_bytes for row in report.devices):
         rows.append([("* reserved by the framework, not proven need", "dim")])
-    return rows
+    return rows + drawn
 
 
 def _device(row: DeviceRow, label_width: int, width: int, glyphs: str) -> Row:
+    """`width` 0: without the course over the run."""
     busy = "/".join(_percent(each) for each in (row.busy_mean, row.busy_p50, row.busy_p95))
     busy += " %" if row.busy_mean is not None else ""
     tail = _NOT_KNOWN if row.idle_tail_s is None else _minutes(row.idle_tail_s)
@@ -219,7 +298,7 @@ def _device(row: DeviceRow, label_width: int, width: int, glyphs: str) -> Row:
     ]
     if row.note:
         cells.append((f"  {clean(row.note, 30)}", "bad"))
-    elif row.busy_over_time and width >= 78:
+    elif row.busy_over_time and width:
         room = min(_SPARK, len(row.busy_over_time), width - label_width - 52)
         cells.append(("   " + spark(row.busy_over_time, room, glyphs=glyphs), "busy"))
     return cells
@@ -255,10 +334,12 @@ def _resources(report: Report, width: int) -> list[Row]:
             "time", clock_text(job.time_limit_s), clock_text(report.elapsed_s), "",
             "", "",
         ))  # fmt: skip
-    if not lines:
+    if not lines or report.tasks or job.is_pending:
         return []
-    head = f"{'':<7}{'asked':>10}{'used (peak)':>12}{'used (mean)':>12}{'seff says':>10}"
-    rows: list[Row] = [[(head.rstrip() + "  because", "title")]]
+    head = f"{'':<7}{'asked':>10}{'used (peak)':>12}{'used (mean)':>12}"
+    head += f"{'seff says':>10}" if seff.cpu_percent is not None else ""
+    head += "  because" if any(each[5] and len(each[5]) < width - 53 for each in lines) else ""
+    rows: list[Row] = [[(head, "title")]]
     for name, asked, peak, mean, says, because in lines:
         cells = f"{name:<7}{asked:>10}{peak:>12}{mean:>12}{says:>10}"
         room = width - len(cells) - 2
@@ -269,6 +350,8 @@ def _resources(report: Report, width: int) -> list[Row]:
             rows += _wrapped("", f"seff differs: {because}", width, "dim", "dim", indent=8)
     if used.mem_note:
         rows += _wrapped("", f"memory: {used.mem_note}", width, "dim", "dim", indent=8)
+    if used.cpu_note:
+        rows += _wrapped("", f"CPU: {used.cpu_note}", width, "dim", "dim", indent=8)
     return rows
 
 
@@ -344,7 +427,7 @@ _SOURCES = {
     "recording": "recording",
     "live": "live samples",
     "jobstats": "jobstats' summary in Slurm's accounting: means and maxima, no course over time",
-    "sacct": "Slurm's accounting alone",
+    "sacct": "Slurm's accounting alone: totals, no course over time, nothing of GPUs",
     "prometheus": "Prometheus",
 }
 
@@ -352,6 +435,10 @@ _SOURCES = {
 def _foot(report: Report, width: int) -> list[Row]:
     coverage = report.coverage
     words = [_SOURCES.get(coverage.source, coverage.source)]
+    if coverage.source == "sacct" and report.job.is_pending:
+        words = ["Slurm's queue"]
+    elif coverage.source == "sacct" and report.running and not report.tasks:
+        words = ["what Slurm's commands tell of a running job, nothing of GPUs"]
     if coverage.interval_s:
         words.append(f"{coverage.interval_s:g} s")
         words.append(f"{coverage.covered_percent:.1f} % of the run")
@@ -365,9 +452,22 @@ def _foot(report: Report, width: int) -> list[Row]:
     rows = _wrapped("", text, width, "dim", "dim", indent=0)
     for what, why in sorted(coverage.missing.items()):
         rows += _wrapped("", f"{what}: {why}", width, "dim", "dim", indent=2)
-    for note in report.notes:
-        rows += _wrapped("", note, width, "dim", "dim", indent=2)
+    for note in (*report.notes, _not_judged(report)):
+        if note:
+            rows += _wrapped("", note, width, "dim", "dim", indent=2)
     return rows
+
+
+def _not_judged(report: Report) -> str:
+    """How many checks lacked data, and which, most often."""
+    reasons = Counter(report.not_evaluable.values()).most_common()
+    if not reasons or report.job.is_pending:
+        return ""
+    named = [f"{why} ({count})" for why, count in reasons[:_MAX_REASONS]]
+    more = sum(count for _, count in reasons[_MAX_REASONS:])
+    named += [f"other reasons ({more})"] if more else []
+    count = len(report.not_evaluable)
+    return f"Not judged, {count} check{'s' if count > 1 else ''}: {'; '.join(named)}"
 
 
 # -- rows ----------------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ _SGR = {
 
 
 def text(report: Report, width: int = 80, *, coloured: bool = False, ascii_: bool = False) -> str:
-    """The page; ends with a newline."""
-    rows = page(report, width, "ascii" if ascii_ else "braille")
+    """The page, with plots where there are colours to tell their lines; ends with a newline."""
+    rows = page(report, width, "ascii" if ascii_ else "braille", plots=coloured)
     lines = _coloured(rows) if coloured else list(plain(rows))
     return "\n".join(lines) + "\n"
 

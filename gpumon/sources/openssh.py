@@ -59,12 +59,21 @@ class OpensshLauncher:
         self._slots = Slots()
 
     def open(self, node: str, argv: list[str]) -> Stream:
-        host = node_settings(node, self._login)
+        return self._open(node_settings(node, self._login), self._login, argv)
+
+    def open_login(self, argv: list[str]) -> Stream:
+        """Start `argv` on the login host, through an open master where there is one.
+
+        Raises Failure.
+        """
+        return self._open(self._login_host(), None, argv)
+
+    def _open(self, host: SshSettings, login: str | None, argv: list[str]) -> Stream:
         way_to(host)
         server = host.jumps or (host.hostname, host.port)
         for _ in tries():
             with self._slots.of(server):
-                stream = _OpensshStream(self._argv(host, self._login, shell_command(argv)))
+                stream = _OpensshStream(self._argv(host, login, shell_command(argv)))
                 failure = stream.begin(host, 2 * self._timeout_s)
             if failure is None:
                 return stream
@@ -81,9 +90,7 @@ class OpensshLauncher:
             raise SlurmError(failure.text) from failure
 
     def _run(self, argv: list[str], env: Mapping[str, str], timeout_s: float) -> Result:
-        if self._login is None:
-            raise ValueError("commands are run on a login host; none was given")
-        host = ssh_settings(self._login)
+        host = self._login_host()
         way_to(host)
         child = _start(self._argv(host, None, shell_command(with_profile(argv), env)))
         out = err = b""
@@ -103,6 +110,11 @@ class OpensshLauncher:
 
     def close(self) -> None:
         """Nothing is shared: each node has a process of its own."""
+
+    def _login_host(self) -> SshSettings:
+        if self._login is None:
+            raise ValueError("commands are run on a login host; none was given")
+        return ssh_settings(self._login)
 
     def _argv(self, host: SshSettings, login: str | None, command: str) -> list[str]:
         options = {**_OPTIONS, "ConnectTimeout": f"{max(1.0, self._timeout_s):.0f}"}

@@ -65,11 +65,18 @@ class SshLauncher:
         except BaseException:
             link.close()
             raise
-        stream = sshlink.SshStream(link, command)
+        stream = sshlink.SshStream(command, link)
         if self._closed:
             stream.close()
             raise sshfailures.cancelled(host)
         return stream
+
+    def open_login(self, argv: list[str]) -> Stream:
+        """Start `argv` on the login host, on the connection that all share. Raises Failure."""
+        from gpumon.sources import sshlink
+
+        until = time.monotonic() + self._timeout_s
+        return sshlink.SshStream(self._begin(self._login_link(), shell_command(argv), until))
 
     def run(self, argv: list[str], *, env: Mapping[str, str], timeout_s: float) -> Result:
         """Run a command of Slurm on the login host to its end. Raises SlurmError.
@@ -84,10 +91,7 @@ class SshLauncher:
     def _run(self, argv: list[str], env: Mapping[str, str], timeout_s: float) -> Result:
         from gpumon.sources import sshlink
 
-        if self._login is None:
-            raise ValueError("commands are run on a login host; none was given")
-        way_to(ssh_settings(self._login))
-        link = self._carrier(self._login, "")
+        link = self._login_link()
         until = time.monotonic() + timeout_s
         with self._commands:
             command = self._begin(link, shell_command(with_profile(argv), env), until)
@@ -106,6 +110,12 @@ class SshLauncher:
         for carrier in carriers:
             if carrier.done() and carrier.exception() is None:
                 carrier.result().close()
+
+    def _login_link(self) -> Link:
+        if self._login is None:
+            raise ValueError("commands are run on a login host; none was given")
+        way_to(ssh_settings(self._login))
+        return self._carrier(self._login, "")
 
     def _begin(self, link: Link, command: str, until: float) -> Command:
         """Waits for a session where others have taken all of MaxSessions."""

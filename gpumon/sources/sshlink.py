@@ -252,11 +252,11 @@ class Command:
 
 
 class SshStream:
-    """A command on a node, with the connection that is its alone."""
+    """A command as a Stream. `link`: the connection, where it is this command's alone."""
 
-    def __init__(self, link: Link, command: Command) -> None:
-        self._link = link
+    def __init__(self, command: Command, link: Link | None = None) -> None:
         self._command = command
+        self._link = link
 
     def read(self) -> bytes:
         return self._command.read()
@@ -267,7 +267,8 @@ class SshStream:
     def close(self) -> None:
         # A frozen server takes nothing any more, and each of these may wait for it.
         briefly(self._command.end)
-        self._link.close()
+        if self._link is not None:
+            self._link.close()
 
     def complaint(self) -> str:
         return self._command.complaint.last()

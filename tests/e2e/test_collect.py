@@ -350,7 +350,7 @@ def test_notes_of_a_driver_that_is_not_there_stand_in_the_header():
 # -- the job around it -------------------------------------------------------------------------
 JOB = {
     "SLURM_JOB_ID": "4711", "SLURM_JOB_NAME": "train", "SLURM_CLUSTER_NAME": "alpha",
-    "SLURMD_NODENAME": "gpu07", "SLURM_JOB_CPUS_PER_NODE": "16(x2)", "SLURM_NNODES": "2",
+    "SLURMD_NODENAME": "gpu07", "SLURM_JOB_CPUS_PER_NODE": "16(x2)", "SLURM_JOB_NUM_NODES": "2",
     "SLURM_JOB_NODELIST": "gpu[07-08]", "SLURM_MEM_PER_NODE": "131072",
     "SLURM_ARRAY_JOB_ID": "4700", "SLURM_ARRAY_TASK_ID": "3", "SLURM_STEP_ID": "0",
     "SLURM_JOB_START_TIME": "1795200000", "SLURM_JOB_END_TIME": "1795286400",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
+from math import nan
 
 from gpumon.analysis.evidence import DeviceEvidence, Evidence, Track
 from gpumon.analysis.finding import Action, Finding
@@ -344,13 +346,21 @@ def _narrow(evidence: Evidence, device: DeviceEvidence) -> tuple[list[Span], boo
         held = sustained(
             evidence,
             need_s,
-            lambda means, most=most: means[0] >= load and means[1] <= most - 0.9,  # type: ignore[misc]
-            [device.track("busy_percent"), track],
+            lambda means, most=most: means[0] <= most - 0.9,  # type: ignore[misc]
+            [_under_load(device, track, load)],
         )
-        known = known or held.known
+        known = known or held.known or bool(device.track("busy_percent").known())
         if held.spans:
             return held.spans, True
     return [], known
+
+
+def _under_load(device: DeviceEvidence, track: Track, load: float) -> Track:
+    """The track where the device works: a window that becomes idle half way is no mean of both."""
+    busy = device.track("busy_percent").mean
+    return Track(array("f", [
+        value if at < len(busy) and busy[at] >= load else nan for at, value in enumerate(track.mean)
+    ]))  # fmt: skip
 
 
 def _pcie(

@@ -23,6 +23,7 @@ from gpumon.tui.views.request import (
 )
 
 if TYPE_CHECKING:
+    from gpumon.analysis.finding import Action
     from gpumon.tui.judging import Verdict
 
 _RANK = {"bad": 0, "attention": 1, "unknown": 2, "note": 3}
@@ -96,9 +97,18 @@ def _finding_notes(verdict: Verdict) -> list[Note]:
     for each in verdict.findings:
         if each.id in _SEEN_AT_ONCE:
             continue
-        lines = [action.after for action in each.actions if action.after]
-        found.append(Note(_LEVELS[each.level], each.title.rstrip("."), lines[0] if lines else ""))
+        action = _line(each.actions[0]) if each.actions else ""
+        found.append(Note(_LEVELS[each.level], each.title.rstrip("."), action))
     return found
+
+
+def _line(action: Action) -> str:
+    """What to do, in the few words that fit behind a title."""
+    if action.kind == "staff":
+        return "tell the staff"
+    if action.before:
+        return f"{action.before} → {action.after}" if action.after else f"without {action.before}"
+    return action.after or action.text.partition(",")[0].rstrip(".:")
 
 
 def _folded(about: list[tuple[Note, str]]) -> list[Note]:

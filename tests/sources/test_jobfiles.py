@@ -1,0 +1,89 @@
+import os
+import threading
+import time
+
+import pytest
+
+from gpumon.slurm.job import Job
+from gpumon.slurm.runner import LocalRunner
+from gpumon.sources.jobfiles import TAIL_BYTES, JobFiles, expanded, read_by, read_local
+
+
+def soon(holds):
+    deadline = time.monotonic() + 30
+    while not (found := holds()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("/h/slurm-%j.out", "/h/slurm-4715.out"),
+        ("/h/%A_%a.out", "/h/4711_4.out"),
+        ("/h/%5a-%u-%x-%N.%%", "/h/00004-ada-train-gpu01.%"),
+        ("/h/%q", "/h/%q"),
+    ],
+)
+def test_patterns_are_filled_in_as_sbatch_does(pattern, path):
+    job = Job(
+        raw_id="4715", array_job_id="4711", array_task="4", user="ada", name="train",
+        nodes=("gpu01", "gpu02"),
+    )  # fmt: skip
+    assert expanded(pattern, job) == path
+
+
+@pytest.mark.parametrize("read", [read_local, read_by(LocalRunner())])
+def test_a_growing_file_is_followed(tmp_path, read):
+    out = tmp_path / "slurm-1.out"
+    out.write_bytes(b"one\n\xfftwo\n")
+    files = JobFiles(lambda: Job(raw_id="1", std_out=str(out)), read, period_s=0.05)
+    assert soon(lambda: files.tail("out")) == ["one", "\ufffdtwo"]
+    with open(out, "a") as file:
+        file.write("three\n")
+    soon(lambda: files.tail("out")[-1:] == ["three"])
+    assert files.path("err") == ""
+    with pytest.raises(OSError, match="does not say"):
+        files.tail("err")
+
+
+@pytest.mark.parametrize("read", [read_local, read_by(LocalRunner())])
+def test_only_whole_lines_of_the_end_of_a_large_file(tmp_path, read):
+    out = tmp_path / "out"
+    out.write_text("".join(f"line {n}\n" for n in range(100_000)))
+    files = JobFiles(lambda: Job(raw_id="1", std_out=str(out)), read)
+    lines = soon(lambda: files.tail("out"))
+    assert lines[-1] == "line 99999"
+    assert all(line.startswith("line ") for line in lines)
+    assert sum(len(line) + 1 for line in lines) <= TAIL_BYTES
+
+
+@pytest.mark.parametrize("read", [read_local, read_by(LocalRunner())])
+def test_a_file_that_is_not_there_is_said(tmp_path, read):
+    files = JobFiles(lambda: Job(raw_id="1", std_out=str(tmp_path / "none")), read)
+
+    def complaint():
+        try:
+            files.tail("out")
+        except OSError as error:
+            return str(error.strerror)
+        return ""
+
+    assert "No such file" in soon(complaint)
+
+
+def test_a_pipe_is_refused_and_a_server_that_hangs_holds_up_nobody(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="not a plain file"):
+        read_local(str(tmp_path / "pipe"))
+    release = threading.Event()
+
+    def hangs(path):
+        release.wait(30)
+        return b"late\n"
+
+    files = JobFiles(lambda: Job(raw_id="1", std_out="/x"), hangs)
+    assert files.tail("out") == []  # at once
+    release.set()
+    assert soon(lambda: files.tail("out")) == ["late"]
