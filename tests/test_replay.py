@@ -6,6 +6,7 @@ import time
 import pytest
 
 from gpumon import demos
+from gpumon.cli.recorded import finding_moments
 from gpumon.model.reading import number
 from gpumon.model.sample import Device, Event, Header, Sample, State
 from gpumon.sources.replay import ReplaySource, read_stream, tracks_of
@@ -129,7 +130,23 @@ def test_the_next_event_is_a_mark_an_xid_or_a_device_that_changes(tmp_path):
         wait(lambda: not source.seeking)
         seen.append(source.now() - START)
     assert seen == [30, 60, 70, 70]  # and there it stays
+    source.moments = [START + 10, START + 50.5]  # a finding begins
+    go(source, START)
+    seen = []
+    for _ in range(4):
+        source.next_event()
+        wait(lambda: not source.seeking)
+        seen.append(source.now() - START)
+    assert seen == [10, 30, 50.5, 60]
     source.stop()
+
+
+def test_findings_of_a_run_are_moments_of_its_replay():
+    moments = finding_moments(demos.path("finetune"))
+    first = next(read_stream(demos.path("finetune"))).time
+    assert moments == sorted(moments)
+    assert moments
+    assert all(first <= moment <= first + 3600 for moment in moments)
 
 
 def test_nodes_are_played_on_one_clock(tmp_path):

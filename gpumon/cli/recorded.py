@@ -45,6 +45,17 @@ def open_run(run: str) -> list[Stream]:
     return [Stream(node, _items(parts), parts) for node, parts in sorted(by_node.items())]
 
 
+def finding_moments(run: str) -> list[float]:
+    """When what a report of this run finds begins, epoch s in order; reads the whole run."""
+    from gpumon.analysis.catalogue import evaluate
+    from gpumon.analysis.gather import gather
+    from gpumon.site.read import load_site
+
+    evidence = gather(((each.node, each.items) for each in open_run(run)), None, load_site())
+    found = {each.start for each in evaluate(evidence).raised if each.start is not None}
+    return sorted(start for start in found if start > evidence.grid_start)
+
+
 def _items(recordings: list[Recording]) -> Iterator[Header | Sample]:
     for recording in recordings:
         with recording:

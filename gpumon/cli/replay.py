@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import threading
+from typing import TYPE_CHECKING
 
 from gpumon.cli.arguments import speed
 from gpumon.cli.live import add_screen_arguments
 from gpumon.errors import GpumonError
+
+if TYPE_CHECKING:
+    from gpumon.sources.replay import ReplaySource
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,4 +33,15 @@ def run(args: argparse.Namespace) -> int:
         raise GpumonError(f"{reason}; run 'gpumon replay' in a terminal")
     from gpumon.tui.app import run_app
 
+    threading.Thread(target=_look_for_findings, args=(source, args.run), daemon=True).start()
     return run_app(source, settings)
+
+
+def _look_for_findings(source: ReplaySource, run: str) -> None:
+    """So that "next" goes to findings too, as soon as the whole run was read."""
+    from gpumon.cli.recorded import finding_moments
+
+    try:
+        source.moments = finding_moments(run)
+    except GpumonError:  # what cannot be read, the replay itself says
+        return

@@ -107,6 +107,8 @@ class ReplaySource:
             firsts.append(first.time)
         self.origin = min(firsts)
         self.at_end = False
+        #: more moments worth going to, epoch s in order; whoever finds some sets them at any time
+        self.moments: Sequence[float] = ()
         self._base_time = self.origin + ahead_s
         self._base_mono = time.monotonic()
 
@@ -161,7 +163,7 @@ class ReplaySource:
             self._wake.notify()
 
     def next_event(self) -> None:
-        """Go to the next mark, Xid, or change of a device's state."""
+        """Go to the next mark, Xid, change of a device's state, or of `moments`."""
         with self._wake:
             self._target = _NEXT_EVENT
             self.seeking = True
@@ -237,6 +239,7 @@ class ReplaySource:
 
     def _find_event(self, after: float) -> float:
         """When the next event is; `after` itself when there is none."""
+        moment = next((at for at in self.moments if at > after + 0.5), None)
         known: dict[int, dict[int, str]] = {}
         for at, number, item in self._merged(loop=False):
             if isinstance(item, Sample):
@@ -244,6 +247,8 @@ class ReplaySource:
                 told = any(event.kind in _EVENT_KINDS for event in item.events)
                 changed = states != known.get(number, {})
                 known[number] = states
+                if moment is not None and at >= moment:
+                    return moment
                 if at > after + 0.5 and (told or changed):
                     return at
         return after

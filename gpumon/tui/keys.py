@@ -65,7 +65,7 @@ KEYS: tuple[Key, ...] = (
     Key("comma", "step(-1)", ",", "", "replay: one sample back, and pause"),
     Key("full_stop", "step(1)", ", .", "Step", "replay: one sample forward, and pause", _REPLAY),
     Key("g", "go_to", "g", "Go to", "replay: to a time", _REPLAY),
-    Key("n", "next_event", "n", "Next", "replay: to the next mark, Xid or lost device", _REPLAY),
+    Key("n", "next_event", "n", "Next", "replay: to the next finding, mark or Xid", _REPLAY),
     Key("left_curly_bracket", "speed(0.5)", "{", "", "replay: half as fast"),
     Key("right_curly_bracket", "speed(2)", "{ }", "Speed", "replay: twice as fast", _REPLAY),
     Key(
