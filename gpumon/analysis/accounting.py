@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import ceil
 
+from gpumon.analysis.once import once
 from gpumon.slurm.job import ExitCode, Job, Step
 from gpumon.slurm.js1 import NodeSummary, Summary, parse
 from gpumon.slurm.values import version
@@ -19,6 +20,10 @@ from gpumon.slurm.values import version
 POLL_S = 30
 #: Slurm's own mark for out of memory, as the signal of an exit code
 OOM_SIGNAL = 125
+#: states in which Slurm killed the job's processes; then TotalCPU lacks theirs
+KILLED_STATES = frozenset((
+    "TIMEOUT", "OUT_OF_MEMORY", "CANCELLED", "NODE_FAIL", "PREEMPTED", "DEADLINE",
+))  # fmt: skip
 _CACHE_V2 = (23, 11)
 _PEAK = (24, 11)
 
@@ -106,6 +111,7 @@ def _step_out_of_memory(step: Step) -> bool:
     return step.state == "OUT_OF_MEMORY" or _is_oom(step.exit_code)
 
 
+@once
 def used(job: Job) -> Used:
     """What accounting alone proves."""
     summary = parse(job.admin_comment)
@@ -151,8 +157,11 @@ def _per_s(amount: float | None, seconds: float | None) -> float | None:
 
 
 def _cpu(job: Job, missing: dict[str, str]) -> float | None:
-    if not job.has_ended:
+    if not job.has_ended and not _is_told(job):
         missing["cpu"] = "Slurm counts CPU time when a step ends"
+        return None
+    if job.state in KILLED_STATES and not any("cpu" in step.usage.total for step in job.steps):
+        missing["cpu"] = "Slurm loses the CPU time of processes that it kills"
         return None
     steps = [step.cpu_s for step in job.steps if step.cpu_s is not None]
     known = [sum(steps)] if steps else []
@@ -162,13 +171,18 @@ def _cpu(job: Job, missing: dict[str, str]) -> float | None:
     return max(known, default=None)  # either may lack the time of killed processes
 
 
+def _is_told(job: Job) -> bool:
+    """Whether sstat told what the running steps used so far."""
+    return any(step.source == "sstat" for step in job.steps)
+
+
 def _memory(job: Job, missing: dict[str, str]) -> float | None:
     """The most that one node can have used at once, by the steps' peaks: an upper bound.
 
     MaxRSS is of the largest task. So: times the tasks on a node, at most the sum over all tasks
     (TRESUsageInTot); and steps that ran at the same time are added.
     """
-    if not job.has_ended:
+    if not job.has_ended and not _is_told(job):
         missing["mem"] = "Slurm tells a step's memory when it ends"
         return None
     peaks = [(step, peak) for step in job.steps if (peak := _on_a_node(step, job)) is not None]

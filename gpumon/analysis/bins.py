@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from math import nan
+from typing import Any
 
 from gpumon.analysis.evidence import Track
+from gpumon.model.ticks import Cut
 
 _GAP = array("f", [nan])
 
@@ -41,6 +44,28 @@ class Bins:
         self._low.append(min(values))
         self._high.append(max(values))
         self._weight = count
+
+    def put_all(self, cuts: Sequence[Cut], values: Sequence[float | None]) -> None:
+        """Values of several bins, in order of time: of bin k those at [first, last)."""
+        if not values:
+            return
+        if self._follows(cuts) and values.count(values[0]) == len(values) and values[0] is not None:
+            same = array("f", [values[0]]) * len(cuts)
+            for each in (self._mean, self._low, self._high):
+                each.extend(same)
+            self._weight = cuts[-1][2] - cuts[-1][1]
+            return
+        is_whole = None not in values
+        for index, first, last in cuts:
+            part = values[first:last]
+            known: Any = part if is_whole else [value for value in part if value is not None]
+            if known:
+                self.put(index, known)
+
+    def _follows(self, cuts: Sequence[Cut]) -> bool:
+        """These are the next bins, one after another."""
+        at = self._first + len(self._mean)
+        return bool(self._mean) and cuts[0][0] == at and cuts[-1][0] == at + len(cuts) - 1
 
     def _amend(self, at: int, values: list[float]) -> None:
         if at < 0:

@@ -136,6 +136,8 @@ def diff(script: str, recommendations: Iterable[Recommendation], name: str = "jo
 
 def _is_quoted(line: str) -> bool:
     """Slurm keeps a submit line without its quotes: one that is left over is a plain character."""
+    if not any(char in line for char in "'\"\\#"):
+        return True  # as nearly all are; shlex is slow
     try:
         shlex.split(line)
     except ValueError:

@@ -10,7 +10,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isnan, nan
+from functools import cached_property
+from itertools import accumulate
+from math import nan
 
 from gpumon.analysis.summary import RunSummary
 from gpumon.model.reading import Reading, number
@@ -21,7 +23,10 @@ from gpumon.slurm.job import Job
 
 @dataclass
 class Track:
-    """One reading over the run; all three have one entry per bin of the grid."""
+    """One reading over the run; all three have one entry per bin of the grid.
+
+    What was computed over the whole run is kept: the arrays do not change once it was asked.
+    """
 
     mean: array[float] = field(default_factory=lambda: array("f"))
     low: array[float] = field(default_factory=lambda: array("f"))
@@ -29,21 +34,95 @@ class Track:
 
     def known(self, first: int = 0, last: int | None = None) -> list[float]:
         """The means of the bins that hold something, from bin `first` to before `last`."""
-        return [value for value in self.mean[first:last] if not isnan(value)]
+        values = self.mean[first:last].tolist()
+        total = sum(values)  # NaN as soon as one of them is
+        return values if total == total else [value for value in values if value == value]
+
+    def total(self, first: int = 0, last: int | None = None) -> tuple[float, int]:
+        """Of the bins that hold something: the sum of their means, and how many they are."""
+        if not first and (last is None or last == len(self.mean)):
+            return self._whole_sum
+        return _summed(self.mean[first:last])
+
+    def known_count(self, first: int = 0, last: int | None = None) -> int:
+        """How many bins hold something."""
+        return self.total(first, last)[1]
 
     def average(self, first: int = 0, last: int | None = None) -> float | None:
-        values = self.known(first, last)
-        return sum(values) / len(values) if values else None
+        total, count = self.total(first, last)
+        return total / count if count else None
 
     def peak(self, first: int = 0, last: int | None = None) -> float | None:
         """The greatest single reading."""
-        values = [value for value in self.high[first:last] if not isnan(value)]
-        return max(values) if values else None
+        if not first and last is None:
+            return self._whole_peak
+        return _greatest(self.high[first:last])
 
     def share(self, first: int = 0, last: int | None = None) -> float:
         """Part of the bins that hold something, 0 to 1."""
-        values = self.mean[first:last]
-        return sum(not isnan(value) for value in values) / len(values) if values else 0.0
+        bins = len(range(*slice(first, last).indices(len(self.mean))))
+        return self.total(first, last)[1] / bins if bins else 0.0
+
+    def windows(self, width: int, step: int, count: int, least: float) -> list[float]:
+        """Means of windows of `width` bins, which end 0, `step`, 2 · `step` … before bin `count`.
+
+        NaN where fewer than `least` of its bins hold something. O(1) a window: a difference of two
+        sums from the beginning, which doubles hold exactly enough (a day of bytes to 0.1 B).
+        """
+        key = (width, step, count, least)
+        means = self._windows.get(key)
+        if means is None:
+            means = self._windows[key] = self._window_means(*key) if count >= width else []
+        return means
+
+    def _window_means(self, width: int, step: int, count: int, least: float) -> list[float]:
+        sums, counts = self._sums
+        if len(sums) <= count:  # beyond its end nothing is known
+            beyond = count + 1 - len(sums)
+            sums, counts = sums + sums[-1:] * beyond, counts + counts[-1:] * beyond
+        begin, end = slice(count - width, None, -step), slice(count, width - 1, -step)
+        totals = zip(sums[begin], sums[end])
+        if counts[count] == count:
+            return [(upto - before) / width for before, upto in totals]
+        known = [upto - before for before, upto in zip(counts[begin], counts[end])]
+        return [
+            (upto - before) / bins if bins >= least else nan
+            for (before, upto), bins in zip(totals, known)
+        ]
+
+    @cached_property
+    def _whole_sum(self) -> tuple[float, int]:
+        return _summed(self.mean)
+
+    @cached_property
+    def _whole_peak(self) -> float | None:
+        return _greatest(self.high)
+
+    @cached_property
+    def _windows(self) -> dict[tuple[int, int, int, float], list[float]]:
+        return {}
+
+    @cached_property
+    def _sums(self) -> tuple[array[float], array[int]]:
+        """Before each bin, and behind the last: the sum of what is known so far, and its bins."""
+        size = len(self.mean)
+        if self._whole_sum[1] == size:
+            return array("d", accumulate(self.mean, initial=0.0)), array("l", range(size + 1))
+        values = [value if value == value else 0.0 for value in self.mean]
+        known = (value == value for value in self.mean)
+        return array("d", accumulate(values, initial=0.0)), array("l", accumulate(known, initial=0))
+
+
+def _summed(values: array[float]) -> tuple[float, int]:
+    total = sum(values)
+    if total == total:
+        return total, len(values)
+    known = [value for value in values if value == value]
+    return sum(known), len(known)
+
+
+def _greatest(values: array[float]) -> float | None:
+    return max((value for value in values if value == value), default=None)
 
 
 @dataclass

@@ -9,6 +9,7 @@ from threading import Lock
 from gpumon.analysis.evidence import Coverage, Evidence
 from gpumon.analysis.gather_node import NodeGathering
 from gpumon.model.sample import Event, Header, Sample
+from gpumon.model.ticks import Ticks
 from gpumon.site import Site
 from gpumon.slurm.job import Job
 
@@ -35,8 +36,14 @@ class Gathering:
         self._nodes: dict[str, NodeGathering] = {}
         self._step_s = _STEP_S
 
-    def add(self, node: str, item: Header | Sample) -> None:
+    def add(self, node: str, item: Header | Sample | Ticks) -> None:
         """The next item of one node's stream. What comes before its header says nothing."""
+        if isinstance(item, Ticks):
+            with self._lock:
+                taken = self._take_ticks(node, item)
+            for sample in () if taken else item.samples():
+                self.add(node, sample)
+            return
         with self._lock:
             gathered = self._nodes.get(node)
             if gathered is None:
@@ -49,6 +56,16 @@ class Gathering:
             gathered.take_sample(item, self._step_s)
             if self._is_long(item.time):
                 self._double()
+
+    def _take_ticks(self, node: str, ticks: Ticks) -> bool:
+        """Whether they could be taken as they are, in columns."""
+        gathered = self._nodes.get(node)
+        if gathered is None or not gathered.can_take(ticks, self._step_s):
+            return False
+        if self._is_long(ticks.times[-1]):
+            return False
+        gathered.take_ticks(ticks, self._step_s)
+        return True
 
     def evidence(
         self,
@@ -114,7 +131,7 @@ class Gathering:
 
 
 def gather(
-    streams: Iterable[tuple[str, Iterable[Header | Sample]]],
+    streams: Iterable[tuple[str, Iterable[Header | Sample | Ticks]]],
     job: Job | None = None,
     site: Site | None = None,
     *,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from gpumon.analysis.bins import Bins
 from gpumon.analysis.evidence import DeviceEvidence, ProcessEvidence
@@ -10,6 +10,7 @@ from gpumon.analysis.statistics import Growth
 from gpumon.model.fields import throttle_words
 from gpumon.model.reading import Missing, Reading, number
 from gpumon.model.sample import Device, Event, Process, State
+from gpumon.model.ticks import ColumnOf, Cut, Series
 
 Row = Mapping[str, Reading]
 #: the row of one tick, and what its processes do in it (None: they were not asked for)
@@ -31,8 +32,13 @@ COUNTERS = (
     "energy_j", "throttle_power_s", "throttle_thermal_s", "pcie_replays", "ecc_corrected",
     "ecc_uncorrected", "retired_pages", "remapped_corrected", "remapped_uncorrected",
 )  # fmt: skip
+_ACTIVITY = ("busy_max_percent", "busy_gap_s", "sm_active_percent", "busy_percent")
 _MAX_PROCESSES = 128  # of one device over the run
 _MAX_EVENTS = 200  # of one kind, of one device
+
+
+def _numbers(rows: list[Row], name: str) -> list[float]:
+    return [value for row in rows if isinstance(value := row.get(name), (int, float))]
 
 
 class ProcessGathering:
@@ -58,6 +64,19 @@ class ProcessGathering:
         sm = [v for _, row in rows if (v := number(row.get("sm_percent"))) is not None]
         if sm:
             self.sm.put(index, sm)
+
+    def take_columns(self, cuts: list[Cut], series: Series, sm: ColumnOf) -> None:
+        """The same of many bins."""
+        self.last = max(self.last, series.times[-1])
+        held = series.column("mem_bytes") or []
+        self.mem.put_all(cuts, held)
+        self.sm.put_all(cuts, sm)
+        if series.times[0] <= self.first + RISE_S:
+            self.rise += [
+                (time, float(value))
+                for time, value in zip(series.times, held)
+                if value is not None and time <= self.first + RISE_S
+            ]
 
     def evidence(self, first: int, count: int) -> ProcessEvidence:
         tags = (self.facts.framework, *self.facts.hints.get("also", "").split())
@@ -112,9 +131,74 @@ class DeviceGathering:
             for row in rows if name in told else ():
                 if isinstance(value := row.get(name), (int, float)):
                     growth.add(value)
-        self._take_masks(index, rows)
-        self._take_activity(index, rows, [usage for _, _, usage in ticks if usage is not None])
+        self._take_masks(index, _numbers(rows, "throttle_mask"))
+        used = []
+        for usage in (usage for _, _, usage in ticks if usage is not None):
+            sm = [v for row in usage.values() if (v := number(row.get("sm_percent"))) is not None]
+            if sm:
+                used.append(max(sm))
+        self._take_activity(index, {name: _numbers(rows, name) for name in _ACTIVITY}, used)
         self._take_processes(index, ticks, facts)
+
+    def is_same(self, pids: set[int], facts: Mapping[int, Process]) -> bool:
+        """It is well, and exactly these processes are on it, as known before."""
+        return (
+            self._watched
+            and not self._state
+            and pids == self._processes.keys()
+            and all(self._processes[pid].facts == facts.get(pid) for pid in pids)
+        )
+
+    def take_columns(
+        self,
+        groups: Iterable[tuple[list[Cut], Series]],
+        usage: Mapping[int, tuple[list[Cut], Series]],
+    ) -> None:
+        """Many ticks at once, of whole bins: what `take` does, where `is_same` holds."""
+        parts: dict[int, dict[str, list[float]]] = {}
+        for cuts, series in groups:
+            self.last.update(series.last)
+            for name in series.places:
+                self._take_column(name, cuts, series, parts)
+        used = self._take_usage(usage)
+        for index in sorted({*parts, *used}):
+            part = parts.get(index, {})
+            self._take_masks(index, part.get("throttle_mask", []))
+            self._take_activity(index, part, used.get(index, []))
+
+    def _take_column(
+        self,
+        name: str,
+        cuts: list[Cut],
+        series: Series,
+        parts: dict[int, dict[str, list[float]]],
+    ) -> None:
+        """Of one field; what tells of a bin as a whole goes to `parts`: bin -> field -> values."""
+        growth = self._counters.get(name)
+        if growth is not None:
+            growth.add_all(series.known(name))
+        judged = name in _ACTIVITY or name == "throttle_mask"
+        if not judged and name not in TRACKED:
+            return
+        values = series.column(name) or []
+        if name in TRACKED and values.count(None) < len(values):
+            self._of(self._bins, name).put_all(cuts, values)
+        for index, first, last in cuts if judged else ():
+            known = [value for value in values[first:last] if value is not None]
+            parts.setdefault(index, {})[name] = known
+
+    def _take_usage(self, usage: Mapping[int, tuple[list[Cut], Series]]) -> dict[int, list[float]]:
+        """Also gives for each bin what the busiest process used of the SMs, look by look."""
+        columns = []
+        cuts: list[Cut] = []
+        for pid, (cuts, series) in usage.items():
+            sm = series.column("sm_percent") or [None] * len(series.times)
+            self._processes[pid].take_columns(cuts, series, sm)
+            columns.append(sm)
+        looks = [[value for value in each if value is not None] for each in zip(*columns)]
+        return {
+            index: [max(each) for each in looks[first:last] if each] for index, first, last in cuts
+        }
 
     @staticmethod
     def _of(kept: dict[str, Bins], name: str) -> Bins:
@@ -123,9 +207,9 @@ class DeviceGathering:
             bins = kept[name] = Bins()
         return bins
 
-    def _take_masks(self, index: int, rows: list[Row]) -> None:
+    def _take_masks(self, index: int, values: list[float]) -> None:
         """For every throttle reason the share of the ticks that named it; 0 before it first did."""
-        masks = [int(v) for row in rows if isinstance(v := row.get("throttle_mask"), (int, float))]
+        masks = list(map(int, values))
         if not masks:
             return
         ticks = dict.fromkeys(self._throttle, 0)
@@ -138,20 +222,15 @@ class DeviceGathering:
             self._throttle[word].put(index, [1.0] * count + [0.0] * (len(masks) - count))
         self._masks.put(index, [0.0] * len(masks))
 
-    def _take_activity(self, index: int, rows: list[Row], rounds: list[Mapping[int, Row]]) -> None:
+    def _take_activity(
+        self, index: int, read: Mapping[str, list[float]], used: list[float]
+    ) -> None:
         """The share of the bin in which the device worked, by the signal that says most.
 
-        Each signal gives the share of its readings that are at least 1 % (findings, 1.2).
+        Each signal gives the share of its readings that are at least 1 % (findings, 1.2). `used`:
+        of the process that used the SMs most, at each look.
         """
-        bursts = [v for row in rows if isinstance(v := row.get("busy_max_percent"), (int, float))]
-        holes = any((number(row.get("busy_gap_s")) or 0.0) > 0 for row in rows)
-        gpm = [v for row in rows if isinstance(v := row.get("sm_active_percent"), (int, float))]
-        used = []
-        for usage in rounds:
-            sm = [v for row in usage.values() if (v := number(row.get("sm_percent"))) is not None]
-            if sm:
-                used.append(max(sm))
-        polls = [v for row in rows if isinstance(v := row.get("busy_percent"), (int, float))]
+        bursts, holes, gpm, polls = (read.get(name, []) for name in _ACTIVITY)
         shares = [
             sum(value >= ACTIVE_PERCENT for value in values) / len(values)
             for values in (bursts, gpm, used, polls)
@@ -160,7 +239,7 @@ class DeviceGathering:
         if not shares:
             return
         share = max(shares)
-        if share == 0 and not gpm and not used and (not bursts or holes):
+        if share == 0 and not gpm and not used and (not bursts or max(holes, default=0) > 0):
             self._polled = True
         self._active.put(index, [share])
 

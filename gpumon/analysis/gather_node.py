@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import floor
 
 from gpumon.analysis.bins import Bins
@@ -12,8 +12,9 @@ from gpumon.analysis.gather_device import DeviceGathering, Row, Tick
 from gpumon.analysis.statistics import Growth, MinutePeak, Running
 from gpumon.model.fields import FIELDS
 from gpumon.model.reading import Missing, Reading, number
-from gpumon.model.sample import Device, Event, Header, Process, Sample
+from gpumon.model.sample import Device, Event, Header, Key, Process, Sample
 from gpumon.model.series import BRIDGE_PERIODS
+from gpumon.model.ticks import CELL_S, ColumnOf, Cut, Series, Ticks, cut
 from gpumon.model.view import process_of
 
 #: entity -> its fields on the grid; counters grow and limits stand still, which other places tell
@@ -239,6 +240,139 @@ class NodeGathering:
                 bins = self._cpu[pid] = Bins()
             if bins is not None:
                 bins.put(index, values)
+
+    # -- many samples at once, in columns
+
+    def can_take(self, ticks: Ticks, step_s: float) -> bool:
+        """They begin a new bin, and nothing in them but numbers is news."""
+        newest = self.index[1] if self.index else None
+        if self._pending:
+            newest = max(self._pending_index, newest or self._pending_index)
+        first = floor(ticks.times[0] / step_s)
+        cuts = cut(ticks.times, step_s)
+        return (
+            self.header is not None
+            and (newest is None or first > newest)
+            and CELL_S % step_s == 0
+            and max(last - begin for _, begin, last in cuts) <= _BATCH
+            and self._are_same(ticks)
+        )
+
+    def _are_same(self, ticks: Ticks) -> bool:
+        """Devices and the processes on them are those that are known."""
+        for group, of_key in ticks.groups.items():
+            if group.startswith("device.") and len({id(s.times) for s in of_key.values()}) > 1:
+                return False  # a device was left out of some
+        listed = ticks.groups.get("device.processes", {})
+        usage = ticks.groups.get("usage.usage", {})
+        pids: dict[object, set[int]] = {key: set() for key in self._of_key}
+        for place, series in usage.items():
+            if not isinstance(place, tuple) or place[0] not in pids:
+                return False
+            pids[place[0]].add(place[1])
+            if place[0] in listed and series.times != listed[place[0]].times:
+                return False
+        return all(
+            device.is_same({pid for pid in pids[key]}, self._facts)
+            for key, device in self._of_key.items()
+        ) and not any(device.is_unwell for device in self._devices)
+
+    def take_ticks(self, ticks: Ticks, step_s: float) -> None:
+        """What `take_sample` does with each of them, where `can_take` says so."""
+        assert self.header is not None
+        self.flush(step_s)
+        for time in ticks.times:
+            self._note_time(time, self.header.interval_s)
+        cuts = cut(ticks.times, step_s)
+        first, _ = self.index or (cuts[0][0], 0)
+        self.index = min(first, cuts[0][0]), cuts[-1][0]
+        for index, _, _ in cuts:
+            self._covered.put(index, [1.0])
+        self._cut_times: dict[int, list[Cut]] = {id(ticks.times): cuts}
+        self._take_device_columns(ticks, step_s)
+        for group, of_key in ticks.groups.items():
+            entity = group.split(".", 1)[0]
+            for key, series in of_key.items() if entity in _TRACKED else ():
+                self._take_entity(entity, str(key), series, step_s)
+        for group in ("job.cgroup", "job.io"):
+            for series in ticks.groups.get(group, {}).values():
+                self._take_job(series)
+        self._take_process_columns(ticks.groups.get("process.process", {}), step_s)
+
+    def _cuts(self, times: list[float], step_s: float) -> list[Cut]:
+        """Most fields of most keys were read in the same ticks."""
+        cuts = self._cut_times.get(id(times))
+        if cuts is None:
+            cuts = self._cut_times[id(times)] = cut(times, step_s)
+        return cuts
+
+    def _take_device_columns(self, ticks: Ticks, step_s: float) -> None:
+        usage: dict[object, dict[int, tuple[list[Cut], Series]]] = {}
+        for place, series in ticks.groups.get("usage.usage", {}).items():
+            if isinstance(place, tuple):
+                cuts = self._cuts(series.times, step_s)
+                usage.setdefault(place[0], {})[place[1]] = cuts, series
+        for key, device in self._of_key.items():
+            groups = [
+                (self._cuts(of_key[key].times, step_s), of_key[key])
+                for group, of_key in ticks.groups.items()
+                if group.startswith("device.") and key in of_key
+            ]
+            device.take_columns(groups, usage.get(key, {}))
+
+    def _take_entity(self, entity: str, key: str, series: Series, step_s: float) -> None:
+        cuts = self._cuts(series.times, step_s)
+        for name in _TRACKED[entity]:
+            values = series.column(name)
+            if values and values.count(None) < len(values):
+                bins = self._kept((entity, key, name))
+                if bins is not None:
+                    bins.put_all(cuts, values)
+        path = series.last.get("path")
+        if isinstance(path, str) and len(self._paths) < _MAX_SERIES:
+            self._paths[key] = path
+
+    def _take_job(self, series: Series) -> None:
+        self._last.update(series.last)
+
+        for time, cores in zip(series.times, series.column("cpu_cores_used") or ()):
+            if cores is None:
+                self._cores.miss(time)
+            else:
+                self._cores.add(time, cores)
+        self._cpu_s.add_all(series.known("cpu_s"))
+        self._oom_kills.add_all(series.known("oom_kills"))
+        if used := series.known("mem_used_bytes"):
+            self._mem_peak = float(max(*used, self._mem_peak or 0.0))
+        if limits := series.known("mem_limit_bytes"):
+            self._mem_limit = float(limits[-1])
+
+    def _take_process_columns(self, of_pid: Mapping[Key, Series], step_s: float) -> None:
+        in_job = self.header is not None and self.header.job is not None
+        threads: dict[float, float] = {}
+        for pid, series in of_pid.items():
+            facts = self._facts.get(pid) if isinstance(pid, int) else None
+            if facts is None or not (facts.in_job or (facts.own and not in_job)):
+                continue
+            for time, count in zip(series.times, series.column("threads") or ()):
+                if count is not None:
+                    threads[time] = threads.get(time, 0.0) + count
+            cuts = self._cuts(series.times, step_s)
+            self._take_cpu(facts.pid, cuts, series.column("cpu_percent") or [])
+        times = sorted(threads)
+        self._threads.put_all(cut(times, step_s), [threads[time] for time in times])
+
+    def _take_cpu(self, pid: int, cuts: list[Cut], values: ColumnOf) -> None:
+        for at, (_, first, last) in enumerate(cuts):
+            known = [value for value in values[first:last] if value is not None]
+            bins = self._cpu.get(pid)
+            if bins is None and known and max(known) >= _WORKS_PERCENT:
+                if len(self._cpu) >= _MAX_PROCESSES:
+                    return
+                bins = self._cpu[pid] = Bins()
+            if bins is not None:  # from here on all are kept
+                bins.put_all(cuts[at:], values)
+                return
 
     # -- results
 

@@ -42,7 +42,7 @@ def recommend(evidence: Evidence, findings: Sequence[Finding]) -> list[Recommend
     for finding in findings:
         if not finding.suppressed_by:
             raised.setdefault(finding.id, finding)
-    return _Plan(evidence, raised).lines()
+    return _Plan(evidence, raised).lines() if raised else []
 
 
 class _Plan:
@@ -249,7 +249,7 @@ class _Plan:
         if finding is None or isinstance(need, NotEvaluable) or self._is_array():
             return None, None, "", ""
         wanted = rightsize.less_memory(evidence, need, self.cpus)
-        basis = f"{need.basis}, × {need.factor:g}"
+        basis = f"{need.basis}; {need.factor:g} × the peak, rounded up"
         return (finding if wanted else None), wanted, basis, need.confidence
 
     def _floor(self) -> float:

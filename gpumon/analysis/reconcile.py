@@ -93,9 +93,14 @@ def _why_more(evidence: Evidence, job: Job, theirs: Seff, ours: float) -> list[s
         reasons.append(f"Slurm's peak {known} page cache: {bytes_text(cache)} were measured")
     if theirs.rule == "24.11" and any((step.tasks or 1) > 1 for step in job.steps):
         reasons.append("it is the sum of task peaks that were not simultaneous")
+    tasks = max((step.tasks or 1 for step in job.steps), default=1)
+    if theirs.rule != "24.11" and tasks > 1:
+        reasons.append(f"it counts the largest task's peak for each of {tasks} tasks")
     if job.acct_gather.endswith("linux") and not _counts_shared_once(job):
         reasons.append("shared pages are counted in each process")
-    return reasons or ["Slurm's figure may include page cache"]
+    if not reasons and meaning.is_upper_bound:
+        reasons.append("Slurm's figure may include page cache")
+    return reasons or ["the recording missed a short peak"]
 
 
 def _why_less(evidence: Evidence, job: Job) -> list[str]:

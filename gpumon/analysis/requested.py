@@ -13,6 +13,7 @@ from math import ceil
 from gpumon.analysis.accounting import highest
 from gpumon.analysis.directives import options_of_submit_line
 from gpumon.analysis.evidence import Evidence, NodeEvidence, Track
+from gpumon.analysis.once import once
 from gpumon.analysis.signals import job_devices
 from gpumon.model.reading import number
 from gpumon.site import NodeType, Site
@@ -47,6 +48,7 @@ class Requested:
         return None if self.gpus is None else self.gpus * self.nodes
 
 
+@once
 def requested(evidence: Evidence) -> Requested:
     """What is known of the request."""
     job = evidence.job or Job()

@@ -7,12 +7,14 @@ condition true, and where less than `MOST` of a window is known the window says 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from math import ceil, fsum
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import ceil, nan
 from statistics import quantiles
 from typing import NamedTuple
 
 from gpumon.analysis.evidence import DeviceEvidence, Evidence, NodeEvidence, ProcessEvidence, Track
+from gpumon.analysis.once import once
 from gpumon.model.reading import Missing, number
 from gpumon.model.sample import Process
 
@@ -44,6 +46,7 @@ class Held(NamedTuple):
 # -- devices -------------------------------------------------------------------------------------
 
 
+@once
 def job_devices(evidence: Evidence) -> list[DeviceEvidence]:
     """The devices that the job holds: those it sees as CUDA devices, else all of the node.
 
@@ -65,6 +68,7 @@ def node_of(evidence: Evidence, device: DeviceEvidence) -> NodeEvidence | None:
     return next((node for node in evidence.nodes if node.node == device.node), None)
 
 
+@once
 def is_allocated(evidence: Evidence) -> bool:
     """A job holds these devices; on a machine without one, an idle device is nobody's waste."""
     return evidence.job is not None or any(node.header.job for node in evidence.nodes)
@@ -75,10 +79,22 @@ def busy_track(device: DeviceEvidence) -> Track:
     return device.track("sm_active_percent" if device.device.mig else "busy_percent")
 
 
+def under_load(device: DeviceEvidence, track: Track, busy_percent: float) -> Track:
+    """A track's means in those bins in which the device was so busy; else NaN.
+
+    Clocks and links rest with their device: a window that becomes idle half way is no mean of both.
+    """
+    busy = busy_track(device).mean
+    return Track(array("f", [
+        value if at < len(busy) and busy[at] >= busy_percent else nan
+        for at, value in enumerate(track.mean)
+    ]))  # fmt: skip
+
+
 def why_missing(device: DeviceEvidence, *names: str) -> str:
     """The reason why one of these fields was never read: `busy % n/a MIG`."""
     for name in names:
-        if not device.track(name).known():
+        if not device.track(name).known_count():
             reading = device.last.get(name)
             reason = str(reading) if isinstance(reading, Missing) else "not measured"
             return f"{name} {reason}"
@@ -98,6 +114,7 @@ def window_of(evidence: Evidence, span: Span) -> tuple[float, float]:
     return start, max(start, min(evidence.end, evidence.grid_start + span.last * evidence.bin_s))
 
 
+@once
 def observed(evidence: Evidence) -> Span:
     """From the first bin in which any node was sampled to the last; live, to now."""
     first, last = evidence.count, 0
@@ -114,13 +131,16 @@ def observed(evidence: Evidence) -> Span:
 
 def mean_of(track: Track, spans: Iterable[Span]) -> float | None:
     """Of the bins that are known."""
-    values = [value for first, last in spans for value in track.known(first, last)]
-    return fsum(values) / len(values) if values else None
+    total, bins = 0.0, 0
+    for first, last in spans:
+        added, known = track.total(first, last)
+        total, bins = total + added, bins + known
+    return total / bins if bins else None
 
 
 def known_s(evidence: Evidence, track: Track, first: int = 0, last: int | None = None) -> float:
     """So much time of the bins holds something."""
-    return len(track.known(first, last)) * evidence.bin_s
+    return track.known_count(first, last) * evidence.bin_s
 
 
 def sustained(
@@ -150,21 +170,21 @@ def sustained_each(
     width = evidence.bins(seconds)
     most = width if evidence.live else max(1, width // _STEPS)
     step = next(n for n in range(most, 0, -1) if width % n == 0)
-    windows = _Windows(tracks, step, width // step, evidence.count)
     spans: list[list[Span]] = [[] for _ in range(count)]
-    open_ = set(range(count))  # live: those that held in every window up to now
+    open_ = list(range(count))  # live: those that held in every window up to now
     known = evidence.count - first < width
-    for n, last in enumerate(range(evidence.count, first + width - 1, -step)):
-        means = windows.means(n)
+    lasts = range(evidence.count, first + width - 1, -step)
+    windows = _recent if evidence.live else _moving
+    for last, means in zip(lasts, windows(tracks, width, step, lasts)):
         known = known or means is not None
         true = judge(means) if means is not None else [False] * count
-        for which in sorted(open_):
+        for which in open_:
             if true[which]:
                 _extend(spans[which], Span(last - width, last))
-            elif evidence.live:
-                open_.remove(which)
-        if not open_:
-            break
+        if evidence.live:
+            open_ = [which for which in open_ if true[which]]
+            if not open_:
+                break
     return [Held(each[::-1], known) for each in spans]
 
 
@@ -176,47 +196,39 @@ def _extend(spans: list[Span], earlier: Span) -> None:
         spans.append(earlier)
 
 
-class _Windows:
-    """Means of tracks over windows that move by a step, from the end back.
+_Means = Iterator["Sequence[float] | None"]
 
-    Each step's bins are added up once, since every bin lies in several windows.
-    """
 
-    def __init__(self, tracks: Sequence[Track], step: int, steps: int, count: int) -> None:
-        self.tracks, self.step, self.steps, self.count = tracks, step, steps, count
-        self.width = step * steps
-        self._sums: list[list[tuple[float, int]]] = [[] for _ in tracks]
+def _moving(tracks: Sequence[Track], width: int, step: int, lasts: range) -> _Means:
+    """Means of the tracks over each window, the latest first; None where too little is known."""
+    columns = [each.windows(width, step, lasts.start, MOST * width) for each in tracks]
+    for means in zip(*columns):
+        total = sum(means)
+        yield means if total == total else None
 
-    def means(self, n: int) -> list[float] | None:
-        """Of the window that ends `n` steps before the end; None where too little is known."""
+
+def _recent(tracks: Sequence[Track], width: int, step: int, lasts: range) -> _Means:
+    """The same window by window: of a live run few are asked for."""
+    for last in lasts:
         means = []
-        for track, sums in zip(self.tracks, self._sums):
-            while len(sums) < n + self.steps:
-                sums.append(self._step_sum(track, self.count - len(sums) * self.step))
-            window = sums[n : n + self.steps]
-            known = sum(size for _, size in window)
-            if known < MOST * self.width:
-                return None
-            means.append(sum(total for total, _ in window) / known)
-        return means
-
-    def _step_sum(self, track: Track, last: int) -> tuple[float, int]:
-        values = track.mean[last - self.step : last]
-        total = sum(values)
-        if total == total:  # no gap among them
-            return total, len(values)
-        rest = [value for value in values if value == value]
-        return sum(rest), len(rest)
+        for track in tracks:
+            total, known = track.total(last - width, last)
+            if known < MOST * width:
+                break
+            means.append(total / known)
+        yield means if len(means) == len(tracks) else None
 
 
 # -- activity ------------------------------------------------------------------------------------
 
 
+@once
 def first_active(device: DeviceEvidence) -> int | None:
     """The first bin in which the device worked."""
     return next((n for n, share in enumerate(device.active.mean) if share > 0), None)
 
 
+@once
 def last_active(device: DeviceEvidence) -> int | None:
     active = device.active.mean
     return next((n for n in range(len(active) - 1, -1, -1) if active[n] > 0), None)
@@ -224,7 +236,17 @@ def last_active(device: DeviceEvidence) -> int | None:
 
 def active_share(device: DeviceEvidence, first: int = 0, last: int | None = None) -> float | None:
     """Part of the known bins in which the device worked, 0 to 1."""
-    known = device.active.known(first, last)
+    if not first and last is None:
+        return _active_share(device)
+    return _positive_share(device.active.known(first, last))
+
+
+@once
+def _active_share(device: DeviceEvidence) -> float | None:
+    return _positive_share(device.active.known())
+
+
+def _positive_share(known: Sequence[float]) -> float | None:
     return sum(share > 0 for share in known) / len(known) if known else None
 
 
@@ -237,7 +259,7 @@ def warm_up_end(evidence: Evidence, device: DeviceEvidence) -> int:
 
     Where activity is never known, 120 s after the start.
     """
-    most_s = WARM_UP_MOST_S if device.active.known() else WARM_UP_S
+    most_s = WARM_UP_MOST_S if device.active.known_count() else WARM_UP_S
     worked = first_active(device)
     if worked is not None:
         at = evidence.grid_start + worked * evidence.bin_s
@@ -268,6 +290,7 @@ def idle_since(evidence: Evidence, devices: Sequence[DeviceEvidence]) -> Span | 
 # -- power ---------------------------------------------------------------------------------------
 
 
+@once
 def power_limit_w(device: DeviceEvidence) -> float | None:
     """The default limit where the device is capped below it."""
     facts = number(device.device.facts.get("power_limit_default_w"))
@@ -275,6 +298,7 @@ def power_limit_w(device: DeviceEvidence) -> float | None:
     return max(known) if known else None
 
 
+@once
 def idle_power_w(device: DeviceEvidence) -> float | None:
     """5th percentile of power in bins without work, else 0.13 of the limit."""
     resting = [
@@ -314,7 +338,7 @@ LINKS = (
 
 def link_tracks(device: DeviceEvidence) -> list[Track]:
     """PCIe and NVLink, those that were read."""
-    return [device.tracks[name] for name in LINKS if device.track(name).known()]
+    return [device.tracks[name] for name in LINKS if device.track(name).known_count()]
 
 
 def io_tracks(evidence: Evidence, node_name: str) -> list[Track]:
@@ -369,6 +393,7 @@ def is_interactive(evidence: Evidence, devices: Iterable[DeviceEvidence]) -> boo
     )
 
 
+@once
 def is_server(device: DeviceEvidence) -> bool:
     """A process answers requests: that it waits for them is its work."""
     return any(

@@ -9,7 +9,7 @@ Memory does not grow with the number of samples.
 from __future__ import annotations
 
 from math import ceil, floor, inf, isfinite
-from operator import mul
+from operator import le, mul
 from typing import NamedTuple
 
 from gpumon.model.fields import GROUP_OF
@@ -197,6 +197,13 @@ class Growth:
             self._known = True
             self._grown += max(value - self._last, 0.0)
         self._last = value
+
+    def add_all(self, values: list[float]) -> None:
+        """The counter stood at these values, one after another."""
+        if all(map(le, values, values[1:])):  # it never fell back: only the ends count
+            values = [*values[:1], *values[1:][-1:]]
+        for value in values:
+            self.add(value)
 
     def result(self) -> float | None:
         """In the counter's unit; None before it was read twice."""

@@ -32,6 +32,7 @@ FOLDS: dict[str, tuple[str, ...]] = {
     "host-stall": _WAITING,
     "policy-kill-soon": ("gpu-idle-now",),
     "oom-killed": ("mem-near-limit",),
+    "cpu-low": ("cpu-underused",),
 }
 #: says something of all its devices together, so one idle device among them explains it
 _OF_DEVICES_TOGETHER = frozenset(("gpu-imbalance",))

@@ -67,10 +67,11 @@ def all_tasks(evidence: Evidence) -> list[Job]:
 
 def ended_tasks(evidence: Evidence) -> list[Task]:
     """Those that count: ended, and at least five minutes long."""
+    least_s = evidence.site.threshold("array.elapsed_s", LEAST_S)
     return [
         _task(evidence, job)
         for job in all_tasks(evidence)
-        if job.has_ended and job.elapsed_s is not None and job.elapsed_s >= LEAST_S
+        if job.has_ended and job.elapsed_s is not None and job.elapsed_s >= least_s
     ]
 
 

@@ -37,7 +37,7 @@ def test_far_more_than_was_needed():
     ]
     found = only("mem-over", this)
     assert found.level == "info"
-    assert found.title == "peak 7.4 / 64 GiB (12 %)"
+    assert found.title == "memory peak 7.4 / 64 GiB (12 %)"
     assert "page cache 48 GiB on top" in found.evidence
     assert found.actions[0].before == "#SBATCH --mem=64G"
     assert found.actions[0].after == "#SBATCH --mem=9G"
@@ -109,7 +109,7 @@ def test_accounting_alone_says_at_most():
     step = Step("batch", max_rss_bytes=7 * GIB)
     made = job(elapsed=3600, steps=(step,), slurm_version="24.11.7", acct_gather="cgroup/v2")
     found = only("mem-over", bare(made))
-    assert found.title.startswith("at most 7 / 64 GiB")
+    assert found.title.startswith("memory at most 7 / 64 GiB")
     assert found.confidence == "medium"
     assert only("mem-over", bare(job(elapsed=3600, steps=(step,)))).confidence == "low"
 
@@ -119,7 +119,7 @@ def test_jobstats_counts_the_larger_node():
     made = job(cpus=24, mem=128 * GIB, nodes=2, gpus=2, elapsed=67_316, admin_comment=comment)
     found = only("mem-over", bare(made, 6731))
     assert found.level == "warning"
-    assert found.title == "peak 15.7 / 128 GiB on a node (12 %)"
+    assert found.title == "memory peak 15.7 / 128 GiB on a node (12 %)"
 
 
 def test_a_running_job_may_still_grow():

@@ -85,7 +85,7 @@ def test_attempts_are_kept_apart():
 def test_waiting():
     made = job("PENDING", reason="Resources", expected_start=START + 600 + 7200)
     (found,) = check("job-pending", made, live=True)
-    assert found.title == "waits: Resources; estimated start in 2 h 00 m"
+    assert found.title == "waits for Resources; estimated start in 2 h 00 m"
     assert check("job-pending", job()) == []
 
 

@@ -75,7 +75,7 @@ def test_far_more_time_than_was_used(elapsed, limit, level):
 
 def test_used_of_limit_and_the_line():
     found = only("time-over", run(count=192, made=job(elapsed=1920, limit=18_000)))
-    assert found.title == "used 00:32:00 of 05:00:00 (11 %)"
+    assert found.title == "used 00:32:00 of its time limit of 05:00:00 (11 %)"
     assert found.actions[0].after == "#SBATCH --time=00:45:00"
 
 

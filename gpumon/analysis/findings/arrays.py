@@ -39,7 +39,7 @@ def _is_array(evidence: Evidence) -> bool:
 def _tasks(evidence: Evidence) -> list[Task] | NotEvaluable:
     tasks = ended_tasks(evidence)
     if len(tasks) < LEAST_TASKS:
-        return NotEvaluable(f"{len(tasks)} tasks have ended after more than 5 min, not yet 5")
+        return NotEvaluable(f"{len(tasks)} tasks ran 5 min or longer; an array is judged from 5")
     return tasks
 
 

@@ -28,6 +28,7 @@ from gpumon.analysis.signals import (
     seconds_of,
     sustained,
     sustained_each,
+    under_load,
     warm_up_end,
     why_missing,
 )
@@ -74,8 +75,9 @@ def straggler(evidence: Evidence) -> Outcome:
     """straggler: one of ≥ 3 GPUs is > 20 % off the median busy or clock for 10 min, by hardware.
 
     Hardware: its SM clock is ≥ 5 % below the median, it shows a throttle reason, or its PCIe link
-    is narrower. Guards: without such a cause it is `gpu-imbalance`; a device that does little (busy
-    < 30 %) is slow by design. Only devices of one model are compared, over all nodes.
+    is narrower. Guards: without such a cause it is `gpu-imbalance`; while a device does little
+    (busy < 30 %) its clock is low by design. Only devices of one model are compared, over all
+    nodes.
 
     Source: no peer; the thresholds are proposed.
     """
@@ -97,8 +99,9 @@ def slow_devices(evidence: Evidence, devices: Sequence[DeviceEvidence]) -> list[
     need_s = evidence.site.threshold("straggler.seconds", 600)
     off = evidence.site.threshold("straggler.off_percent", 20) / 100
     first = _begin(evidence, devices)
+    least_busy = evidence.site.threshold("straggler.busy_percent", 30)
     by_busy = [busy_track(each) for each in devices]
-    by_clock = [each.track("sm_clock_mhz") for each in devices]
+    by_clock = [under_load(each, each.track("sm_clock_mhz"), least_busy) for each in devices]
 
     def is_off(means: Sequence[float]) -> list[bool]:
         middle = median(means)
@@ -117,7 +120,7 @@ def slow_devices(evidence: Evidence, devices: Sequence[DeviceEvidence]) -> list[
         if not held.spans:
             continue
         busy = mean_of(by_busy[n], held.spans) or 0.0
-        if busy < evidence.site.threshold("straggler.busy_percent", 30):
+        if busy < least_busy:
             continue
         clocks = [mean_of(track, held.spans) for track in by_clock]
         causes = _causes(evidence, device, devices, held.spans, clocks[n], clocks)
@@ -208,7 +211,7 @@ def imbalance(evidence: Evidence) -> Outcome:
         ]
         held = sustained(evidence, need_s, uneven, tracks, first)
         known = known or held.known
-        if held.spans and _is_persistent(devices, name, held.spans):
+        if held.spans and _is_persistent(devices, name, held.spans, spread):
             return [_imbalance(evidence, devices, held.spans, name, unit)]
     by_memory = _memory_imbalance(evidence, devices, need_s, first)
     if by_memory is not None:
@@ -218,8 +221,12 @@ def imbalance(evidence: Evidence) -> Outcome:
     return outcome([], unknown)
 
 
-def _is_persistent(devices: Sequence[DeviceEvidence], name: str, spans: Sequence[Span]) -> bool:
-    """One device is below the mean of all in 80 % of the bins."""
+def _is_persistent(
+    devices: Sequence[DeviceEvidence], name: str, spans: Sequence[Span], spread: float
+) -> bool:
+    """One device is below the mean of all in 80 % of the bins, by a quarter of the spread: by
+    noise alone the lowest would be in half of them.
+    """
     tracks = [busy_track(each) if name == "busy_percent" else each.track(name) for each in devices]
     means = [mean_of(track, spans) or 0.0 for track in tracks]
     lowest = tracks[means.index(min(means))]
@@ -229,7 +236,7 @@ def _is_persistent(devices: Sequence[DeviceEvidence], name: str, spans: Sequence
             values = [track.mean[n] for track in tracks if track.mean[n] == track.mean[n]]
             if lowest.mean[n] == lowest.mean[n]:
                 total += 1
-                below += lowest.mean[n] < fmean(values)
+                below += lowest.mean[n] < (1 - spread / 4) * fmean(values)
     return total > 0 and below >= MOST * total
 
 

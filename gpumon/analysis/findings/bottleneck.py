@@ -46,6 +46,8 @@ _NVLINK_GB_PER_S = ((10.0, 50.0), (7.0, 25.0), (6.0, 20.0))
 
 #: of a live run so much is looked at for whether host and GPU work in turns
 _ALTERNATES_S = 3600.0
+_MORE_IN_DIPS = 1.2
+_TURNS = 4
 
 _Judge = Callable[[DeviceEvidence, NodeEvidence], "tuple[Held, str]"]
 
@@ -162,9 +164,10 @@ def _alternates(
 ) -> str:
     """What the host does while the GPU does not: `offload`, `storage`, or "" where neither shows.
 
-    Anticorrelated by ≤ −0.3 over the bins. With half of the cores (at least 4) working in the dips
-    it computes there (an optimizer on the CPU); else it fetches or prepares data, unless the job is
-    known to read less than 1 MB/s.
+    In turns, at least two dips and the work between; anticorrelated by ≤ −0.3 over the bins; and a
+    fifth more cores work in the dips than beside them, because few bins of noise correlate by
+    chance. With half of the cores (at least 4) in the dips it computes there (an optimizer on the
+    CPU); else it fetches or prepares data, unless the job is known to read less than 1 MB/s.
     """
     track = node.job.get("cpu_cores_used")
     if track is None:
@@ -185,6 +188,11 @@ def _alternates(
         return ""
     middle = fmean(busy_values)
     dips = fmean(cores for busy, cores in pairs if busy <= middle)
+    working = [busy > middle for busy in busy_values]
+    if sum(a != b for a, b in zip(working, working[1:])) < _TURNS:
+        return ""
+    if dips < _MORE_IN_DIPS * fmean(cores for busy, cores in pairs if busy > middle):
+        return ""
     if dips >= max(4.0, 0.5 * (node.cpus or 0)):
         return "offload"
     reads = mean_of(node.job.get("read_bytes_per_s", Track()), spans)

@@ -6,6 +6,8 @@ verdict downwards rests on the peak of a minute, which only a recording has.
 
 from __future__ import annotations
 
+import shlex
+
 from gpumon.analysis import rightsize
 from gpumon.analysis.evidence import Evidence, Track
 from gpumon.analysis.finding import Action, Finding
@@ -96,14 +98,16 @@ def cpu_never_used(evidence: Evidence) -> Outcome:
     if worked is None:
         return NotEvaluable("whether a GPU worked is not known")
     job_id = clean(evidence.job.id) if evidence.job and evidence.job.id else "JOBID"
+    output = clean(evidence.job.std_out) if evidence.job else ""
+    output = shlex.quote(output) if output and "%" not in output else f"slurm-{job_id}.out"
     hours = f"{core_s / 3600:.2f} core-hours used in {clock_text(_elapsed_s(evidence))}"
-    actions = [Action("shell", f"less slurm-{job_id}.out", text="Read what the job printed.")]
+    actions = [Action("shell", f"less {output}", text="Read what the job printed.")]
     if evidence.live:
         actions.append(Action("shell", f"scancel {job_id}", text="If it hangs, end it."))
     return [
         Finding(
             "cpu-never-used", "critical", f"nothing runs: {hours}",
-            f"{hours} ({source}); see the job's output file", confidence, resource="cpu",
+            f"{hours} ({source})", confidence, resource="cpu",
             start=evidence.start, end=evidence.end, numbers={"cpu_core_s": core_s},
             actions=tuple(actions),
         )

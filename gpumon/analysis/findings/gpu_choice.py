@@ -10,7 +10,16 @@ from typing import NamedTuple
 
 from gpumon.analysis.evidence import DeviceEvidence, Evidence
 from gpumon.analysis.finding import Action, Finding, Recommendation
-from gpumon.analysis.findings.words import finding, gpus_text, least, model_text, outcome, percent
+from gpumon.analysis.findings import jobstats
+from gpumon.analysis.findings.words import (
+    finding,
+    gpus_text,
+    least,
+    model_text,
+    outcome,
+    percent,
+    without_devices,
+)
 from gpumon.analysis.memory import Truth, mem_truth_of
 from gpumon.analysis.requested import requested
 from gpumon.analysis.rightsize import action_of
@@ -24,6 +33,8 @@ _MARGIN, _SPARE_BYTES = 1.15, GIB
 _FP64_RATIO = 4.0
 _TRAFFIC_BYTES_PER_S = 1e6
 _MOST_OFFERED = 3
+#: boards of one size differ by less: an H100 of 80 GB is no smaller A100 of 80 GB
+_SMALLER = 0.95
 _BF16 = re.compile(r"\bbf16\b|\bbfloat16\b", re.IGNORECASE)
 _ML = ("torch", "tf", "jax", "vllm", "llama")
 
@@ -56,6 +67,8 @@ def smaller_gpu(evidence: Evidence) -> Outcome:
     InfiniBand; a slice only for one GPU that was less than 20 % busy. Source: jobstats' MIG rule,
     job_defense_shield's "GPU too powerful", Alvis' order of memory, availability, price.
     """
+    if not job_devices(evidence):
+        return without_devices(evidence, jobstats.memory(evidence))
     ended = evidence.job is not None and evidence.job.has_ended
     if not ended and evidence.elapsed_s < evidence.site.threshold("smaller-gpu.seconds", 900):
         return NotEvaluable("needs 15 min or a finished job")
@@ -110,7 +123,7 @@ def candidates(
     fitting = [
         each
         for each in evidence.site.offered
-        if need <= each.mem_bytes < own.mem_bytes
+        if need <= each.mem_bytes <= _SMALLER * own.mem_bytes
         and not _excluded(evidence, own, each, devices, busy)
     ]
     return sorted(fitting, key=lambda each: (each.mem_bytes, each.price or 0.0, each.name))

@@ -76,7 +76,7 @@ def never_used(evidence: Evidence) -> Outcome:
         for each in devices
         if not is_mostly_known(each.active, whole)
     }
-    idle_s = min(known_s(evidence, each.active) for each in devices)
+    idle_s = min([evidence.elapsed_s, *(known_s(evidence, each.active) for each in devices)])
     if unknown or idle_s < evidence.site.threshold("gpu-never-used.seconds", 300):
         return outcome([], unknown)
     return [_never_used(evidence, devices, idle_s)]
@@ -137,7 +137,8 @@ def no_process(evidence: Evidence) -> Outcome:
 
     And its used memory stayed at most 50 MiB above what it was before the job. It needs no
     utilization, so it holds on MIG too. Guards: where processes cannot be listed only the memory
-    counts, with low confidence; a device whose memory is not known either is not evaluable.
+    counts, with low confidence; a device whose memory is not known either is not evaluable; one
+    that worked had a process, which a container may hide.
 
     Source: asked for in slurm-job-exporter#65; both thresholds are proposed.
     """
@@ -152,7 +153,7 @@ def no_process(evidence: Evidence) -> Outcome:
     for device in devices:
         memory = device.track("mem_used_bytes")
         peak = memory.peak()
-        if device.process_list_known and job_processes(device):
+        if (device.process_list_known and job_processes(device)) or active_share(device):
             continue
         if peak is None or not is_mostly_known(memory, observed(evidence)):
             unknown[device.label] = why_missing(device, "mem_used_bytes")
@@ -175,7 +176,8 @@ def _no_process(
     idle: Sequence[DeviceEvidence],
     devices: Sequence[DeviceEvidence],
 ) -> Finding:
-    seconds = min(known_s(evidence, each.track("mem_used_bytes")) for each in idle)
+    held = [known_s(evidence, each.track("mem_used_bytes")) for each in idle]
+    seconds = min([*held, evidence.elapsed_s])  # the grid's last bin may not be full
     peak = max(each.track("mem_used_bytes").peak() or 0.0 for each in idle)
     labels = {each.label for each in idle}
     rest = [each for each in devices if each.label not in labels]

@@ -23,6 +23,8 @@ from gpumon.analysis.signals import (
     active_share,
     busy_track,
     capability,
+    first_active,
+    idle_since,
     io_tracks,
     is_interactive,
     is_mostly_known,
@@ -85,7 +87,8 @@ class Shown:
 def low_busy(evidence: Evidence) -> Outcome:
     """low-busy: mean busy over all bins after warm-up < 15 % (warning), < 25 % (info), ≥ 15 min.
 
-    Guards: interactive jobs only when longer than 8 h, or idle for more than 80 % of at least an
+    Guards: 10 idle minutes and more of all GPUs at the end are a finding of their own, and not in
+    the mean; interactive jobs only when longer than 8 h, or idle for more than 80 % of at least an
     hour; servers of inference wait for requests: info. A MIG instance is judged by its SM
     activity, else not evaluable. Devices that never worked come as a finding of their own, so
     that an idle finding can fold them in.
@@ -99,11 +102,12 @@ def low_busy(evidence: Evidence) -> Outcome:
     red = evidence.site.threshold("low-busy.warning_percent", 15)
     black = evidence.site.threshold("low-busy.info_percent", 25)
     interactive = is_interactive(evidence, devices)
+    last = observed(evidence).last if interactive else _before_idle(evidence, devices)
     groups: dict[tuple[str, bool, bool], Shown] = {}
     unknown = {}
     for device in devices:
         busy = busy_track(device)
-        span = Span(warm_up_end(evidence, device), observed(evidence).last)
+        span = Span(warm_up_end(evidence, device), last)
         mean = busy.average(*span)
         if mean is None or not is_mostly_known(busy, span):
             if seconds_of(evidence, [span]) >= need_s:  # shorter is clear
@@ -125,6 +129,17 @@ def low_busy(evidence: Evidence) -> Outcome:
         [_low_busy(evidence, level, serves, shown) for (level, serves, _), shown in groups.items()],
         unknown,
     )
+
+
+def _before_idle(evidence: Evidence, devices: Sequence[DeviceEvidence]) -> int:
+    """The bin after which nothing worked any more, where that is 10 min ago; else the end."""
+    last = observed(evidence).last
+    idle = idle_since(evidence, devices)
+    worked = any(first_active(each) is not None for each in devices)
+    is_long = idle is not None and seconds_of(evidence, [idle]) >= evidence.site.threshold(
+        "low-busy.idle_s", 600
+    )
+    return min(last, idle.first) if idle is not None and worked and is_long else last
 
 
 def _is_interactive_pause(evidence: Evidence, device: DeviceEvidence, span: Span) -> bool:

@@ -9,9 +9,17 @@ from dataclasses import replace
 
 from gpumon.analysis.evidence import DeviceEvidence, Evidence, ProcessEvidence
 from gpumon.analysis.finding import Action, Finding
+from gpumon.analysis.findings import jobstats
 from gpumon.analysis.findings.gpu_choice import CHOICE_RULES
 from gpumon.analysis.findings.gpu_processes import PROCESS_RULES
-from gpumon.analysis.findings.words import finding, gpus_text, least, outcome, percent
+from gpumon.analysis.findings.words import (
+    finding,
+    gpus_text,
+    least,
+    outcome,
+    percent,
+    without_devices,
+)
 from gpumon.analysis.leak import LEAST_S, WARM_UP_S, leak
 from gpumon.analysis.memory import ProcessMemory, Truth, mem_truth_of
 from gpumon.analysis.rules import Outcome, Rule
@@ -105,7 +113,13 @@ def alloc_all_pool(evidence: Evidence) -> Outcome:
     return _reserved(evidence, "pool")
 
 
+def _without_devices(evidence: Evidence) -> Outcome:
+    return without_devices(evidence, jobstats.memory(evidence))
+
+
 def _reserved(evidence: Evidence, kind: str) -> Outcome:
+    if not job_devices(evidence):
+        return _without_devices(evidence)
     unknown: dict[str, str] = {}
     found: list[tuple[DeviceEvidence, ProcessMemory]] = []
     for device in job_devices(evidence):
@@ -163,6 +177,8 @@ def gpu_mem_full(evidence: Evidence) -> Outcome:
     Warning where memory is believed real; information where it is an allocator's reserve ("reserved
     by PyTorch") and nothing failed, because such runs end well (ECE459: 98.7 %). Never critical.
     """
+    if not job_devices(evidence):
+        return _without_devices(evidence)
     share = evidence.site.threshold("gpu-mem-full.percent", 97) / 100
     seconds = evidence.site.threshold("gpu-mem-full.seconds", 60)
     unknown: dict[str, str] = {}
@@ -245,7 +261,7 @@ def gpu_oom_suspect(evidence: Evidence) -> Outcome:
         return [_out_of_memory(evidence, *max(left, key=lambda each: each[0]), line)]
     if line is not None:
         return [_logged(evidence, clean(line.group().strip(), 160))]
-    return outcome([], unknown)
+    return outcome([], unknown) if job_devices(evidence) else without_devices(evidence)
 
 
 def _went_on(evidence: Evidence, process: ProcessEvidence) -> bool:
@@ -303,6 +319,8 @@ def gpu_mem_headroom(evidence: Evidence) -> Outcome:
     An upper bound leaves "at least" so much room. Source: ECE459 lecture 24, where eight times the
     batch is 1.64 times as fast in 2.15 times the memory.
     """
+    if not job_devices(evidence):
+        return _without_devices(evidence)
     share = evidence.site.threshold("gpu-mem-headroom.percent", 45) / 100
     least_busy = evidence.site.threshold("gpu-mem-headroom.busy_percent", 60)
     seconds = evidence.site.threshold("gpu-mem-headroom.seconds", 900)
@@ -354,6 +372,8 @@ def gpu_leak(evidence: Evidence) -> Outcome:
 
     Guards: never of a reservation; growth by doubling is a staircase, which the rule does not take.
     """
+    if not job_devices(evidence):
+        return _without_devices(evidence)
     found: list[Finding] = []
     unknown: dict[str, str] = {}
     need_s = WARM_UP_S + LEAST_S

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
-from math import nan
 
 from gpumon.analysis.evidence import DeviceEvidence, Evidence, Track
 from gpumon.analysis.finding import Action, Finding
@@ -29,6 +27,7 @@ from gpumon.analysis.signals import (
     power_limit_w,
     seconds_of,
     sustained,
+    under_load,
     why_missing,
 )
 from gpumon.model.reading import number
@@ -57,9 +56,11 @@ def _share_held(
 
 
 def _unknown(evidence: Evidence, device: DeviceEvidence) -> dict[str, str]:
-    if evidence.count < evidence.bins(_WINDOW_S) or any(
+    # reasons that never were given have no track
+    known = number(device.last.get("throttle_mask")) is not None or any(
         track.known() for track in device.throttle.values()
-    ):
+    )
+    if known or evidence.count < evidence.bins(_WINDOW_S):
         return {}
     return {device.label: why_missing(device, "throttle_mask")}
 
@@ -347,20 +348,12 @@ def _narrow(evidence: Evidence, device: DeviceEvidence) -> tuple[list[Span], boo
             evidence,
             need_s,
             lambda means, most=most: means[0] <= most - 0.9,  # type: ignore[misc]
-            [_under_load(device, track, load)],
+            [under_load(device, track, load)],
         )
         known = known or held.known or bool(device.track("busy_percent").known())
         if held.spans:
             return held.spans, True
     return [], known
-
-
-def _under_load(device: DeviceEvidence, track: Track, load: float) -> Track:
-    """The track where the device works: a window that becomes idle half way is no mean of both."""
-    busy = device.track("busy_percent").mean
-    return Track(array("f", [
-        value if at < len(busy) and busy[at] >= load else nan for at, value in enumerate(track.mean)
-    ]))  # fmt: skip
 
 
 def _pcie(

@@ -75,7 +75,7 @@ def _alone(evidence: Evidence) -> str:
 
 
 def _peak_text(need: Need, request: Requested) -> str:
-    bound = "at most " if need.is_upper_bound else "peak "
+    bound = "memory at most " if need.is_upper_bound else "memory peak "
     where = " on a node" if request.nodes > 1 else ""
     return f"{bound}{of_bytes_text(need.amount, request.mem_bytes or 0)}{where}"
 

@@ -65,6 +65,22 @@ def low_busy(evidence: Evidence) -> Outcome | None:
     return found
 
 
+def memory(evidence: Evidence) -> NotEvaluable | None:
+    """GPU memory is there only as a peak, and a reservation reads as need."""
+    if evidence.has_samples or evidence.job is None:
+        return None
+    gpus = [gpu for node in used(evidence.job).nodes.values() for gpu in node.gpus.values()]
+    shares = [
+        gpu.mem_used_bytes / gpu.mem_total_bytes
+        for gpu in gpus
+        if gpu.mem_used_bytes is not None and gpu.mem_total_bytes
+    ]
+    if not shares:
+        return None
+    most = percent(100 * max(shares))
+    return NotEvaluable(f"{most} may be a reservation; cannot tell from a summary")
+
+
 def _busy(evidence: Evidence) -> dict[str, float] | NotEvaluable | None:
     """Label -> mean busy %. A GPU of which it is not known makes the answer not evaluable."""
     if evidence.has_samples or evidence.job is None:

@@ -127,7 +127,7 @@ def job_pending(evidence: Evidence) -> Outcome:
         return NotEvaluable("the job's state is not known")
     if not job.is_pending:
         return []
-    text = f"waits: {clean(job.reason) or 'no reason given'}"
+    text = f"waits for {clean(job.reason)}" if job.reason else "waits, no reason given"
     if job.expected_start is not None:
         text += f"; estimated start in {age_text(job.expected_start - evidence.end)}"
     return [

@@ -87,13 +87,14 @@ def _ends_in_s(evidence: Evidence) -> float | None:
 def time_over(evidence: Evidence) -> Outcome:
     """COMPLETED in less than 60 % (info) or 10 % (warning) of the limit, elapsed > 15 min.
 
-    Guards: the longest of the array's tasks counts; UNLIMITED and the partition's limit are not
-    evaluable. Source: jobstats 60 and 10; job_defense_shield 0.2; UVA 10 to 25 % on top.
+    Guards: the longest of the array's tasks counts, and one that the limit ended keeps it;
+    UNLIMITED and the partition's limit are not evaluable. Source: jobstats 60 and 10;
+    job_defense_shield 0.2; UVA 10 to 25 % on top.
     """
     job = evidence.job
     if job is None or not job.state:
         return NotEvaluable("how the job ended is not known")
-    if job.state != "COMPLETED":
+    if job.state != "COMPLETED" or any(each.state == "TIMEOUT" for each in evidence.siblings):
         return []
     limit_s = _limit_s(evidence)
     if isinstance(limit_s, NotEvaluable):
@@ -110,17 +111,14 @@ def time_over(evidence: Evidence) -> Outcome:
     ):
         return []
     warning = share < threshold("time-over.warning_share", 0.1)
-    text = f"used {clock_text(longest)} of {clock_text(limit_s)} ({percent(100 * share)})"
+    text = f"used {clock_text(longest)} of its time limit of {clock_text(limit_s)}"
+    text += f" ({percent(100 * share)})"
     return [
         Finding(
             "time-over", "warning" if warning else "info", text,
             f"{text}; COMPLETED", resource="time", start=evidence.start, end=evidence.end,
             numbers={"elapsed_s": longest, "limit_s": limit_s},
-            actions=(
-                rightsize.action_of(
-                    rightsize.time_line(limit_s, wanted), "Shorter jobs start earlier."
-                ),
-            ),
+            actions=(rightsize.action_of(rightsize.time_line(limit_s, wanted)),),
         )
     ]  # fmt: skip
 
