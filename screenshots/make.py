@@ -2,13 +2,17 @@
 
     python screenshots/make.py [NAME...]
 
-The job of four GPUs is the demo's, recorded by gpumon's own agent (`record_demo.py`). The job of 16
-nodes is made: `tests/tui/cluster.py` writes its recordings, with one idle node that lost a GPU and one
-slow node. Needs tmux, Pillow and DejaVu Sans Mono, as `tests/run` installs them.
+The job of four GPUs is the demo's, recorded by gpumon's own agent (`record_demo.py`). The job of
+16 nodes is made: `tests/tui/cluster.py` writes its recordings, with one idle node that lost a GPU
+and one slow node. For the printed report `accounting.py` stands in for `sacct`. Needs tmux, Pillow
+and DejaVu Sans Mono, as `tests/run` installs them.
 """
 
 from __future__ import annotations
 
+import gzip
+import os
+import shlex
 import sys
 import tempfile
 import time
@@ -19,12 +23,13 @@ FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parent
 sys.path.insert(0, str(ROOT))
 
-from screenshots.terminal_png import Session  # noqa: E402
+from gpumon.model.sample import Sample  # noqa: E402
+from gpumon.wire import Decoder  # noqa: E402
+from screenshots.terminal_png import Session, render  # noqa: E402
 from tests.tui.cluster import record  # noqa: E402
 
 DEMO = str(ROOT / "gpumon" / "demos" / "finetune.jsonl.gz")
 NODES = "NODES"  # stands for the folder with the recordings of the job of 16 nodes
-NODES_S = 660  # long enough for findings that take ten minutes
 
 
 class Picture(NamedTuple):
@@ -46,15 +51,16 @@ PICTURES = (
     Picture("job-light-120x40", (120, 40), words=("demo", "--theme", "light")),
     Picture("job-ascii-80x24", (80, 24), words=("demo", "--ascii", "--theme", "mono")),
     Picture("report-120x40", (120, 40), ("5",)),
-    # sought to the end: 20 × a tenth of the plots' time
-    Picture("nodes-120x40", (120, 40), ("4", *("]",) * 20), ("replay", NODES), "gpu16"),
-    Picture("report-page-90x70", (90, 70), (), ("report", "--recording", DEMO), "Source:"),
+    # 20 × a tenth of the plots' time: far enough for what takes minutes
+    Picture("nodes-120x40", (120, 40), ("4", *("]",) * 20, "Home"), ("replay", NODES), "gpu16"),
+    Picture("report-page", (100, 80), (), ("report", "--recording", DEMO, "4711"), "Source:"),
 )
 
 
 def main(names: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
-        record(Path(folder), 16, seconds=NODES_S)
+        record(Path(folder), 16, seconds=400)
+        make_sacct(Path(folder))
         for picture in PICTURES:
             if names and picture.name not in names:
                 continue
@@ -63,16 +69,30 @@ def main(names: list[str]) -> int:
     return 0
 
 
+def make_sacct(folder: Path) -> None:
+    """A command `sacct` that knows the demo's job; it began 50 s before its recording."""
+    decoder = Decoder()
+    with gzip.open(DEMO, "rt") as lines:
+        times = [item.time for item in map(decoder.line, lines) if isinstance(item, Sample)]
+    words = [sys.executable, str(FOLDER / "accounting.py"), str(times[0] - 50), str(times[-1])]
+    command = folder / "sacct"
+    command.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+    command.chmod(0o755)
+
+
 def draw(picture: Picture, nodes: str) -> None:
     words = [nodes if word == NODES else word for word in picture.words]
     # a home of its own: neither settings nor recordings of whoever makes the pictures
-    env = {"PYTHONPATH": str(ROOT), "TZ": "UTC", "HOME": nodes}
+    env = {"PYTHONPATH": str(ROOT), "TZ": "UTC", "HOME": nodes, "PATH": f"{nodes}:{os.defpath}"}
     with Session([sys.executable, "-m", "gpumon", *words], picture.size, env) as session:
         session.wait_for(picture.until)
         session.keys(*picture.keys, pause_s=0.5)
-        time.sleep(1.5)
+        time.sleep(6)  # findings come every 5 s
         theme = "light" if "light" in picture.name else "dark"
-        session.png(FOLDER / f"{picture.name}.png", theme)
+        screen = session.screen()
+    used = len(screen.text().rstrip().split("\n"))  # what a command printed may be short
+    screen = screen._replace(rows=used, cells=screen.cells[:used])
+    render(screen, theme).save(FOLDER / f"{picture.name}.png", optimize=True)
 
 
 if __name__ == "__main__":
