@@ -77,6 +77,10 @@ class Running:
             self._read(left)
         return time.monotonic() - began
 
+    def send(self, keys: str) -> None:
+        """Type at the terminal."""
+        os.write(self._output, keys.encode())
+
     def _read(self, timeout_s: float) -> None:
         if not select.select([self._output], [], [], timeout_s)[0]:
             return

@@ -1,6 +1,6 @@
 """Plays the streams of many nodes into named pipes, each as an agent would.
 
-    python -m benchmarks.scale_feed FOLDER NODE... [--stream FILE] [--joined NAME]
+    python -m benchmarks.scale_feed FOLDER NODE... [--stream FILE] [--joined NAME] [--interval S]
 
 Every node plays the same minute from another place of its own, under its own name and with UUIDs of
 its own: a header and a sample when its pipe is opened, then a sample at each tick of the clock,
@@ -97,17 +97,22 @@ class Pipe:
 class Node:
     """One node's stream."""
 
-    def __init__(self, number: int, name: str, tape: Tape, pipe: Pipe, *, label: bool) -> None:
+    def __init__(
+        self, number: int, name: str, tape: Tape, pipe: Pipe, interval_s: int, *, label: bool
+    ) -> None:
         self.pipe = pipe
         self._name = name
         self._tape = tape
+        self._interval_s = interval_s
         self._label = label
         self._place = number * _PHASE
 
     def begin(self, now: float) -> None:
         own = self._tape.header
         devices = [each._replace(uuid=f"GPU-{self._name}-{each.key}") for each in own.devices]
-        header = own._replace(node=self._name, time=now, mono=now, devices=devices, interval_s=1.0)
+        header = own._replace(
+            node=self._name, time=now, mono=now, devices=devices, interval_s=self._interval_s
+        )
         self._put(Encoder().header(header).encode())
         self._sample(now, self._tape.rests[0])
 
@@ -123,13 +128,15 @@ class Node:
         self.pipe.write(labelled(self._name, line) if self._label else line + b"\n")
 
 
-def play(nodes: list[Node], pipes: list[Pipe], stopping: Callable[[], bool]) -> float:
+def play(
+    nodes: list[Node], pipes: list[Pipe], interval_s: int, stopping: Callable[[], bool]
+) -> float:
     """Until told to stop; returns how late the latest tick was complete, in seconds."""
-    latest_s, tick = 0.0, floor(time.time())
+    latest_s, tick = 0.0, floor(time.time() / interval_s) * interval_s
     while not stopping():
         fresh = {id(pipe) for pipe in pipes if pipe.open()}
-        due = time.time() >= tick + 1
-        tick += due
+        due = time.time() >= tick + interval_s
+        tick += interval_s if due else 0
         for node in nodes:
             if id(node.pipe) in fresh:
                 node.begin(time.time())
@@ -139,7 +146,7 @@ def play(nodes: list[Node], pipes: list[Pipe], stopping: Callable[[], bool]) -> 
             pipe.write()
         if due:
             latest_s = max(latest_s, time.time() - tick)
-        time.sleep(max(0.0, min(_POLL_S, tick + 1 - time.time())))
+        time.sleep(max(0.0, min(_POLL_S, tick + interval_s - time.time())))
     return latest_s
 
 
@@ -149,6 +156,7 @@ def main() -> None:
     parser.add_argument("nodes", nargs="+")
     parser.add_argument("--stream", type=Path)
     parser.add_argument("--joined", default="")
+    parser.add_argument("--interval", type=int, default=1)
     args = parser.parse_args()
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _frame: stopped.append(number))
@@ -157,10 +165,10 @@ def main() -> None:
     pipes = [Pipe(args.folder / name) for name in names]
     own = pipes * len(args.nodes) if args.joined else pipes
     nodes = [
-        Node(number, name, tape, pipe, label=bool(args.joined))
+        Node(number, name, tape, pipe, args.interval, label=bool(args.joined))
         for number, (name, pipe) in enumerate(zip(args.nodes, own))
     ]
-    latest_s = play(nodes, pipes, lambda: bool(stopped))
+    latest_s = play(nodes, pipes, args.interval, lambda: bool(stopped))
     most = max(pipe.most_waiting for pipe in pipes)
     print(json.dumps({"latest_s": latest_s, "most_waiting_bytes": most}))
 

@@ -1,9 +1,10 @@
-"""The dashboard that `benchmarks.scale` measures: `gpumon attach` on nodes of a job that is made up.
+"""The dashboard that `benchmarks.scale` measures: `gpumon attach` on nodes of a job that is made.
 
 Everything right of the launchers is gpumon's own: the ladder, a thread per node, the tee with its
 recordings, findings, store, screen. A node that is fed runs `cat` on its named pipe instead of the
-agent; a real one runs the agent, which ships itself. Two lists are kept beside: when each sample was
-in the store, and when the first screen with it was drawn. They are written at the end.
+agent; a real one runs the agent, which ships itself. Lists are kept beside: when each sample was
+in the store, when the first screen with it was drawn, and each drawing. They are written at the
+end.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from gpumon.sources.supervisor import AttachSource
 from gpumon.sources.tee import Tee
 from gpumon.sources.watched import WatchedJob, tasks_of
 from gpumon.store import Store
-from gpumon.tui.app import GpumonApp
+from gpumon.tui import app
 
 JOINED = "joined"  # the pipe that all nodes share under srun
 COMPLETE, LOG = "complete", "log"
@@ -58,6 +59,9 @@ def made_job(nodes: list[str]) -> Job:
     )  # fmt: skip
 
 
+_CAT = "cat"
+
+
 class _Pipe:
     """A named pipe as a Stream; what is sent to it is dropped, as `cat` does."""
 
@@ -80,7 +84,7 @@ class _Pipe:
 class Pipes:
     """No way at all: the pipes themselves, and agents as children of the dashboard."""
 
-    name = "ssh"
+    name, lacks = "ssh", ""
 
     def open(self, node: str, argv: list[str]) -> Stream:
         return _Pipe(Path(argv[-1])) if argv[-2:-1] == [_CAT] else ChildStream(argv)
@@ -89,14 +93,11 @@ class Pipes:
         """Nothing is shared."""
 
 
-_CAT = "cat"
-
-
 class Fed:
     """A way on which fed nodes run `cat` in the agent's place."""
 
     def __init__(self, way: Launcher, folder: Path, fed: list[str]) -> None:
-        self.name = way.name
+        self.name, self.lacks = way.name, way.lacks
         self._way = way
         self._folder = folder
         self._fed = set(fed)
@@ -134,17 +135,20 @@ class TimedStore(Store):
         self.stored.extend((sample.time, time.time()))
 
 
-class TimedApp(GpumonApp):
+class TimedApp(app.GpumonApp):
     """Notes for each sample when the first screen with it was drawn, and what a drawing took."""
+
+    CSS_PATH = Path(app.__file__).with_name("app.tcss")
 
     drawn: array[float]
     draws: array[float]
-    complete: Path
+    complete: Path  # is written when there is a sample of each of the nodes `wanted`
     wanted = 0
+    _times: dict[str, float] = {}  # of the newest sample on screen, by node
 
     def draw(self) -> None:
         began = time.time()
-        before = {name: at for name, at in self._times.items()}
+        before = self._times
         times = {node.name: at for node in self._store.nodes() if (at := node.last_time)}
         super().draw()
         now = time.time()
@@ -152,11 +156,9 @@ class TimedApp(GpumonApp):
         for name, at in times.items():
             if before.get(name) != at:
                 self.drawn.extend((at, now))
-        if len(self._times) < self.wanted <= len(times):
+        if len(before) < self.wanted <= len(times):
             self.complete.write_text(repr(now))
         self._times = times
-
-    _times: dict[str, float] = {}
 
 
 def main() -> None:
@@ -165,25 +167,32 @@ def main() -> None:
     parser.add_argument("--fed", type=int, required=True)
     parser.add_argument("--real", type=int, default=0)
     parser.add_argument("--via", choices=("pipe", "ssh", "openssh", "srun"), default="pipe")
+    parser.add_argument("--interval", type=int, default=1)
     parser.add_argument("--record", action="store_true")
     args = parser.parse_args()
     fed, real = names(args.fed, args.real)
     job = made_job(fed + real)
     way = ladder(args.via, args.folder, fed)
     watched = WatchedJob(
-        [job], lambda: [job], lambda jobs: AttachSource(tasks_of(jobs, ()), way, 1.0)
+        [job], lambda: [job], lambda jobs: AttachSource(tasks_of(jobs, ()), way, args.interval)
     )
     source = Tee(watched, marks_dir(), record=args.record)
     store = TimedStore()
-    app = TimedApp(source, store, load_settings(), job=watched)
-    app.drawn, app.draws = array("d"), array("d")
-    app.complete, app.wanted = args.folder / COMPLETE, len(job.nodes)
+    screen = TimedApp(source, store, load_settings(), job=watched)
+    screen.drawn, screen.draws = array("d"), array("d")
+    screen.complete, screen.wanted = args.folder / COMPLETE, len(job.nodes)
     try:
-        app.run()
+        screen.run()
     finally:
         source.stop()
-        for name, times in (("stored", store.stored), ("drawn", app.drawn), ("draws", app.draws)):
+        for name, times in (
+            ("stored", store.stored),
+            ("drawn", screen.drawn),
+            ("draws", screen.draws),
+        ):
             (args.folder / f"{LOG}.{name}").write_bytes(times.tobytes())
+    if screen.fault is not None:
+        raise screen.fault
 
 
 if __name__ == "__main__":

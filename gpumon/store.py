@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from copy import copy
+from functools import lru_cache
 from math import ceil, inf
 from threading import Lock
 from typing import Dict, List, Optional, Set, Tuple
@@ -97,6 +98,7 @@ class NodeView:
         self._events: deque[Event] = deque(maxlen=_EVENTS_KEPT)
         self._delays: deque[float] = deque(maxlen=_DELAYS_KEPT)
         self._offset_s = 0.0
+        self._fresh_s = _fresh_limits(self.interval_s)
         self._renumbered = False
         self._purged = -inf
         self._until = inf  # of a frozen node: what came later is not shown
@@ -137,7 +139,7 @@ class NodeView:
             if status.state != "live" or self.last_time is None:
                 return status
             age_s = now - self._offset_s - self.last_time
-            if age_s <= self._fresh_for_s(0):
+            if age_s <= _fresh_for_s(0.0, self.interval_s):
                 return status
             return Status("stale", self.last_time, f"no sample for {age_s:.0f} s", status.source)
 
@@ -222,6 +224,15 @@ class NodeView:
                 for pid in sorted(pids | usage.keys() | self._processes.keys())
             ]
 
+    def processes_on(self, device: int) -> List[Process]:
+        """What does not change of the processes on one device: `processes`, for little."""
+        with self._lock:
+            return [
+                self._processes[key[1]]
+                for key in self._rows.get("usage", ())
+                if isinstance(key, tuple) and key[0] == device and key[1] in self._processes
+            ]
+
     def events(self, since: float = -inf) -> List[Event]:
         """What happened after `since`, oldest first; the coming and going of processes apart."""
         with self._lock:
@@ -233,20 +244,39 @@ class NodeView:
         row = self._rows.get(entity, {}).get(key)
         return row.series.get(field) if row else None
 
-    def _fresh_for_s(self, period_s: float) -> float:
-        return FRESH_PERIODS * max(period_s, self.interval_s) + FRESH_SLACK_S
-
     def _latest(self, entity: str, key: Key, field: str, at: float) -> Latest:
         row = self._rows.get(entity, {}).get(key)
+        return self._aged(entity, row, field, at, self._record(entity, key))
+
+    def _all_latest(self, entity: str, key: Key, at: float) -> Dict[str, Latest]:
+        row = self._rows.get(entity, {}).get(key)
+        if row is None:
+            return {}
+        record = self._record(entity, key)
+        return {field: self._aged(entity, row, field, at, record) for field in row.readings}
+
+    def _record(self, entity: str, key: Key) -> Optional[_DeviceRecord]:
+        """The device that a row is about, if it is about one."""
+        device = key if entity == "device" else key[0] if isinstance(key, tuple) else None
+        return self._devices.get(device) if isinstance(device, int) else None
+
+    def _aged(
+        self,
+        entity: str,
+        row: Optional[_Row],
+        field: str,
+        at: float,
+        record: Optional[_DeviceRecord],
+    ) -> Latest:
         reading: Reading = NOT_SAMPLED
         time, age_s, fresh = 0.0, inf, False
         if row is not None and field in row.readings:
             reading, time = row.readings[field], row.times[field]
-            age_s = max(at - time, 0.0)
-            group = GROUP_OF.get((entity, field))
-            fresh = age_s <= self._fresh_for_s(group.period_s if group else 0.0)
-        device = key if entity == "device" else key[0] if isinstance(key, tuple) else None
-        record = self._devices.get(device) if isinstance(device, int) else None
+            age_s = at - time if at > time else 0.0
+            limit_s = self._fresh_s.get((entity, field))
+            if limit_s is None:  # a field that the table does not have
+                limit_s = _fresh_for_s(0.0, self.interval_s)
+            fresh = age_s <= limit_s
         if record is not None:
             if record.gone:
                 return Latest(Missing("lost", "no longer listed"), time, age_s, False)
@@ -255,17 +285,12 @@ class NodeView:
             fresh = fresh and (record.state is None or record.state.state != "hung")
         return Latest(reading, time, age_s, fresh)
 
-    def _all_latest(self, entity: str, key: Key, at: float) -> Dict[str, Latest]:
-        row = self._rows.get(entity, {}).get(key)
-        if row is None:
-            return {}
-        return {field: self._latest(entity, key, field, at) for field in row.readings}
-
     # -- writing: called by Store under the lock ---------------------------------------------------
 
     def take_header(self, header: Header) -> None:
         before = self.header
         self.header = header
+        self._fresh_s = _fresh_limits(self.interval_s)
         self.generation += 1
         if before is None or _stream(before) != _stream(header):
             self._keys.clear()
@@ -509,6 +534,16 @@ class Store:
         if node is None:
             node = self._nodes[name] = NodeView(name, self._lock)
         return node
+
+
+def _fresh_for_s(period_s: float, interval_s: float) -> float:
+    return FRESH_PERIODS * max(period_s, interval_s) + FRESH_SLACK_S
+
+
+@lru_cache(maxsize=16)
+def _fresh_limits(interval_s: float) -> Dict[Tuple[str, str], float]:
+    """(entity, field) -> the age up to which a reading is fresh, in seconds."""
+    return {name: _fresh_for_s(group.period_s, interval_s) for name, group in GROUP_OF.items()}
 
 
 def _stream(header: Header) -> Tuple[str, int]:

@@ -192,7 +192,8 @@ class Decoder:
     """
 
     def __init__(self) -> None:
-        self._columns: Dict[str, List[Optional[Field]]] = {}
+        #: group -> the fields of its rows behind the key, as the header declares them
+        self.columns: Dict[str, List[Optional[Field]]] = {}
         self._why: Dict[Tuple[str, Key, str], Missing] = {}
         self._plain = {letter: Missing(reason) for letter, reason in REASON_OF_LETTER.items()}
         self.header: Optional[Header] = None
@@ -241,13 +242,13 @@ class Decoder:
                 "use the gpumon version that wrote it"
             )
         self._why.clear()
-        self._columns = {}
+        self.columns = {}
         for key, declared in _dict(body.get("groups", {})).items():
             group = GROUP_BY_KEY.get(key)
             if group is None:
                 continue
             known = {field.name: field for field in group.fields}
-            self._columns[key] = [known.get(_name(entry)) for entry in declared["fields"]]
+            self.columns[key] = [known.get(_name(entry)) for entry in declared["fields"]]
         devices = _list(body.get("devices", []))
         if len(devices) > MAX_DEVICES:
             raise WireError(f"a header with {len(devices)} devices")
@@ -279,15 +280,15 @@ class Decoder:
             self._remember(_text(group, 80), _key(key), _text(field, 80), _text(detail, 200))
         rows: Rows = {}
         for group_key, table in _dict(body.get("rows", {})).items():
-            columns = self._columns.get(group_key)
+            columns = self.columns.get(group_key)
             if columns is None:
                 continue
             if len(_list(table)) > MAX_ROWS:
                 raise WireError(f"{len(table)} rows of {clean(group_key, 40)} in one sample")
             entity = rows.setdefault(group_key.split(".", 1)[0], {})
             for row in table:
-                key = _key(row[0])
-                entity.setdefault(key, {}).update(self._readings(group_key, key, columns, row))
+                key, readings = self.row(group_key, row)
+                entity.setdefault(key, {}).update(readings)
         states = {
             _int(key): State(_text(state, 20), _finite(since), _text(detail, 200))
             for key, state, since, detail in _list(body.get("states", []))
@@ -298,6 +299,11 @@ class Decoder:
     def _remember(self, group: str, key: Key, field: str, detail: str) -> None:
         if len(self._why) < 100_000:  # bounded, however long the stream
             self._why[group, key, field] = Missing("error", detail)
+
+    def row(self, group: str, row: List[Any]) -> Tuple[Key, Dict[str, Reading]]:
+        """One row of a known group. Raises what Python does on a row of the wrong shape."""
+        key = _key(row[0])
+        return key, self._readings(group, key, self.columns[group], row)
 
     def _readings(
         self, group: str, key: Key, columns: List[Optional[Field]], row: List[Any]

@@ -228,6 +228,20 @@ def test_a_usage_row_ends_when_its_process_left_the_device():
     assert (view.usage, view.ended) == ({}, None)
 
 
+def test_processes_on_a_device_are_those_with_usage_there():
+    store, node = store_of("A", "B")
+    usage = {(0, 5): {"mem_bytes": 1}, (1, 5): {"mem_bytes": 1}, (1, 6): {"mem_bytes": 2}}
+    started = [process_event(0, 5, framework="jax"), process_event(0, 6)]
+    store.add("gpu01", sample(0, {"usage": usage}, events=started))
+    held = node.frozen()
+    assert [facts.pid for facts in node.processes_on(0)] == [5]
+    assert [facts.framework for facts in node.processes_on(1)] == ["jax", ""]
+    assert node.processes_on(2) == []
+    store.add("gpu01", sample(1, events=[process_event(1, 5, start=2.0)]))  # the number again
+    assert node.processes_on(0) == []
+    assert [facts.pid for facts in held.processes_on(0)] == [5]
+
+
 def test_facts_of_a_wrong_type_are_left_out():
     data = {"user": 5, "command": "x", "own": "yes", "ppid": 3, "hints": None, "start": 7}
     facts = process_of(Event(T0, "process", pid=9, data=data))

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     id = ids.parse(args.job)
     prompting = Prompting()
     ways = Ways(prompting, here(os.environ), via=args.via, login=args.login)
-    slurm = Slurm(_runner(ways, args.login))
+    slurm = Slurm(ways.runner)
     on_screen = not can_show_screen()
     jobs = finding.find_jobs(slurm, id)
     if finding.is_array(jobs):
@@ -118,13 +118,6 @@ def open_screen(
         return run_app(tee, settings, job=watched, prompts=prompting, output=files)
     finally:
         prompting.close()
-
-
-def _runner(ways: Ways, login: str | None) -> Runner:
-    """Runs Slurm's commands here, or on the login host by the way that leads there."""
-    from gpumon.slurm.runner import LocalRunner
-
-    return LocalRunner() if login is None else ways.on_login
 
 
 def _chosen_task(jobs: Sequence[Job], settings: Settings) -> list[Job]:

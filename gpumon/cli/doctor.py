@@ -41,11 +41,15 @@ def run(args: argparse.Namespace) -> int:
 
 def examine() -> list[Check]:
     """Everything, in the order in which one thing stands on another."""
+    import os
+
+    from gpumon.cli import reaching
     from gpumon.cli.once import take
 
     header, sample = take()
     checks = [_python(), *_driver(header), *_devices(header, sample)]
-    return [*checks, *_job(header, sample), *_collectors(sample), *_system(), *_terminal()]
+    checks += [*_job(header, sample), *reaching.checks(os.environ)]
+    return [*checks, *_collectors(sample), *_system(), *_terminal()]
 
 
 def _python() -> Check:

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from gpumon.cli.reporting import make_reports, runner_for, script_diff
+    from gpumon.cli.reporting import make_reports, script_diff
 
     gate = None
     if args.fail_if is not None:
@@ -47,8 +47,8 @@ def run(args: argparse.Namespace) -> int:
     for note in notes:
         print(f"gpumon: {note}", file=sys.stderr)
     if args.diff:
-        runner = runner_for(args.login)
-        _write("".join(script_diff(runner, report) for report in reports), args.output)
+        changes = "".join(script_diff(args, report) for report in reports)
+        _write(_shown(changes) if _on_terminal(args) else changes, args.output)
     else:
         _write(_rendered(reports, args), args.output)
     if gate is None:
@@ -60,6 +60,17 @@ def run(args: argparse.Namespace) -> int:
     for name in sorted(unknown):
         print(f"gpumon: --fail-if: {name} is not known", file=sys.stderr)
     return EXIT_MATCHED if any(matched) else EXIT_OK
+
+
+def _shown(script: str) -> str:
+    """Without what a script may hold to upset a terminal."""
+    from gpumon.model.text import clean
+
+    return "".join(clean(line, 2000) + "\n" for line in script.splitlines())
+
+
+def _on_terminal(args: argparse.Namespace) -> bool:
+    return args.output is None and sys.stdout.isatty()
 
 
 def _rendered(reports: list[Report], args: argparse.Namespace) -> str:
@@ -92,7 +103,7 @@ def _text(reports: list[Report], args: argparse.Namespace) -> str:
     from gpumon.report.text import text
     from gpumon.terminal import colours, prepare_output
 
-    on_terminal = args.output is None and sys.stdout.isatty()
+    on_terminal = _on_terminal(args)
     columns = shutil.get_terminal_size((80, 24)).columns
     if _are_several(reports):
         return text_table(reports, columns if on_terminal else 200)

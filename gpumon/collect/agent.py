@@ -27,7 +27,7 @@ from gpumon.collect.jobdevices import JobDevices
 from gpumon.collect.jobpath import JobPath, find_job_cgroup
 from gpumon.collect.labels import labelled
 from gpumon.collect.network import Network
-from gpumon.collect.proc import read_text
+from gpumon.collect.proc import cpu_list_text, read_text
 from gpumon.collect.processes import Processes
 from gpumon.collect.storage import Storage
 from gpumon.errors import EXIT_OK
@@ -98,6 +98,8 @@ class Agent:
             devices = self._job_devices.of(devices)
             notes += [self._job_devices.note] if self._job_devices.note else []
         job = self._job(devices)
+        if job is not None:
+            facts["job_cpus"] = self._job_cpus(job.cpus)
         visible = (
             self._environ.get("CUDA_VISIBLE_DEVICES"),
             devices,
@@ -130,6 +132,19 @@ class Agent:
             return job
         known = self._target.gpus if self._target is not None else None
         return job._replace(gpus=len(devices) or None if known is None else known)
+
+    def _job_cpus(self, count: Optional[int]) -> Reading:
+        """`0-7,16`: the CPUs that the job may use here, by its cgroup, else by our own affinity.
+
+        That may be one task's alone, so it counts only if it is no less than the job's.
+        """
+        cpus = self.cgroup.cpus()
+        if isinstance(cpus, list):
+            return cpu_list_text(cpus)
+        own = os.sched_getaffinity(0) if self.standing.inside else frozenset()
+        if not own or count is None or len(own) < count:
+            return cpus
+        return cpu_list_text(own)
 
     @property
     def _numbers_known(self) -> bool:

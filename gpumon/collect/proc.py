@@ -16,6 +16,7 @@ from typing import (
     Collection,
     Dict,
     Hashable,
+    Iterable,
     List,
     NamedTuple,
     Optional,
@@ -72,6 +73,17 @@ def parse_count(text: str) -> Optional[int]:
         return None
     value = int(text)
     return value if value < 1 << 64 else None
+
+
+def cpu_list_text(cpus: Iterable[int]) -> str:
+    """[0, 1, 2, 3, 8] -> `0-3,8`, as the kernel writes it."""
+    runs: List[List[int]] = []
+    for cpu in sorted(set(cpus)):
+        if runs and cpu == runs[-1][1] + 1:
+            runs[-1][1] = cpu
+        else:
+            runs.append([cpu, cpu])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
 
 
 def parse_cpu_list(text: str) -> Optional[List[int]]:

@@ -14,6 +14,7 @@ from gpumon.analysis.recommend import recommend
 from gpumon.analysis.reconcile import differences
 from gpumon.analysis.signals import job_devices
 from gpumon.model.sample import JobContext
+from gpumon.model.units import bytes_text
 from gpumon.report.model import DeviceRow, Report, SeffFigures, Used
 from gpumon.report.rows import device_rows, segments
 from gpumon.site import Site
@@ -23,6 +24,7 @@ from gpumon.slurm.seff import seff
 #: percentages closer than this are not worth a reason
 _SAME_POINTS = 2.0
 _GPUS_UNKNOWN = "Slurm's accounting does not say how the GPUs were used"
+_NO_GPUS = "the job had no GPUs"
 
 
 def from_accounting(
@@ -33,8 +35,10 @@ def from_accounting(
     elapsed_s = job.elapsed_s or 0.0
     end = job.end if job.has_ended and job.end is not None else now or start + elapsed_s
     known = accounting.used(job)
-    missing = dict(known.missing)
-    if job.gpus and known.gpu_busy_percent is None:
+    missing = {} if job.is_pending else dict(known.missing)
+    if job.is_running and "usage" in job.missing:
+        missing["usage"] = job.missing["usage"]
+    if job.gpus and known.gpu_busy_percent is None and not job.is_pending:
         missing.setdefault("gpu", _GPUS_UNKNOWN)
     return Evidence(
         job=job, start=start, end=max(start, end), live=False, bin_s=10.0, devices=[], nodes=[],
@@ -54,8 +58,8 @@ def build(evidence: Evidence) -> Report:
     gpus = job.gpus if job.gpus is not None else len(rows) or None
     return Report(
         job=job,
-        start=evidence.start if evidence.start else None,
-        end=evidence.end if evidence.end else None,
+        start=evidence.start if evidence.start and not job.is_pending else None,
+        end=evidence.end if evidence.end and not job.is_pending else None,
         elapsed_s=elapsed_s,
         running=evidence.live or job.is_running,
         used=used,
@@ -111,6 +115,8 @@ def _allocated(contexts: Sequence[JobContext | None]) -> Resources:
 
 
 def _elapsed_s(evidence: Evidence, job: Job) -> float | None:
+    if job.is_pending:
+        return None
     if job.has_ended and job.elapsed_s is not None:
         return job.elapsed_s
     return evidence.elapsed_s if evidence.elapsed_s else job.elapsed_s
@@ -125,6 +131,8 @@ def _measured(evidence: Evidence, rows: Sequence[DeviceRow]) -> Used:
     peaks = [node.peak60_cores for node in nodes]
     memory = [node.mem_peak_bytes for node in nodes]
     active = [each for each in job_devices(evidence) if each.active.known()]
+    most = max((each for each in memory if each is not None), default=None)
+    uneven = len(nodes) > 1 and most is not None
     return Used(
         cpu_core_s=_sum([node.cpu_core_s for node in nodes]),
         cpu_cores_mean=_sum(mean),
@@ -132,7 +140,8 @@ def _measured(evidence: Evidence, rows: Sequence[DeviceRow]) -> Used:
         mem_peak_bytes=_sum(memory),
         mem_mean_bytes=_sum([_average(node, "mem_used_bytes") for node in nodes]),
         mem_source="cgroup",
-        mem_max_node_bytes=max((each for each in memory if each is not None), default=None),
+        mem_note=f"{bytes_text(most)} of it on one node" if uneven and most else "",
+        mem_max_node_bytes=most,
         gpus_active=sum(any(share > 0 for share in each.active.known()) for each in active)
         if active
         else None,
@@ -149,19 +158,40 @@ def _average(node: NodeEvidence, name: str) -> float | None:
 
 def _accounted(job: Job) -> Used:
     known = accounting.used(job)
-    note = known.mem_meaning.words if known.mem_meaning and known.mem_bytes is not None else ""
-    if known.mem_meaning is not None and note and known.mem_meaning.is_upper_bound:
-        note += "; the job may have needed much less"
     return Used(
         cpu_core_s=known.cpu_core_s,
         cpu_cores_mean=known.cpu_cores_mean,
         mem_peak_bytes=known.mem_bytes,
         mem_max_node_bytes=known.mem_bytes,
         mem_source=known.source,
-        mem_note=note,
+        mem_note=_mem_note(job, known),
+        cpu_note=_cpu_note(job, known),
         gpu_busy_percent=known.gpu_busy_percent,
         gpu_mem_peak_bytes=known.gpu_mem_bytes,
     )
+
+
+def _mem_note(job: Job, known: accounting.Used) -> str:
+    meaning = known.mem_meaning
+    if meaning is None or known.mem_bytes is None:
+        return ""
+    parts = ["of the node that used most"] if len(job.nodes) > 1 else []
+    parts.append(meaning.words)
+    if accounting.out_of_memory(job):
+        parts.append("at the end it needed more than there was")
+    elif meaning.is_upper_bound:
+        parts.append("the job may have needed much less")
+    elif meaning.polled and known.source == "sacct":
+        parts.append("a peak in between is not seen")
+    return "; ".join(parts)
+
+
+def _cpu_note(job: Job, known: accounting.Used) -> str:
+    if known.source != "sacct" or known.cpu_core_s is None:
+        return ""
+    if job.state not in accounting.KILLED_STATES:
+        return ""
+    return f"of processes that Slurm killed up to {accounting.POLL_S} s are lost"
 
 
 def _summary_rows(job: Job) -> list[DeviceRow]:
@@ -228,6 +258,8 @@ def _efficiency(
             gpu_mem = share("gpu_mem_percent", used.gpu_mem_peak_bytes, total, "not measured")
         if used.gpu_busy_percent is None:
             missing["gpu_busy_percent"] = _why_busy(rows)
+    else:
+        missing |= dict.fromkeys(("gpu_busy_percent", "gpu_mem_percent"), _NO_GPUS)
     return {
         "cpu_percent": cpu,
         "mem_percent": share(

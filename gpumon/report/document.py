@@ -6,6 +6,7 @@ from typing import Any
 
 from gpumon.analysis.finding import Finding, Recommendation
 from gpumon.report.model import Attempt, DeviceRow, Report
+from gpumon.report.why import WHY
 from gpumon.slurm.job import Job, Resources
 
 Json = dict[str, Any]
@@ -54,8 +55,6 @@ def document(report: Report) -> Json:
                 for each in report.tasks.spreads
             ],
         }  # fmt: skip
-    if report.script_diff:
-        body["script_diff"] = report.script_diff
     return body
 
 
@@ -102,7 +101,7 @@ def _resources(resources: Resources) -> Json:
     return {
         "cpus": resources.cpus,
         "mem_bytes": resources.mem_bytes,
-        "gpus": resources.gpus,
+        "gpus": 0 if resources.gpus is None and resources.tres else resources.gpus,
         "nodes": resources.nodes,
         "tres": dict(resources.tres),
     }
@@ -118,6 +117,7 @@ def _used(report: Report) -> Json:
         "mem_max_node_bytes": used.mem_max_node_bytes,
         "mem_source": used.mem_source or None,
         "mem_note": used.mem_note or None,
+        "cpu_note": used.cpu_note or None,
         "gpus_active": used.gpus_active,
         "gpu_busy_percent": used.gpu_busy_percent,
         "gpu_mem_peak_bytes": used.gpu_mem_peak_bytes,
@@ -153,6 +153,7 @@ def finding_json(finding: Finding) -> Json:
         "subject": finding.subject,
         "title": finding.title,
         "evidence": finding.evidence,
+        "why": WHY.get(finding.id),
         "action": "; ".join(each.after for each in finding.actions) or None,
         "actions": [
             {"kind": each.kind, "before": each.before or None, "after": each.after,

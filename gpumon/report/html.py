@@ -10,8 +10,10 @@ from html import escape as _escape
 
 from gpumon.model.text import clean
 from gpumon.model.units import bytes_text, clock_text
+from gpumon.report.foot import foot_lines
 from gpumon.report.model import DeviceRow, Report
-from gpumon.report.page import SIGNS, page, plain
+from gpumon.report.page import SIGNS, busy_text, page, plain, star_note
+from gpumon.report.sentences import sentences
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #8884; --busy: #0a7d55; --mem: #0b57d0; --bad: #c0392b;
@@ -54,14 +56,11 @@ def _body(report: Report) -> str:
     head = [row.strip() for row in rows[: rows.index("")] if row.strip()]
     parts = [f"<h1>{_text(head[0])}</h1>", *(f"<p class=dim>{_text(row)}</p>" for row in head[1:])]
     parts += _findings(report) + _changes(report) + _devices(report)
-    start = next((n for n, row in enumerate(rows) if row.startswith("Source:")), len(rows))
-    asked = next((n for n, row in enumerate(rows) if "used (peak)" in row), start)
-    if asked < start:
-        table = "\n".join(rows[asked:start]).rstrip()
+    asked = next((n for n, row in enumerate(rows) if "used (peak)" in row), None)
+    if asked is not None:
+        table = "\n".join(rows[asked : rows.index("", asked)])
         parts += ["<h2>Asked and used</h2>", f"<pre>{_text_lines(table)}</pre>"]
-    if report.script_diff:
-        parts += ["<h2>Your script, changed</h2>", f"<pre>{_text_lines(report.script_diff)}</pre>"]
-    parts.append(f"<p class=dim>{_text(' '.join(row.strip() for row in rows[start:]))}</p>")
+    parts += [f"<p class=dim>{_text(line)}</p>" for line in foot_lines(report)]
     return "\n".join(parts)
 
 
@@ -78,9 +77,10 @@ def _findings(report: Report) -> list[str]:
             f"<br>{_text(action.text)} <code>{_text(action.after)}</code>"
             for action in each.actions
         )
+        title, rest = sentences(each)
         parts.append(
-            f'<div class="finding {_text(each.level)}"><b>{SIGNS[each.level]} {_text(each.title)}'
-            f"</b><br><span class=dim>{_text(each.evidence)}</span>{actions}</div>"
+            f'<div class="finding {_text(each.level)}"><b>{SIGNS[each.level]} {_text(title)}'
+            f"</b><br><span class=dim>{_text(rest)}</span>{actions}</div>"
         )
     return parts
 
@@ -108,8 +108,8 @@ def _devices(report: Report) -> list[str]:
         )
     )
     parts = ["<h2>GPUs</h2>", "<table>", f"<tr>{head}</tr>", *map(_row, report.devices), "</table>"]
-    if any(row.mem_truth == "unknown" and row.mem_peak_bytes for row in report.devices):
-        parts.append("<p class=dim>* reserved by the framework, not proven need</p>")
+    if note := star_note(report.devices):
+        parts.append(f"<p class=dim>* {_text(note)}</p>")
     charts = [_chart(row) for row in report.devices if row.busy_over_time]
     if charts:
         what = "<p class=dim>Busy % (green) and memory % (blue) over the run; gaps are gaps.</p>"
@@ -118,13 +118,9 @@ def _devices(report: Report) -> list[str]:
 
 
 def _row(row: DeviceRow) -> str:
-    busy = " / ".join(
-        "n/a" if each is None else f"{each:.0f}"
-        for each in (row.busy_mean, row.busy_p50, row.busy_p95)
-    )
     star = "*" if row.mem_truth == "unknown" and row.mem_peak_bytes else ""
     cells = (
-        _text(row.note or busy),
+        _text(row.note or busy_text(row)),
         "n/a" if row.idle_tail_s is None else clock_text(row.idle_tail_s),
         "n/a" if row.mem_peak_bytes is None else bytes_text(row.mem_peak_bytes) + star,
         "n/a" if row.power_mean_w is None else f"{row.power_mean_w:.0f} W",

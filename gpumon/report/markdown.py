@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from gpumon.chart import spark
 from gpumon.model.text import clean
 from gpumon.model.units import bytes_text, clock_text
+from gpumon.report.foot import foot_lines
 from gpumon.report.model import DeviceRow, Report
-from gpumon.report.page import SIGNS, page, plain
+from gpumon.report.page import SIGNS, busy_text, hours_text, page, plain, star_note
+from gpumon.report.sentences import in_changes, sentences
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~&$@:])")
 
@@ -34,14 +36,8 @@ def markdown(report: Report) -> str:
     parts = [f"## {title}", *_summary(report), *_findings(report), *_changes(report)]
     parts += _devices(report)
     parts += _used(report)
-    parts += ["", *[f"_{escape(line.strip())}_  " for line in _foot(rows)]]
+    parts += ["", *[f"_{escape(line)}_  " for line in foot_lines(report)]]
     return "\n".join(parts).rstrip() + "\n"
-
-
-def _foot(rows: Sequence[str]) -> list[str]:
-    """The lines about the source, as the page has them."""
-    start = next((n for n, row in enumerate(rows) if row.startswith("Source:")), len(rows))
-    return [row for row in rows[start:] if row.strip()]
 
 
 def _summary(report: Report) -> list[str]:
@@ -50,7 +46,8 @@ def _summary(report: Report) -> list[str]:
         words.append(f"**{escape(job.name)}**")
     words += [escape(each) for each in (job.user, job.partition, job.state) if each]
     if report.gpu_hours:
-        words.append(f"{report.gpu_hours:.1f} GPU\\-h, {report.waste_gpu_hours:.1f} wasted")
+        wasted = hours_text(report.waste_gpu_hours) if report.waste_gpu_hours else "0"
+        words.append(escape(f"{hours_text(report.gpu_hours)} GPU-h, {wasted} wasted"))
     return ["", " · ".join(words)] if words else []
 
 
@@ -59,12 +56,12 @@ def _findings(report: Report) -> list[str]:
         return ["", f"{SIGNS['good']} Nothing found to change\\."]
     lines = [""]
     for each in report.findings:
-        lines.append(f"- {SIGNS[each.level]} **{escape(each.title)}** {escape(each.evidence)}")
-        lines += [
-            f"  - {escape(action.text)} {code(action.after)}".rstrip()
-            for action in each.actions
-            if action.kind not in ("sbatch",)
-        ]
+        title, rest = sentences(each)
+        lines.append(f"- {SIGNS[each.level]} **{escape(title)}** {escape(rest)}".rstrip())
+        for action in each.actions:
+            below = in_changes(action, report.recommendations)
+            words = (escape(below), escape(action.text), "" if below else code(action.after))
+            lines.append(f"  - {' '.join(filter(None, words))}")
     return lines
 
 
@@ -84,20 +81,16 @@ def _devices(report: Report) -> list[str]:
     rows = [_device(row) for row in report.devices]
     head = ("GPU", "busy mean / p50 / p95", "idle tail", "memory peak", "power", "over the run")
     lines = ["", "### GPUs", "", *_table(head, rows)]
-    if any(row.mem_truth == "unknown" and row.mem_peak_bytes for row in report.devices):
-        lines += ["", "\\* reserved by the framework, not proven need"]
+    if note := star_note(report.devices):
+        lines += ["", f"\\* {escape(note)}"]
     return lines
 
 
 def _device(row: DeviceRow) -> tuple[str, ...]:
-    busy = " / ".join(
-        "n/a" if each is None else f"{each:.0f}"
-        for each in (row.busy_mean, row.busy_p50, row.busy_p95)
-    )
     star = "\\*" if row.mem_truth == "unknown" and row.mem_peak_bytes else ""
     return (
         escape(row.label),
-        f"{busy} %" if row.busy_mean is not None else escape(row.note or "n/a"),
+        busy_text(row) if row.busy_mean is not None else escape(row.note or "n/a"),
         "n/a" if row.idle_tail_s is None else clock_text(row.idle_tail_s),
         "n/a" if row.mem_peak_bytes is None else bytes_text(row.mem_peak_bytes) + star,
         "n/a" if row.power_mean_w is None else f"{row.power_mean_w:.0f} W",

@@ -139,6 +139,5 @@ class Report:
     attempts: tuple[Attempt, ...] = ()
     segments: tuple[Attempt, ...] = ()  # between the user's marks
     tasks: Tasks | None = None
-    script_diff: str = ""  # the job's own batch script or submit line, changed
     notes: tuple[str, ...] = ()
     version: str = ""  # gpumon's

@@ -8,17 +8,16 @@ it rests.
 from __future__ import annotations
 
 import textwrap
-import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from gpumon.analysis.finding import Action, Finding, Recommendation
+from gpumon.analysis.finding import Finding, Recommendation
 from gpumon.chart import spark
 from gpumon.model.text import clean
-from gpumon.model.units import age_text, bytes_text, clock_text
+from gpumon.model.units import bytes_text, clock_text
+from gpumon.report.foot import foot_lines
 from gpumon.report.model import Attempt, DeviceRow, Report, Spread, Tasks
 from gpumon.report.plots import plot_rows
-from gpumon.report.why import WHY
+from gpumon.report.sentences import action_text, sentences, steps_of
 
 Row = list[tuple[str, str]]
 
@@ -29,7 +28,6 @@ _MAX_DEVICES = 32
 _SPARK = 14
 #: a page with plots is no longer than this
 _MAX_ROWS = 60
-_MAX_REASONS = 4
 _NOT_KNOWN = "n/a"
 
 
@@ -88,53 +86,6 @@ def finding_rows(
     return rows
 
 
-def sentences(finding: Finding) -> tuple[str, str]:
-    """(what was found, on what it rests and why it matters), as sentences."""
-    title, evidence = finding.title.strip(), finding.evidence.strip()
-    if evidence.startswith(title):  # it says the same, and more
-        title, evidence = evidence, ""
-    elif evidence.rstrip(".") in title:
-        evidence = ""
-    sure = "" if finding.confidence == "high" else f"{finding.confidence} confidence"
-    parts = (evidence, WHY.get(finding.id, ""), sure)
-    return _sentence(title), " ".join(_sentence(part) for part in parts if part)
-
-
-def _sentence(text: str) -> str:
-    """With a capital, unless it begins with a name, and a full stop."""
-    first = text.split(" ", 1)[0]
-    if first.isalpha() and first.islower():
-        text = text[0].upper() + text[1:]
-    return text if text.endswith((".", "?", "!", ":")) else f"{text}."
-
-
-def action_text(action: Action) -> str:
-    """The action as one line: its sentence, and the line to write."""
-    change = action.after
-    if action.kind == "sbatch" and not change:
-        change = f"Delete {action.before}." if action.before else ""
-    return f"{action.text} {change}".strip()
-
-
-def steps_of(finding: Finding, changes: Sequence[Recommendation]) -> list[str]:
-    """The one line that the page has room for; a change below is named and not repeated."""
-    for action in finding.actions:
-        for change in changes:
-            option = f"{change.directive}={change.after}"
-            if action.kind != "sbatch" or not change.directive:
-                if action.after and action.after == change.after:
-                    return [_first(action.text, f"{action.after} (below).")]
-            elif action.after == f"#SBATCH {option}":
-                return [_first(f"Ask for {option} (below).", action.text)]
-            elif not action.after and change.directive in action.before and not change.after:
-                return [_first(f"Delete {change.directive} (below).", action.text)]
-    return [action_text(each) for each in finding.actions[:1] if action_text(each)]
-
-
-def _first(*parts: str) -> str:
-    return " ".join(part for part in parts if part)
-
-
 # -- head ----------------------------------------------------------------------------------------
 
 
@@ -184,8 +135,10 @@ def _facts(report: Report) -> str:
 def _cost(report: Report) -> str:
     if not report.gpu_hours:
         return ""
-    text = f"{_hours(report.gpu_hours)} GPU-h"
-    return f"{text}, {_hours(report.waste_gpu_hours)} wasted" if report.waste_gpu_hours else text
+    text = f"{hours_text(report.gpu_hours)} GPU-h"
+    return (
+        f"{text}, {hours_text(report.waste_gpu_hours)} wasted" if report.waste_gpu_hours else text
+    )
 
 
 def short_model(name: str) -> str:
@@ -193,7 +146,8 @@ def short_model(name: str) -> str:
     return clean(name.removeprefix("NVIDIA "), 32)
 
 
-def _hours(hours: float) -> str:
+def hours_text(hours: float) -> str:
+    """GPU-hours: `0.25`, `4.5`, `120`."""
     return f"{hours:.0f}" if hours >= 100 else f"{hours:.1f}" if hours >= 0.95 else f"{hours:.2g}"
 
 
@@ -229,7 +183,9 @@ def _next_time(report: Report, width: int) -> list[Row]:
             line = " " * 6
         rows.append([(line, ""), (after, "key")])
         basis = _basis(each, said.get(each.finding))
-        if basis:
+        if len(line) + len(after) + 2 + len(basis) <= width:
+            rows[-1].append((f"  {basis}" if basis else "", "dim"))
+        else:
             rows += _wrapped("", basis, width, "dim", "dim", indent=6)
     return rows
 
@@ -239,8 +195,11 @@ def _basis(change: Recommendation, finding: Finding | None) -> str:
     basis, sure = change.basis, change.confidence
     if finding is not None:
         basis = basis.removeprefix(finding.evidence).lstrip(" ,;")
+        basis = "" if any(basis == action.text for action in finding.actions) else basis
         sure = "high" if sure == finding.confidence else sure
-    return ", ".join(part for part in (basis, "" if sure == "high" else f"{sure} confidence") if part)
+    return ", ".join(
+        part for part in (basis, "" if sure == "high" else f"{sure} confidence") if part
+    )
 
 
 # -- GPUs ----------------------------------------------------------------------------------------
@@ -269,15 +228,23 @@ def _devices(report: Report, width: int, glyphs: str, plots: bool) -> list[Row]:
     if len(report.devices) > _MAX_DEVICES:
         more = len(report.devices) - _MAX_DEVICES
         rows.append([(f"and {more} more; --format json lists all", "dim")])
-    if any(row.mem_truth == "unknown" and row.mem_peak_bytes for row in report.devices):
-        rows.append([("* reserved by the framework, not proven need", "dim")])
-    return rows + drawn
+    note = star_note(report.devices)
+    return [*rows, *([[(f"* {note}", "dim")]] if note else []), *drawn]
+
+
+def star_note(devices: Sequence[DeviceRow]) -> str:
+    """What the star behind a peak of memory means; nothing where none has one."""
+    starred = [row for row in devices if row.mem_truth == "unknown" and row.mem_peak_bytes]
+    if not starred:
+        return ""
+    if all(row.framework for row in starred):
+        return "reserved by the framework, not proven need"
+    return "may be a framework's reservation: the need is not known"
 
 
 def _device(row: DeviceRow, label_width: int, width: int, glyphs: str) -> Row:
     """`width` 0: without the course over the run."""
-    busy = "/".join(_percent(each) for each in (row.busy_mean, row.busy_p50, row.busy_p95))
-    busy += " %" if row.busy_mean is not None else ""
+    busy = busy_text(row)
     tail = _NOT_KNOWN if row.idle_tail_s is None else _minutes(row.idle_tail_s)
     percent = row.mem_peak_percent
     star = "*" if row.mem_truth == "unknown" and row.mem_peak_bytes else ""
@@ -302,6 +269,15 @@ def _device(row: DeviceRow, label_width: int, width: int, glyphs: str) -> Row:
         room = min(_SPARK, len(row.busy_over_time), width - label_width - 52)
         cells.append(("   " + spark(row.busy_over_time, room, glyphs=glyphs), "busy"))
     return cells
+
+
+def busy_text(row: DeviceRow) -> str:
+    """`91/94/99 %`: mean, median and 95th percentile, as far as they are known."""
+    if row.busy_mean is None:
+        return _NOT_KNOWN
+    if row.busy_p50 is None:
+        return f"mean {row.busy_mean:.0f} %"
+    return "/".join(_percent(each) for each in (row.busy_mean, row.busy_p50, row.busy_p95)) + " %"
 
 
 def _percent(value: float | None) -> str:
@@ -341,7 +317,8 @@ def _resources(report: Report, width: int) -> list[Row]:
     head += "  because" if any(each[5] and len(each[5]) < width - 53 for each in lines) else ""
     rows: list[Row] = [[(head, "title")]]
     for name, asked, peak, mean, says, because in lines:
-        cells = f"{name:<7}{asked:>10}{peak:>12}{mean:>12}{says:>10}"
+        cells = f"{name:<7}{asked:>10}{peak:>12}{mean:>12}"
+        cells += f"{says:>10}" if seff.cpu_percent is not None else ""
         room = width - len(cells) - 2
         if len(because) <= room:
             rows.append([(cells, ""), (f"  {because}" if because else "", "dim")])
@@ -423,51 +400,11 @@ def _attempts(word: str, attempts: Sequence[Attempt], width: int) -> list[Row]:
 
 # -- foot ----------------------------------------------------------------------------------------
 
-_SOURCES = {
-    "recording": "recording",
-    "live": "live samples",
-    "jobstats": "jobstats' summary in Slurm's accounting: means and maxima, no course over time",
-    "sacct": "Slurm's accounting alone: totals, no course over time, nothing of GPUs",
-    "prometheus": "Prometheus",
-}
-
 
 def _foot(report: Report, width: int) -> list[Row]:
-    coverage = report.coverage
-    words = [_SOURCES.get(coverage.source, coverage.source)]
-    if coverage.source == "sacct" and report.job.is_pending:
-        words = ["Slurm's queue"]
-    elif coverage.source == "sacct" and report.running and not report.tasks:
-        words = ["what Slurm's commands tell of a running job, nothing of GPUs"]
-    if coverage.interval_s:
-        words.append(f"{coverage.interval_s:g} s")
-        words.append(f"{coverage.covered_percent:.1f} % of the run")
-        if coverage.gaps:
-            plural = "s" if coverage.gaps > 1 else ""
-            longest = f" (longest {age_text(coverage.longest_gap_s)})"
-            words.append(f"{coverage.gaps} gap{plural}{longest if coverage.longest_gap_s else ''}")
-    text = f"Source: {', '.join(words)}. gpumon {report.version}"
-    if report.start is not None:
-        text += time.strftime(", job began %Y-%m-%d %H:%M", time.localtime(report.start))
-    rows = _wrapped("", text, width, "dim", "dim", indent=0)
-    for what, why in sorted(coverage.missing.items()):
-        rows += _wrapped("", f"{what}: {why}", width, "dim", "dim", indent=2)
-    for note in (*report.notes, _not_judged(report)):
-        if note:
-            rows += _wrapped("", note, width, "dim", "dim", indent=2)
-    return rows
-
-
-def _not_judged(report: Report) -> str:
-    """How many checks lacked data, and which, most often."""
-    reasons = Counter(report.not_evaluable.values()).most_common()
-    if not reasons or report.job.is_pending:
-        return ""
-    named = [f"{why} ({count})" for why, count in reasons[:_MAX_REASONS]]
-    more = sum(count for _, count in reasons[_MAX_REASONS:])
-    named += [f"other reasons ({more})"] if more else []
-    count = len(report.not_evaluable)
-    return f"Not judged, {count} check{'s' if count > 1 else ''}: {'; '.join(named)}"
+    first, *more = foot_lines(report)
+    rows = _wrapped("", first, width, "dim", "dim", indent=0)
+    return rows + [row for line in more for row in _wrapped("", line, width, "dim", "dim")]
 
 
 # -- rows ----------------------------------------------------------------------------------------

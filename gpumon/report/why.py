@@ -11,7 +11,6 @@ _RESERVED = "So the figure says nothing of how large a GPU, or a batch, the prog
 _CORES_HELD = "Cores that are asked for and idle make the job wait longer before it starts."
 _MEM_HELD = "Memory that is asked for and unused keeps jobs, your own too, off the node."
 _HARDWARE = "The fault is the node's: the next job on it suffers too."
-_FIGURES = "The figures of this report are only as good as their source."
 _TIME = "The scheduler fits short jobs into gaps: a limit near the need starts earlier."
 
 WHY = {
@@ -77,11 +76,11 @@ WHY = {
     "array-gpu-idle": _GPU_HELD,
     "array-outlier": "The request follows the largest task; the others could do with less.",
     "array-mixed-outcome": "Only these tasks have to run again.",
-    "requeued": "Only the last attempt's figures can be compared with the request.",
-    "job-pending": "It uses nothing yet.",
-    "data-stale": _FIGURES,
-    "gpu-unreadable": _FIGURES,
+    "requeued": "An attempt that was cut short used less than a whole run needs.",
+    "job-pending": "Until it starts it costs nothing, and nothing can be measured.",
+    "data-stale": "What it did since then is not known.",
+    "gpu-unreadable": "What it did cannot be judged in full.",
     "wrong-job": "Figures of another job would mislead you.",
-    "low-coverage": _FIGURES,
+    "low-coverage": "What happened in the rest of the run is not known.",
     "accounting-mismatch": "Both are right in what they count; compare like with like.",
 }

@@ -231,9 +231,20 @@ def _filled(ours: _Figures, other: _Figures) -> _Figures:
     return replace(ours, **taken)
 
 
-_NOTHING: tuple[object, ...] = (None, "", (), {}, Request(), Resources())
+_NOTHING = (Request(), Resources())
+_NAMES = tuple(each.name for each in fields(Job))
+
+
+def known_names(values: Mapping[str, Any]) -> list[str]:
+    """Names of a job's fields that hold something else than "not known"; 0 is known."""
+    return [name for name in _NAMES if _is_known(values.get(name))]
+
+
+def _is_known(value: object) -> bool:
+    if not value:
+        return value == 0
+    return not isinstance(value, (Request, Resources)) or value not in _NOTHING
 
 
 def _known(job: Job) -> list[str]:
-    """Names of the fields that hold something else than "not known"."""
-    return [each.name for each in fields(job) if getattr(job, each.name) not in _NOTHING]
+    return known_names(vars(job))

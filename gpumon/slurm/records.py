@@ -20,7 +20,7 @@ FREE_TEXT = frozenset((
 _ID = r"\d+(?:\.(?:batch|extern|interactive|\d+(?:\+\d+)?))?"
 _DURATION = r"(?:[\d:.-]+)?"
 _TIME = r"(?:[\dT:.+-]+|Unknown|None)?"
-_TRES = r"(?:[\w./:-]+=[^,|]*(?:,[\w./:-]+=[^,|]*)*)?"
+_TRES = r"(?:[\w./:-]+=[^,|\n]*(?:,[\w./:-]+=[^,|\n]*)*)?"
 _COUNT = r"\d*"
 _SIZE = r"(?:\d[\d.]*[KMGTPE?]?[nc]?)?"
 _FORMS = {
@@ -71,27 +71,52 @@ def rows(text: str, delimiter: str, fields: Sequence[str]) -> Iterator[dict[str,
     """
     names = [name.lower() for name in fields]
     checks = [_CHECKS.get(name) for name in names]
+    plain = _plain_row(names)
     lines = text.split("\n")
     at = misfits = 0
+    ahead: list[str] | None = None  # what line `at` holds, where it was looked at already
     while at < len(lines):
-        taken = _row_at(lines, at, delimiter, names, checks)
-        if taken is None:
-            misfits += _begins(lines[at], delimiter, names, checks)
-            if misfits > _MAX_MISFITS:
-                return
+        values = ahead or _plain_values(lines[at], delimiter, plain)
+        ahead = None
+        if values is not None:
             at += 1
-            continue
+        else:
+            taken = _row_at(lines, at, delimiter, names, checks)
+            if taken is None:
+                misfits += _begins(lines[at], delimiter, names, checks)
+                if misfits > _MAX_MISFITS:
+                    return
+                at += 1
+                continue
+            values, at = taken
         misfits = 0
-        values, at = taken
         if names[-1] in FREE_TEXT:
-            while at < len(lines) and not _begins(lines[at], delimiter, names, checks):
+            while at < len(lines):
+                ahead = _plain_values(lines[at], delimiter, plain)
+                if ahead is not None or _begins(lines[at], delimiter, names, checks):
+                    break
                 values[-1] += "\n" + lines[at]
                 at += 1
             values[-1] = values[-1].rstrip("\n")
         yield dict(zip(names, values))
 
 
-_Checks = Sequence[Callable[[str], "re.Match[str] | None"] | None]
+_Match = Callable[[str], "re.Match[str] | None"]
+
+
+def _plain_row(names: Sequence[str]) -> _Match:
+    """Checks all fields of a row at once: in one text, with line ends between them."""
+    forms = (".*" if name in FREE_TEXT else _FORMS.get(name, ".*") for name in names)
+    return re.compile("\n".join(f"(?:{form})" for form in forms)).fullmatch
+
+
+def _plain_values(line: str, delimiter: str, plain: _Match) -> list[str] | None:
+    """The fields of a line that is a row: as many as there are names, each in its form."""
+    parts = line.split(delimiter)
+    return parts if plain("\n".join(parts)) else None
+
+
+_Checks = Sequence["_Match | None"]
 
 
 def _begins(line: str, delimiter: str, names: Sequence[str], checks: _Checks) -> bool:

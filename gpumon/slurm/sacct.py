@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import tzinfo
+from functools import lru_cache
+from typing import Any
 
 from gpumon.errors import UsageError
 from gpumon.model.text import clean
 from gpumon.slurm import hostlist, ids, records, tres, values
-from gpumon.slurm.job import ENDED_STATES, Job, Request, Step
+from gpumon.slurm.job import ENDED_STATES, Job, Request, Step, known_names
 
 SOURCE = "sacct"
 #: what gpumon asks for, where the installed release has it; free text last
@@ -100,24 +102,26 @@ def jobs(rows: Iterable[Row], zone: tzinfo | None = None) -> list[Job]:
 
 def joined(job: Job, steps: tuple[Step, ...]) -> Job:
     """The job with its steps, its source, and why its usage is not known where it is not."""
-    job = replace(job, steps=steps)
     missing = dict(job.missing)
+    cpu_s = job.cpu_s
     if job.is_pending or (job.has_ended and not job.elapsed_s and not steps):
         missing["usage"] = missing["cpu_s"] = NEVER_RAN if job.has_ended else "the job waits"
-        job = replace(job, cpu_s=None)
+        cpu_s = None
     elif not job.has_ended:
         missing["usage"] = NOT_YET
-        if not job.cpu_s:  # a busy job shows 0 here
+        if not cpu_s:  # a busy job shows 0 here
             missing["cpu_s"] = NOT_YET
-            job = replace(job, cpu_s=None)
+            cpu_s = None
     elif not steps:  # sacct -X also zeroes TotalCPU
         missing["usage"] = NO_STEPS
-        if not job.cpu_s:
+        if not cpu_s:
             missing["cpu_s"] = NO_STEPS
-            job = replace(job, cpu_s=None)
+            cpu_s = None
     elif not any(step.usage.total for step in steps):
         missing["usage"] = NO_USAGE
-    return replace(job.with_source(SOURCE), missing=missing)
+    told = {**vars(job), "steps": steps, "cpu_s": cpu_s}
+    sources = dict.fromkeys(known_names(told), SOURCE)
+    return replace(job, steps=steps, cpu_s=cpu_s, sources=sources, missing=missing)
 
 
 def _job(row: Row, zone: tzinfo | None) -> Job:
@@ -132,7 +136,7 @@ def _job(row: Row, zone: tzinfo | None) -> Job:
     allocated = tres.resources(row.get("alloctres", ""))
     if not allocated.tres and state.word != "PENDING":  # 22.05 has the request in it till then
         allocated = replace(allocated, cpus=values.count(row.get("alloccpus", "")) or None)
-    job = Job(
+    return Job(
         raw_id=(text("jobidraw") or shown).partition(".")[0],
         sluid=text("sluid"),
         cluster=text("cluster"),
@@ -168,8 +172,8 @@ def _job(row: Row, zone: tzinfo | None) -> Job:
         std_err=text("stderr"),
         comment=text("comment"),
         admin_comment=clean(row.get("admincomment", "").strip(), MAX_ADMIN_COMMENT),
+        **_identity(shown),
     )
-    return identified(job, shown)
 
 
 def _request(row: Row) -> Request:
@@ -193,7 +197,7 @@ def _step(id: str, row: Row, zone: tzinfo | None) -> Step:
     ended = state.word in ENDED_STATES
     allocated = tres.resources(row.get("alloctres", ""))
     elapsed = values.count(row.get("elapsedraw", ""))
-    step = Step(
+    return Step(
         id=id,
         name=values.known(row.get("jobname", "")),
         state=state.word,
@@ -208,12 +212,17 @@ def _step(id: str, row: Row, zone: tzinfo | None) -> Step:
         tasks=values.count(row.get("ntasks", "")),
         allocated=allocated,
         source=SOURCE,
+        **(_usage(row) if ended else {}),
     )
-    return with_usage(step, row) if ended else step
 
 
 def with_usage(step: Step, row: Row) -> Step:
     """The step with the usage fields of a row of sacct or sstat."""
+    return replace(step, **_usage(row))
+
+
+def _usage(row: Row) -> dict[str, Any]:
+    """The fields of a Step that say what it used."""
     used = tres.usage(
         *(row.get("tresusagein" + part, "") for part in ("tot", "ave", "max", "maxnode", "maxtask"))
     )
@@ -222,33 +231,39 @@ def with_usage(step: Step, row: Row) -> Step:
         for seconds in (values.duration(row.get("totalcpu", "")), used.total.get("cpu"))
         if seconds is not None
     ]
-    return replace(
-        step,
-        cpu_s=max(known, default=None),  # TotalCPU lacks killed processes
-        max_rss_bytes=values.size(row.get("maxrss", "")),
-        max_rss_node=values.known(row.get("maxrssnode", "")),
-        max_rss_task=values.count(row.get("maxrsstask", "")),
-        ave_rss_bytes=values.size(row.get("averss", "")),
-        usage=used,
-    )
+    return {
+        "cpu_s": max(known, default=None),  # TotalCPU lacks killed processes
+        "max_rss_bytes": values.size(row.get("maxrss", "")),
+        "max_rss_node": values.known(row.get("maxrssnode", "")),
+        "max_rss_task": values.count(row.get("maxrsstask", "")),
+        "ave_rss_bytes": values.size(row.get("averss", "")),
+        "usage": used,
+    }
 
 
 def identified(job: Job, shown: str) -> Job:
     """The job under its id as people say it, with what that tells: of an array, of a het job."""
+    return replace(job, **_identity(shown))
+
+
+def _identity(shown: str) -> dict[str, Any]:
+    """The fields of a Job that its id tells."""
+    if shown.isdecimal() and len(shown) <= 10 and shown.isascii():  # nearly all
+        return {"id": shown}
     try:
         id = ids.parse(shown)
     except UsageError:
-        return replace(job, id=shown)
-    return replace(
-        job,
-        id=id.whole,
-        array_job_id=id.job if id.task else "",
-        array_task=id.task,
-        het_job_id=id.job if id.het else "",
-        het_offset=int(id.het) if id.het else None,
-    )
+        return {"id": shown}
+    return {
+        "id": id.whole,
+        "array_job_id": id.job if id.task else "",
+        "array_task": id.task,
+        "het_job_id": id.job if id.het else "",
+        "het_offset": int(id.het) if id.het else None,
+    }
 
 
+@lru_cache(4096)
 def nodes_of(node_list: str) -> tuple[str, ...]:
     """Its names; none where it is no list."""
     try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from gpumon.slurm import values
@@ -17,6 +18,8 @@ _GRES = re.compile(r"(?:gres[:/])?([\w.-]+)(?::(?!\d+[KMG]?$)([\w.-]+?))?(?:[:=]
 _OUTSIDE_COMMA = re.compile(r",(?![^(]*\))")
 _RANGE = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
 _MAX_INDEX = 65536
+#: lists whose figures are kept: a site's jobs ask for the same again and again
+_KEPT = 4096
 
 
 class Gres(NamedTuple):
@@ -41,6 +44,7 @@ def parse_tres(text: str) -> dict[str, int]:
     return {name: number for name, number in found if number is not None}
 
 
+@lru_cache(_KEPT)
 def resources(text: str) -> Resources:
     """A TRES list as Resources. Their GPUs are None where it has none: they may be untracked."""
     return from_tres(parse_tres(text))
@@ -102,7 +106,8 @@ def gpus_of(text: str) -> tuple[int, dict[str, int], tuple[int, ...] | None]:
     return sum(gres.amount for gres in gpus), types, indices
 
 
-def _amounts(text: str) -> dict[str, float]:
+@lru_cache(_KEPT)  # of a step with one task, total, mean and greatest are the same text
+def _amounts(text: str) -> Mapping[str, float]:
     found: dict[str, float] = {}
     for name, value in _pairs(text):
         number = values.duration(value) if ":" in value else values.size(value)

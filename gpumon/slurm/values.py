@@ -41,14 +41,17 @@ class State(NamedTuple):
 
 def known(value: str) -> str:
     """The text, cleaned; "" where it is one of Slurm's words for nothing."""
-    value = clean(value.strip())
+    value = value.strip()
+    if not value:
+        return ""
+    value = clean(value)
     return "" if value.lower() in _NOTHING else value
 
 
 def count(value: str) -> int | None:
     """A whole number that is none of Slurm's sentinels."""
     value = value.strip()
-    if not _COUNT.fullmatch(value):
+    if not value or not _COUNT.fullmatch(value):
         return None
     number = int(value)
     return None if number in _SENTINELS else number
@@ -56,7 +59,7 @@ def count(value: str) -> int | None:
 
 def size(value: str, unit: str = "") -> int | None:
     """Bytes of `628748K`, `1.50G`, `4096`; `unit` is that of a figure without one. Divisor 1024."""
-    match = _SIZE.fullmatch(value.strip().upper())
+    match = _SIZE.fullmatch(value.strip().upper()) if value else None
     if not match:
         return None
     whole, fraction, suffix = match.groups()

@@ -96,6 +96,12 @@ class Follower:
             self._send_header()
             self._sink.add(self._node, item, time.time())
 
+    @property
+    def interval_s(self) -> float:
+        """Between samples, as the stream says; 0 while it has said nothing."""
+        header = self._decoder.header
+        return header.interval_s if header is not None else 0.0
+
     def _send_header(self) -> None:
         if self._header is not None:
             self._sink.header(self._node, self._header)

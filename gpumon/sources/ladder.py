@@ -1,6 +1,7 @@
 """The ways to a node, tried from the best on, and why each was taken or refused.
 
 local, ssh, openssh, srun: the later ones need less of the node and cost the job or the user more.
+The last ones, srun-host and sstat, show no GPU.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Climb:
         self._prefer = prefer
         self._preferred: Rung | None = None
         self._refused: dict[str, Failure] = {}
-        self._lesser: Launcher | None = None  # works, but shows only a part
+        self._lesser: list[Launcher] = []  # work, but show only a part
         self._stopped = False  # no other way would help in this round
         self.taken: Launcher | None = None
 
@@ -65,35 +66,42 @@ class Climb:
         if self._stopped:
             return None
         left = [each for each in self._launchers if each.name not in self._refused]
-        return left[0] if left else self._lesser
+        if left and not left[0].lacks:
+            return left[0]
+        return next(iter([*self._lesser, *left]), None)  # a part of the GPUs is better than none
 
     def refuse(self, launcher: Launcher, failure: Failure) -> None:
         self._refused[launcher.name] = failure
         self._stopped = not failure.next_rung
-        if launcher is self._lesser:
-            self._lesser = None
+        if launcher in self._lesser:
+            self._lesser.remove(launcher)
 
     def set_aside(self, launcher: Launcher, why: str) -> bool:
         """It works, but shows only a part: False where it must do, as there is no other way left.
 
         Else it comes back when the others have been refused.
         """
-        others = any(each.name not in self._refused for each in self._launchers if each != launcher)
-        if launcher is self._lesser or not others:
+        others = any(
+            each.name not in self._refused and not each.lacks
+            for each in self._launchers
+            if each != launcher
+        )
+        if launcher in self._lesser or not others:
             return False
-        self._lesser = launcher
+        self._lesser.append(launcher)
         self._refused[launcher.name] = Failure(why)
         return True
 
     def take(self, launcher: Launcher) -> None:
-        """It works: after a loss it is the first to be tried again."""
+        """It works: after a loss it is the first to be tried again, if it shows all."""
         self.taken = launcher
         self._refused.pop(launcher.name, None)
-        self._put_first(launcher.name)
+        if not launcher.lacks:
+            self._put_first(launcher.name)
 
     def again(self) -> bool:
         """Begin another round; False where nothing may be different in it."""
-        self._stopped, self._lesser = False, None
+        self._stopped, self._lesser = False, []
         self._refused = {name: each for name, each in self._refused.items() if each.final}
         return len(self._refused) < len(self._launchers)
 
@@ -102,7 +110,7 @@ class Climb:
         """The way that was taken, then those that were refused, each with its reason."""
         found = []
         if self.taken is not None:
-            why = "it works"
+            why = self.taken.lacks or "it works"
             if self._preferred is not None and self._preferred.name == self.taken.name:
                 why = self._preferred.why
             found.append(Rung(self.taken.name, why))

@@ -200,6 +200,7 @@ class LocalLauncher:
     """The way to this node itself, open where this process is part of the job."""
 
     name = "local"
+    lacks = ""
 
     def __init__(self, node: str, *, in_job: bool) -> None:
         self.node = node

@@ -52,6 +52,7 @@ class OpensshLauncher:
     """
 
     name = "openssh"
+    lacks = ""
 
     def __init__(self, login: str | None = None, timeout_s: float = 15.0) -> None:
         self._login = login

@@ -24,12 +24,18 @@ _GATHER_S = 15.0
 _START_S = 30.0
 #: its tasks end with their input; killed before they have, it would leave them to their heartbeats
 _PATIENCE_S = 1.0
+_NO_GPUS = "GPUs n/a: held by the job's step (srun --gres=none); only host and job are shown."
 _KEPT = ("SLURM_CONF", "SLURM_CLUSTERS")
 _PREFIX = re.compile(r"^(srun|slurmstepd|slurmstepd-\S+): (error: )?")
 
 
 def srun_argv(
-    job_id: str, nodes: list[str], argv: list[str], het_group: int | None = None
+    job_id: str,
+    nodes: list[str],
+    argv: list[str],
+    het_group: int | None = None,
+    *,
+    gpus: bool = True,
 ) -> list[str]:
     """The command line. Each option answers for something that went wrong without it."""
     count = len(nodes)
@@ -39,6 +45,7 @@ def srun_argv(
         *([] if het_group is None else [f"--het-group={het_group}"]),
         "--overlap",  # shares what the job's own steps hold, GPUs included
         "--immediate=10",  # s that it may wait for resources
+        *([] if gpus else ["--gres=none"]),  # waits for none, and may open none
         "--mem=0",  # reserves none: else it waits for the job's steps to free some
         "--job-name=gpumon",
         f"--nodes={count}",
@@ -72,9 +79,11 @@ def _start_here(argv: list[str]) -> Stream:
 
 
 class SrunLauncher:
-    """Opens nodes of one job, or of one component of a het job. Thread-safe."""
+    """Opens nodes of one job, or of one component of a het job. Thread-safe.
 
-    name = "srun"
+    Without `gpus` it is the way for sites where a step waits for GPUs that the job's own step
+    holds: it starts at once, and shows the host and the job but no GPU.
+    """
 
     def __init__(
         self,
@@ -82,6 +91,7 @@ class SrunLauncher:
         start: Callable[[list[str]], Stream] | None = None,
         *,
         het_group: int | None = None,
+        gpus: bool = True,
         gather_s: float = _GATHER_S,
         start_s: float = _START_S,
     ) -> None:
@@ -89,7 +99,10 @@ class SrunLauncher:
 
         Of a het job `job_id` is the leader's, `het_group` the component's offset.
         """
+        self.name = "srun" if gpus else "srun-host"
+        self.lacks = "" if gpus else _NO_GPUS
         self._job_id = job_id
+        self._gpus = gpus
         self._het_group = het_group
         self._start = start or _start_here
         self._gather_s = gather_s
@@ -133,7 +146,7 @@ class SrunLauncher:
         nodes = sorted(node for node, words in self._waiting.items() if words == argv)
         for node in nodes:
             del self._waiting[node]
-        command = srun_argv(self._job_id, nodes, argv, self._het_group)
+        command = srun_argv(self._job_id, nodes, argv, self._het_group, gpus=self._gpus)
         try:
             launch = _Launch(self._start(command), nodes, self._start_s)
         except Failure as failure:

@@ -38,6 +38,7 @@ class SshLauncher:
     """
 
     name = "ssh"
+    lacks = ""
 
     def __init__(
         self, prompter: Prompter, login: str | None = None, timeout_s: float = 15.0

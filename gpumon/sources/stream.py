@@ -47,7 +47,8 @@ class Stream(Protocol):
 class Launcher(Protocol):
     """One way to nodes. Thread-safe: several nodes are opened at once."""
 
-    name: str  # ssh, openssh, srun, local
+    name: str  # local, ssh, openssh, srun, srun-host, sstat
+    lacks: str  # what it never shows, as a sentence for people; "": it shows all
 
     def open(self, node: str, argv: list[str]) -> Stream:
         """Run `argv` on the node; each word reaches it unchanged. Raises Failure."""

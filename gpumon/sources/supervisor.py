@@ -59,7 +59,6 @@ class AttachSource:
         self._runs = {
             task.node: _NodeRun(task, ladders[task.node], interval_s, self) for task in tasks
         }
-        self._interval_s = interval_s
         self.stopping = threading.Event()
         self.held = ""  # why trying again makes no sense now: the job is suspended
 
@@ -108,10 +107,9 @@ class AttachSource:
 
     def _keep(self) -> None:
         """Heartbeats to all agents; streams that fell silent are closed, and so tried again."""
-        silence_s = max(_SILENCE_S, _SILENT_INTERVALS * self._interval_s)
         while not self.stopping.wait(HEARTBEAT_S) and not self.over:
             for run in self._runs.values():
-                run.keep(silence_s)
+                run.keep()
 
 
 class _NodeRun:
@@ -126,6 +124,7 @@ class _NodeRun:
         self.climb: Climb = ladder.climb(task.node)
         self.over = threading.Event()  # the job has ended here, or nothing more can be tried
         self._ended = ""
+        self._interval_s = interval_s
         self._lock = threading.Lock()
         self._stream: Stream | None = None
         self._loaded = False
@@ -180,7 +179,8 @@ class _NodeRun:
                 self.climb.refuse(launcher, failure)
                 continue
             begin = partial(self._begin, sink, launcher)
-            outcome = self._follow(stream, Follower(self._task.node, sink, self._complete, begin))
+            complete = partial(self._complete, launcher)
+            outcome = self._follow(stream, Follower(self._task.node, sink, complete, begin))
             if outcome.kind in ("lost", "ended"):
                 return outcome
             if outcome.kind == "refused":
@@ -214,7 +214,11 @@ class _NodeRun:
     def _set_loaded(self) -> None:
         self._loaded = True
 
-    def _complete(self, header: Header) -> Header:
+    def _complete(self, launcher: Launcher, header: Header) -> Header:
+        blind = launcher.lacks and self._task.gpus and not header.devices
+        if blind and launcher.lacks not in header.notes:
+            # what an agent says of a driver that it must not open is of its way, not of the node
+            header = header._replace(notes=[launcher.lacks])
         return self._task.complete(header._replace(node=self._task.node))
 
     def _say(self, sink: Sink, state: str, detail: str, source: str = "") -> None:
@@ -235,12 +239,13 @@ class _NodeRun:
 
     # -- from other threads
 
-    def keep(self, silence_s: float) -> None:
+    def keep(self) -> None:
         """A sign of life to the agent; without one from there, the connection is given up."""
         with self._lock:
             stream, follower, loaded = self._stream, self._follower, self._loaded
         if stream is None or follower is None or not loaded:
             return
+        silence_s = max(_SILENCE_S, _SILENT_INTERVALS * max(self._interval_s, follower.interval_s))
         if time.monotonic() - follower.last_line > silence_s:
             stream.close()
             return

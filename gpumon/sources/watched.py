@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from gpumon.errors import GpumonError, NotFoundError
 from gpumon.model.sample import Header, JobContext
 from gpumon.model.text import clean
+from gpumon.model.units import bytes_text
 from gpumon.slurm.job import Job, NodeAllocation
 from gpumon.sources.base import Sink
 from gpumon.sources.stream import Rung
@@ -144,22 +145,46 @@ class WatchedJob:
 def tasks_of(jobs: Sequence[Job], only: Sequence[str] = ()) -> list[NodeTask]:
     """A task for each node of the jobs (components of one het job), or for those in `only`.
 
-    Two components on one node are followed as the first; that is what the agent is asked for.
+    Of two components on one node the first is followed, and what is left out is said: an agent
+    speaks for one job.
     """
     tasks: dict[str, NodeTask] = {}
     for job in jobs:
-        shares = {share.node: share for share in job.allocations}
         for node in job.nodes:
             if node in tasks or (only and node not in only):
                 continue
-            share = shares.get(node)
+            share = _share(job, node)
             names = tuple(name for name in (job.raw_id, job.sluid) if name)
             gpus = share.gpus if share is not None else None
-            tasks[node] = NodeTask(node, names, gpus, _completer(job, share))
+            others = [each for each in jobs if each is not job and node in each.nodes]
+            complete = _completer(job, share, [_left_out(each, node) for each in others])
+            tasks[node] = NodeTask(node, names, gpus, complete)
     return list(tasks.values())
 
 
-def _completer(job: Job, share: NodeAllocation | None) -> Callable[[Header], Header]:
+def _share(job: Job, node: str) -> NodeAllocation | None:
+    return next((share for share in job.allocations if share.node == node), None)
+
+
+def _left_out(job: Job, node: str) -> str:
+    """A sentence for people about a component that has a share of the node, too."""
+    share = _share(job, node) or NodeAllocation(node)
+    parts = [
+        f"{share.cpus} CPUs" if share.cpus is not None else "",
+        bytes_text(share.mem_bytes) if share.mem_bytes is not None else "",
+        f"{share.gpus} GPUs" if share.gpus else "",
+    ]
+    told = ", ".join(part for part in parts if part)
+    own = f" ({told})" if told else ""
+    return (
+        f"Component {job.id} has a share of this node, too{own}: not in these figures; "
+        f"gpumon attach {job.id} shows it."
+    )
+
+
+def _completer(
+    job: Job, share: NodeAllocation | None, notes: Sequence[str] = ()
+) -> Callable[[Header], Header]:
     """Adds what Slurm knows of the job to what the node's own environment tells."""
 
     def complete(header: Header) -> Header:
@@ -186,6 +211,6 @@ def _completer(job: Job, share: NodeAllocation | None) -> Callable[[Header], Hea
             for name, value in told._asdict().items()
             if (value is None or value == "") and name != "step"  # the agent's is not the job's
         }
-        return header._replace(job=told._replace(**filled))
+        return header._replace(job=told._replace(**filled), notes=[*header.notes, *notes])
 
     return complete

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from gpumon.collect.base import node_name
+from gpumon.slurm.client import Slurm
 from gpumon.slurm.job import Job
-from gpumon.slurm.runner import Runner
+from gpumon.slurm.runner import LocalRunner, Runner
 from gpumon.sources.ladder import Ladder
 from gpumon.sources.local import LocalLauncher
 from gpumon.sources.openssh import OpensshLauncher
@@ -16,6 +17,7 @@ from gpumon.sources.remote import with_profile
 from gpumon.sources.srun import SrunLauncher
 from gpumon.sources.ssh import SshLauncher
 from gpumon.sources.sshconfig import first_way
+from gpumon.sources.sstat import SstatLauncher
 from gpumon.sources.stream import Failure, Launcher, Rung, Stream
 
 VIAS = ("ssh", "openssh", "srun")
@@ -43,7 +45,6 @@ class Ways:
     def __init__(
         self, prompter: Prompter, here: Here, *, via: str | None = None, login: str | None = None
     ) -> None:
-        self._prompter = prompter
         self._here = here
         self._via = via
         self._login = login
@@ -60,14 +61,21 @@ class Ways:
         return found
 
     def _launchers(self, job: Job) -> list[Launcher]:
-        srun = SrunLauncher(
-            job.het_job_id or job.raw_id,
-            self._start_on_login if self._login else None,
-            het_group=job.het_offset if job.het_job_id else None,
-        )
-        ways: list[Launcher] = [self.ssh, self.openssh, srun]
+        sruns = [
+            SrunLauncher(
+                job.het_job_id or job.raw_id,
+                self._start_on_login if self._login else None,
+                het_group=job.het_offset if job.het_job_id else None,
+                gpus=gpus,
+            )
+            for gpus in (True, False)
+        ]
+        if self._via == "srun":
+            return [*sruns]
+        ways: list[Launcher] = [self.ssh, self.openssh, *sruns]
         if self._via:
             return [way for way in ways if way.name == self._via]
+        ways.append(SstatLauncher(job, Slurm(self.runner)))
         if self._login:
             return ways
         in_job = self._here.job in (job.raw_id, job.het_job_id) and bool(self._here.job)
@@ -82,8 +90,13 @@ class Ways:
         return rung if rung is not None and rung.name == "openssh" else None
 
     @property
-    def on_login(self) -> Runner:
-        """Runs Slurm's commands on the login host. Raises Failure."""
+    def runner(self) -> Runner:
+        """Runs Slurm's commands: here, or on the login host. Raises Failure."""
+        return LocalRunner() if self._login is None else self.on_login
+
+    @property
+    def on_login(self) -> SshLauncher | OpensshLauncher:
+        """Runs commands on the login host. Raises Failure."""
         assert self._login is not None
         if self._via == "openssh":
             return self.openssh
@@ -91,10 +104,5 @@ class Ways:
         return self.openssh if preferred and preferred.name == "openssh" else self.ssh
 
     def _start_on_login(self, argv: list[str]) -> Stream:
-        """Starts srun where Slurm is."""
-        assert self._login is not None
-        command = with_profile(argv)
-        try:
-            return SshLauncher(self._prompter).open(self._login, command)
-        except Failure:
-            return OpensshLauncher().open(self._login, command)
+        """Starts srun where Slurm is, on the connection that its other commands use."""
+        return self.on_login.open_login(with_profile(argv))

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.model.sample import Header, Sample
@@ -112,7 +113,9 @@ class Judging:
             findings = live.update(evaluate(evidence), evidence.end)
             report = None
             if self.wants_report:
-                report = build(gathering.evidence(job, site))
+                ended = gathering.evidence(job, site)
+                coverage = replace(ended.coverage, source="live")
+                report = build(replace(ended, coverage=coverage))
             self.latest = Verdict(findings, evidence, report)
             new, told = False, self.wants_report
             due = began + max(_PERIOD_S, (time.monotonic() - began) / _SHARE)

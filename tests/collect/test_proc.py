@@ -180,6 +180,13 @@ def test_counts(text, value):
 )
 def test_cpu_lists(text, cpus):
     assert proc.parse_cpu_list(text) == cpus
+    if cpus is not None:
+        assert proc.parse_cpu_list(proc.cpu_list_text(cpus)) == sorted(set(cpus))
+
+
+def test_a_cpu_list_is_written_as_the_kernel_does():
+    assert proc.cpu_list_text([8, 0, 1, 3, 2, 8]) == "0-3,8"
+    assert proc.cpu_list_text([]) == ""
 
 
 def test_pressure():

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import threading
@@ -16,9 +17,10 @@ import pytest
 from screenshots.terminal_png import Session
 from tests.e2e.program import environment, gpumon
 from tests.slurm.cluster import HANGS_S, end, until
+from tests.slurm.jobs import hold
 
-#: the agent on a node, and what brings it there; not what the test itself runs
-AGENT = "zlib.decompres[s]"
+#: agents end sooner than by themselves, which takes them 45 s
+SOON_S = 30
 
 #: prints what the source brings as lines of JSON, until its input ends
 FOLLOW = """\
@@ -30,10 +32,10 @@ from gpumon.config import Settings
 from gpumon.slurm import ids
 from gpumon.slurm.client import Slurm
 from gpumon.slurm.runner import LocalRunner
-from gpumon.sources import supervisor, watched
+from gpumon.sources import supervisor
 from gpumon.sources.ways import Ways, here
 
-supervisor._SILENCE_S, supervisor.HEARTBEAT_S, watched.ASK_S = 3.0, 1.0, 3.0
+supervisor._SILENCE_S, supervisor.HEARTBEAT_S = 3.0, 1.0
 slurm = Slurm(LocalRunner(), controller_period_s=2.0)
 jobs = finding.find_jobs(slurm, ids.parse(sys.argv[1]))
 finding.check(jobs, remote=False)
@@ -45,13 +47,16 @@ class Sink:
         job = header.job and header.job.id
         self._say("header", node, job, [d.uuid for d in header.devices], header.agent_pid)
     def add(self, node, sample, received=None):
-        self._say("sample", node, sample.time)
+        job = sample.rows.get("job", {}).get("", {})
+        told = {name: each for name, each in job.items() if isinstance(each, (int, float))}
+        self._say("sample", node, sample.time, told)
     def status(self, node, status):
         self._say("status", node, status.state, status.detail, status.source)
     def reset(self): pass
 
 ways = Ways(Prompting(), here({}), via=sys.argv[2] if len(sys.argv) > 2 else None)
 source = watch(jobs, lambda: finding.look_again(slurm, jobs), ways, (), Settings(interval_s=0.5))
+source._ask_s = 3.0
 source.start(Sink())
 sys.stdin.read()
 source.stop()
@@ -61,10 +66,10 @@ source.stop()
 class Following:
     """A source on the login node, watched from here."""
 
-    def __init__(self, cluster, job, via=None, user="alice"):
+    def __init__(self, cluster, job, via=None, user="alice", env=None):
         python = cluster.folder / "venv" / "bin" / "python"
         argv = [python, cluster.write("follow.py", FOLLOW, user), job, *([via] if via else [])]
-        self.process = cluster.popen("login", argv, user, stdin=subprocess.PIPE, text=True)
+        self.process = cluster.popen("login", argv, user, env=env, stdin=subprocess.PIPE, text=True)
         self.got = []
         self._lines = queue.SimpleQueue()
         threading.Thread(target=self._read, daemon=True).start()
@@ -107,16 +112,18 @@ class Following:
         end(self.process)
 
 
-def agents(cluster, *nodes):
-    """Agents that are on these nodes, and sruns named gpumon on the login node."""
-    found = {node: cluster.pids(node, AGENT) for node in nodes}
-    found["login"] = cluster.pids("login", "srun.*--job-name=gpumo[n]")
+def agents(cluster, job, *nodes):
+    """A job's agents on these nodes, with what brings them there, and its sruns named gpumon on
+    the login node. Other tests have theirs.
+    """
+    found = {node: cluster.pids(node, f"zlib.decompres[s].* --job ({job})\\b") for node in nodes}
+    found["login"] = cluster.pids("login", f"srun --jobid=({job}) .*--job-name=gpumo[n]")
     return {node: pids for node, pids in found.items() if pids}
 
 
-def gone(cluster, *nodes):
-    """Within 5 s nothing of gpumon is left there, whatever ended."""
-    until(lambda: not agents(cluster, *nodes), "no agent is left", 5)
+def gone(cluster, job, *nodes):
+    """Soon nothing of gpumon is left there, whatever ended."""
+    until(lambda: not agents(cluster, job, *nodes), "no agent is left", SOON_S)
 
 
 def attach(cluster, *args, **options):
@@ -135,8 +142,11 @@ def gpumon_steps(cluster, job):
 
 @pytest.fixture(scope="module")
 def wide(cluster):
-    """A job on three nodes with two GPUs each."""
-    with cluster.job("srun sleep 900", "-N3", "-p", "gpu", "--gres=gpu:2") as job:
+    """A job on two nodes with a GPU each. Each worker of pytest has its own, beside other tests;
+    on node3 ssh would lead into whichever is the newest.
+    """
+    options = ["-w", "node1,node2", "-p", "gpu", "--gres=gpu:1", "--mem=1G"]
+    with cluster.job("srun sleep 900", *options) as job:
         yield job, cluster.nodes(job)
 
 
@@ -147,12 +157,12 @@ def test_a_sample_of_every_node(cluster, wide, via):
     done = attach(cluster, job, *(["--via", via] if via else []))
     assert (done.returncode, done.stderr) == (0, "")
     assert heads(done) == nodes
-    assert done.stdout.count(f"job {job} ") == 3
+    assert done.stdout.count(f"job {job} ") == 2
     if via in ("srun", ""):  # from outside of the job its idle GPUs are not known
-        assert [done.stdout.count(f"[{gpu}] A100") for gpu in (0, 1, 2)] == [3, 3, 0]
+        assert [done.stdout.count(f"[{gpu}] A100") for gpu in (0, 1)] == [2, 0]
     else:
         assert "GPUs are known: those its processes hold" in done.stdout
-    gone(cluster, *nodes)
+    gone(cluster, job, *nodes)
 
 
 def test_it_leaves_at_most_one_step_and_the_jobs_exit_code_alone(cluster):
@@ -164,7 +174,7 @@ def test_it_leaves_at_most_one_step_and_the_jobs_exit_code_alone(cluster):
             following.live(*nodes)
             assert {following.last(node)[2] for node in nodes} <= {"ssh", "srun"}
             following.stop()
-        gone(cluster, *nodes)
+        gone(cluster, job, *nodes)
         (step,) = until(lambda: gpumon_steps(cluster, job))
         until(lambda: gpumon_steps(cluster, job)[0]["State"] == "COMPLETED")
         assert gpumon_steps(cluster, job)[0]["ExitCode"] == "0:0"
@@ -194,7 +204,67 @@ def test_from_a_machine_that_is_not_on_the_cluster(cluster, wide, tmp_path):
     done = gpumon("attach", job, "--login", "login", "--no-record", env=env)
     assert (done.returncode, done.stderr) == (0, "")
     assert heads(done) == nodes
-    gone(cluster, *nodes)
+    gone(cluster, job, *nodes)
+
+
+def test_doctor_says_what_would_work(cluster):
+    body = json.loads(cluster.run("login", ["gpumon", "doctor", "--json"]).stdout)
+    found = {check["name"]: (check["result"], check["detail"]) for check in body["checks"]}
+    assert found["Slurm's commands"] == ("ok", "squeue, scontrol, srun, sstat, sacct")
+    assert found["Slurm's controller"][1].endswith(f", cluster {cluster.name}")
+    assert found["accounting"] == ("ok", "sacct answers")
+
+
+# -- where no step with GPUs begins ------------------------------------------------------------
+@pytest.fixture
+def refused(cluster, request):
+    """Makes an environment in which srun says that the job's resources are taken, as where its
+    own step does not share them; `but` lets through what has these words in it.
+    """
+
+    def make(but):
+        path = cluster.run("login", ["sh", "-c", "command -v srun; echo $PATH"]).stdout.split()
+        folder = cluster.home() / f"bin{os.getpid()}"
+        folder.mkdir(exist_ok=True)
+        busy = "srun: error: Unable to create step for job: Requested nodes are busy"
+        script = f'case "$*" in {but}) exec {path[0]} "$@";; esac\necho "{busy}" >&2\nexit 1\n'
+        cluster.write(f"{folder.name}/srun", f"#!/bin/sh\n{script}")
+        request.addfinalizer(lambda: shutil.rmtree(folder, ignore_errors=True))
+        return {"PATH": f"{folder}:{path[1]}"}
+
+    return make
+
+
+def test_without_gpus_host_and_job_are_shown(cluster, wide, refused):
+    job, nodes = wide
+    done = attach(cluster, job, "--via", "srun", env=refused("*--gres=none*"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert heads(done) == nodes
+    assert done.stdout.count("GPUs n/a: held by the job's step") == 2
+    assert done.stdout.count(f"job {job} ") == 2
+    assert "A100" not in done.stdout
+    gone(cluster, job, *nodes)
+    with Following(cluster, job, env=refused("*--gres=none*")) as following:
+        following.live(*nodes)
+        assert {following.last(node)[2] for node in nodes} == {"ssh"}  # some GPUs are better
+
+
+def test_sstat_is_the_last_way(cluster, refused):
+    with cluster.faulty() as node:
+        script = hold(100, 600)
+        with cluster.job(script, "-p", "faults", "--gres=gpu:1", "--mem=500M") as job:
+            measured = ["sstat", "-a", "-n", "-P", "-o", "TRESUsageInTot", "-j", job]
+            until(lambda: "mem=1" in cluster.run("login", measured).stdout, "100 MiB are measured")
+            cluster.stop_sshd(node)
+            with Following(cluster, job, env=refused("nothing")) as following:
+                following.live(node)
+                state, detail, source = following.last(node)
+                assert (state, source) == ("live", "sstat")
+                assert "srun-host: Unable to create step" in detail
+                (header,) = following.of("header", node)
+                assert (header[0], header[1]) == (job, [])
+                (_, row) = following.of("sample", node)[0]
+                assert 95 << 20 < row["mem_used_bytes"] < 150 << 20
 
 
 # -- which job ---------------------------------------------------------------------------------
@@ -252,28 +322,38 @@ def test_components_of_a_het_job_together(cluster):
 
 def test_a_second_job_of_the_user_on_the_node(cluster):
     """pam_slurm_adopt puts the shell into the newest: nothing of it is shown as the other's."""
-    options = ["-w", "node3", "-p", "gpu", "--gres=gpu:1"]
-    with cluster.job("sleep 600", *options) as first, cluster.job("sleep 600", *options) as second:
-        done = attach(cluster, first, "--via", "ssh")
+    options = ["-w", "node3", "-p", "gpu", "--gres=gpu:1", "--mem=1G"]
+    user = "bob"  # of whom no other test has jobs there
+    with (
+        cluster.job("sleep 600", *options, user=user) as first,
+        cluster.job("sleep 600", *options, user=user) as second,
+    ):
+        where = ["ssh", "node3", "cat /proc/self/cgroup"]  # its step begins a moment later
+        until(lambda: f"job_{second}/" in cluster.run("login", where, user, check=False).stdout)
+        done = attach(cluster, first, "--via", "ssh", user=user)
         assert (done.returncode, done.stdout) == (1, "")
         words = f"ssh: this shell was put into job {second}, not into job {first}"
         assert done.stderr == f"gpumon: node3: {words}\n"
-        with Following(cluster, first) as following:
+        with Following(cluster, first, user=user) as following:
             following.live("node3")
             state, detail, source = following.last("node3")
             assert (state, source) == ("live", "srun")
             assert words in detail
             ids = {header[0] for header in following.of("header", "node3")}
             assert ids == {first}
-        gone(cluster, "node3")
+        gone(cluster, first, "node3")
 
 
 def test_gpumon_in_an_allocation_of_several_nodes_shows_them_all(cluster):
-    argv = ["salloc", "-N2", "-p", "gpu", "--gres=gpu:1", "gpumon", "--no-record"]
+    name = f"several{os.getpid()}"
+    argv = ["salloc", "-N2", "-J", name, "-p", "gpu", "--gres=gpu:1", "gpumon", "--no-record"]
     with dashboard(cluster, "login", *argv) as screen:
-        until(lambda: agents(cluster, "node1", "node2", "node3"))
+        listed = ["squeue", "-h", "-n", name, "-t", "RUNNING", "-o", "%i"]
+        job = until(lambda: cluster.run("login", listed).stdout.strip(), "it is allocated")
+        nodes = cluster.nodes(job)
+        until(lambda: set(agents(cluster, job, *nodes)) >= set(nodes), "agents run")
         screen.keys("q")
-        gone(cluster, "node1", "node2", "node3")
+        gone(cluster, job, *nodes)
 
 
 def test_from_inside_of_the_job_its_own_node_is_local(cluster):
@@ -295,7 +375,7 @@ def test_what_is_shown_is_recorded(cluster, wide):
     with dashboard(cluster, "login", *argv) as screen:
         screen.wait_for("recording to", HANGS_S)
         folder = cluster.home() / ".local" / "state" / "gpumon" / "jobs" / cluster.name / job
-        until(lambda: len(list(folder.glob("*.gpumon"))) == 3, "a recording of each node")
+        until(lambda: len(list(folder.glob("*.gpumon"))) == 2, "a recording of each node")
         screen.keys("q")
         screen.wait_exit(HANGS_S)
     done = cluster.run("login", ["gpumon", "export", job, "--to", "json"])
@@ -319,7 +399,7 @@ def test_sshd_dies_in_mid_stream(cluster, pair):
         following.live(node)
         cluster.stop_sshd(node)
         following.until(lambda f: f.states(node).count("lost") >= 2)
-        gone(cluster, node)
+        gone(cluster, job, node)
         cluster.start_sshd(node)
         following.until(lambda f: f.states(node).count("live") == 2)
         known = len(following.of("sample", node))
@@ -343,13 +423,13 @@ def test_an_agent_that_stands_still_is_replaced(cluster, pair, via):
     job, node = pair
     with Following(cluster, job, via) as following:
         following.live(node)
-        stopped = cluster.pids(node, AGENT)
+        stopped = agents(cluster, job, node)[node]
         cluster.kill(node, signal.SIGSTOP, *stopped)
         following.until(lambda f: f.states(node).count("live") == 2)
         continued = ["kill", "-CONT", *map(str, stopped)]
         cluster.run(node, continued, "root", check=False)  # Slurm has killed its own already
         following.stop()
-    gone(cluster, node)
+    gone(cluster, job, node)
 
 
 def test_a_network_that_swallows_everything(cluster, pair):
@@ -357,10 +437,14 @@ def test_a_network_that_swallows_everything(cluster, pair):
     job, node = pair
     with Following(cluster, job, "openssh") as following:
         following.live(node)
-        (agent,) = cluster.pids(node, AGENT)
+        (agent,) = agents(cluster, job, node)[node]
         cluster.link(node, up=False)
         following.until(lambda f: "lost" in f.states(node))
-        until(lambda: agent not in cluster.pids(node, AGENT), "the agent ends", 60)
+        until(
+            lambda: agent not in agents(cluster, job, node).get(node, []),
+            "the agent ends",
+            2 * HANGS_S,
+        )
         cluster.link(node, up=True)
         following.until(lambda f: f.states(node).count("live") == 2)
 
@@ -372,7 +456,7 @@ def test_the_end_of_the_job_ends_it(cluster, pair):
         cluster.cancel(job)
         following.until(lambda f: f.states(node)[-1] == "ended")
         assert "ended" in following.last(node)[1]
-        gone(cluster, node)
+        gone(cluster, job, node)
 
 
 @pytest.mark.parametrize(
@@ -409,7 +493,7 @@ def test_a_full_temporary_folder_does_not_matter(cluster, pair):
         cluster.write(".bashrc", f"export TMPDIR={folder}\n")
         with Following(cluster, job, "openssh") as following:
             following.live(node)
-            (agent,) = cluster.pids(node, AGENT)
+            (agent,) = agents(cluster, job, node)[node]
             environ = cluster.run(node, ["cat", f"/proc/{agent}/environ"], "root").stdout
             assert f"TMPDIR={folder}" in environ
     finally:
@@ -431,10 +515,10 @@ def test_nothing_is_left_however_it_ends(cluster, wide, via, how):
     with dashboard(
         cluster, "login", "gpumon", "attach", "--no-record", job, "--via", via
     ) as screen:
-        until(lambda: set(agents(cluster, *nodes)) >= set(nodes), "agents run")
+        until(lambda: set(agents(cluster, job, *nodes)) >= set(nodes), "agents run")
         if how == "q":
             screen.keys("q")
         else:
-            pids = cluster.pids("login", f"bin/gpumo[n] attach --no-record {job}")
+            pids = cluster.pids("login", f"bin/gpumo[n] attach --no-record {job} ")
             cluster.kill("login", how, *pids)
-        gone(cluster, *nodes)
+        gone(cluster, job, *nodes)

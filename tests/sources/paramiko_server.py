@@ -6,8 +6,12 @@ paramiko, on a real socket.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import socket
+import subprocess
 import threading
+from functools import partial
 from pathlib import Path
 
 import paramiko
@@ -110,9 +114,34 @@ class _Session(paramiko.ServerInterface):
         threading.Thread(target=self._carry, daemon=True).start()
         return paramiko.OPEN_SUCCEEDED
 
+    def _accepted(self):
+        """One channel, whichever comes first; None when the connection ends before.
+
+        A thread that waits may find that another has just taken what woke it.
+        """
+        channel = None
+        while channel is None and self._transport.is_active():
+            channel = self._transport.accept(1)
+        return channel
+
+    def check_channel_exec_request(self, channel, command):
+        threading.Thread(target=self._execute, args=(command,), daemon=True).start()
+        return True
+
+    def _execute(self, command):
+        channel = self._accepted()
+        if channel is None:
+            return
+        pipe = subprocess.PIPE
+        with subprocess.Popen(["/bin/sh", "-c", command], stdin=pipe, stdout=pipe) as child:
+            give = partial(os.write, child.stdin.fileno())
+            threading.Thread(target=_pump, args=(channel.recv, give), daemon=True).start()
+            _pump(partial(os.read, child.stdout.fileno()), channel.sendall)
+        with contextlib.suppress(EOFError):
+            channel.close()
+
     def _carry(self):
-        """One channel, whichever is accepted first."""
-        channel = self._transport.accept(10)
+        channel = self._accepted()
         if channel is None:
             return
         destination = self._destinations.pop(channel.get_id())
@@ -122,7 +151,8 @@ class _Session(paramiko.ServerInterface):
             _pump(channel.recv, sock.sendall)
             sock.shutdown(socket.SHUT_RDWR)
             back.join()
-        channel.close()
+        with contextlib.suppress(EOFError):  # the connection has ended
+            channel.close()
 
 
 def _pump(take, give):

@@ -10,8 +10,9 @@ from gpumon.sources.stream import Failure, Rung
 
 
 class Way:
-    def __init__(self, name):
+    def __init__(self, name, lacks=""):
         self.name = name
+        self.lacks = lacks
 
     def open(self, node, argv):
         raise AssertionError("nothing is opened here")
@@ -109,9 +110,32 @@ def test_what_shows_a_part_may_fail_when_it_comes_back(climb):
     assert climb.again()
 
 
+def test_of_two_that_show_a_part_the_first_is_taken(climb):
+    assert climb.set_aside(climb.next(), "a part")
+    assert climb.set_aside(climb.next(), "a part")
+    assert names(climb, TIMED_OUT) == ["srun"]
+    assert names(climb, TIMED_OUT) == ["ssh"]
+    assert climb.next() is OPENSSH
+
+
 def test_a_part_will_do_where_nothing_else_is_left(climb):
     names(climb, TIMED_OUT, NO_HOST)
     assert not climb.set_aside(climb.next(), "a part")
+
+
+def test_what_shows_no_gpu_comes_last():
+    """Behind a way that shows some, and without a place in front after a loss."""
+    host, sstat = Way("srun-host", "no GPUs"), Way("sstat", "no node")
+    climb = Ladder([SSH, SRUN, host, sstat]).climb("n1")
+    assert climb.set_aside(climb.next(), "a part")
+    assert names(climb, TIMED_OUT) == ["srun"]
+    assert climb.next() is SSH
+    assert not climb.set_aside(SSH, "a part")
+    assert names(climb, TIMED_OUT, TIMED_OUT) == ["ssh", "srun-host"]
+    climb.take(climb.next())
+    assert climb.rungs[0] == Rung("sstat", "no node")
+    assert climb.again()
+    assert names(climb, *[TIMED_OUT] * 4) == ["ssh", "srun", "srun-host", "sstat"]
 
 
 def test_closing_gives_up_what_nodes_share():

@@ -73,6 +73,16 @@ def test_the_command_line():
     assert "--het-group=1" in srun_argv("4711", ["n1"], [], 1)
 
 
+def test_without_gpus():
+    start = Started()
+    launcher = SrunLauncher("1", start, gpus=False)
+    opened(launcher, ["n1"])
+    assert "--gres=none" in start.commands[0]
+    assert (launcher.name, SrunLauncher("1").lacks) == ("srun-host", "")
+    assert launcher.lacks.startswith("GPUs n/a: held by the job's step")
+    launcher.close()
+
+
 def test_the_environment_of_a_surrounding_step_is_left_behind(monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     monkeypatch.setenv("SRUN_DEBUG", "3")

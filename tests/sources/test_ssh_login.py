@@ -245,6 +245,11 @@ def test_a_second_factor_is_asked_once_in_its_own_words(world, login):
     assert [(one.kind, one.secret) for one in person.asked] == [
         ("password", True), ("code", False), ("code", True),
     ]  # fmt: skip
+    stream = launcher.open_login(["/bin/cat"])  # as srun
+    stream.write(b"x")
+    assert stream.read() == b"x"
+    stream.close()
+    assert server.logins == 1
     assert person.asked[1].text == "Two factors\n1. Push\n2. ?[2JCode\nPasscode (1-3):"
 
 

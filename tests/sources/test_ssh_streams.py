@@ -316,3 +316,27 @@ def test_more_commands_than_the_server_has_sessions(world, launch):
     for thread in threads:
         thread.join(HANGS_S)
     assert found == [0] * 4
+
+
+def test_a_program_on_the_login_host(world, launch):
+    """srun is started so: both ends stay open, and closing it leaves the connection to others."""
+    world.sshd("login")
+    launcher = launch("login")
+    streams = [launcher.open_login(CAT) for _ in range(2)]
+    for number, stream in enumerate(streams):
+        stream.write(b"%d\n" % number)
+        assert stream.read() == b"%d\n" % number
+    streams[0].close()
+    assert streams[0].read() == b""
+    streams[1].write(b"still\n")
+    assert streams[1].read() == b"still\n"
+    assert launcher.run(["/bin/echo", "x"], env={}, timeout_s=HANGS_S).out == b"x\n"
+    streams[1].close()
+
+
+def test_a_program_that_is_not_on_the_login_host_says_so(world, launch):
+    world.sshd("login")
+    stream = launch("login").open_login(["/no/srun"])
+    assert read_all(stream) == b""
+    wait_until(stream.complaint)
+    assert "/no/srun" in stream.complaint()

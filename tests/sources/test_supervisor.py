@@ -30,8 +30,9 @@ JOB = Job(
 class Here:
     """Every node is this machine, inside job `job`; some nodes refuse."""
 
-    def __init__(self, name="ssh", job="7", env=None, refuse=()):
+    def __init__(self, name="ssh", job="7", env=None, refuse=(), lacks=""):
         self.name = name
+        self.lacks = lacks
         self._env = environment(env, SLURM_JOB_ID=job) | {"CUDA_VISIBLE_DEVICES": "0,1,2,3"}
         self._refuse = dict(refuse)
         self.streams = {}
@@ -180,6 +181,19 @@ def test_from_outside_of_the_job_is_better_than_not_at_all(follow):
         assert (sink.last("n1").source, sink.last("n1").detail) == ("ssh", "srun: denied")
 
 
+def test_a_way_without_gpus_says_so_in_the_place_of_the_driver(follow):
+    ways = [
+        Here("srun", refuse={"n1": Failure("busy")}),
+        Here("srun-host", lacks="GPUs n/a: held."),
+    ]
+    source, sink = follow(*ways, tasks=[NodeTask("n1", ("7",), 2)])
+    sink.wait(live("n1"))
+    assert (sink.last("n1").source, sink.last("n1").detail) == ("srun-host", "srun: busy")
+    header = sink.of("header", "n1")[0]
+    assert (header.notes, header.devices) == (["GPUs n/a: held."], [])
+    assert source.rungs("n1")[0].why == "GPUs n/a: held."
+
+
 # -- the job -----------------------------------------------------------------------------------
 class Slurm:
     """What Slurm says next."""
@@ -267,6 +281,21 @@ def test_components_of_a_het_job_each_have_their_nodes():
         "n3": (("15",), 0),
     }  # fmt: skip
     assert [task.node for task in tasks_of(parts, ["n3"])] == ["n3"]
+
+
+def test_a_component_that_is_left_out_is_said():
+    """An agent speaks for one job: the other's share of the node is in no figure."""
+    parts = [
+        Job(raw_id="14", id="14+0", nodes=("n1",)),
+        Job(raw_id="15", id="14+1", nodes=("n1", "n2"), allocations=(
+            NodeAllocation("n1", cpus=2, mem_bytes=400 << 20, gpus=1),)),
+    ]  # fmt: skip
+    shared, alone = tasks_of(parts)
+    header = Header("n1", "b", 1.0, 1.0, 1.0, "0.1", notes=["No driver."])
+    notes = shared.complete(header).notes
+    assert notes[0] == "No driver."
+    assert "14+1 has a share of this node, too (2 CPUs, 400 MiB, 1 GPUs)" in notes[1]
+    assert alone.complete(header).notes == ["No driver."]
 
 
 def test_a_header_is_completed_by_what_slurm_knows():

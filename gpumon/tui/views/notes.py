@@ -49,6 +49,10 @@ _RESERVATION_ACTIONS = {
 
 
 _LEVELS = {"critical": "bad", "warning": "attention", "info": "note"}
+#: findings in whose place, before they are sure, a note says what was idle so far
+_IDLE = frozenset((
+    "gpu-never-used", "gpu-allocated-no-process", "gpus-partly-idle", "gpu-idle-now",
+))  # fmt: skip
 #: findings that a note says sooner, in the words of this moment
 _SEEN_AT_ONCE = frozenset((
     "gpu-health", "gpu-unreadable", "data-stale", "straggler", "throttle-thermal",
@@ -83,11 +87,13 @@ def notes(state: ViewState) -> list[Note]:
     for node, device in state.devices:
         found += _device_notes(node, device, device_name(node, device, several=several), state.now)
     found += _mark_notes(state)
-    if state.verdict is not None:
-        found += _finding_notes(state.verdict)
+    verdict = state.verdict
+    if verdict is not None:
+        found += _finding_notes(verdict)
     else:  # until the first verdict, what can be seen at once
-        found += _idle_notes(state, several=several)
         found += _reservation_notes(state, several=several)
+    if verdict is None or not any(each.id in _IDLE for each in verdict.findings):
+        found += _idle_notes(state, several=several)
     return sorted(found, key=lambda note: _RANK[note.level])
 
 

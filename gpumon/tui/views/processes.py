@@ -59,6 +59,7 @@ def _reading(name: str) -> Callable[[Entry], Reading]:
 COLUMNS = (
     Column("pid", "PID", 8, True, _by_number(lambda e: e.process.facts.pid), descending=False),
     Column("user", "user", 10, False, lambda e: (True, e.process.facts.user), descending=False),
+    Column("node", "node", 12, False, lambda e: (True, e.node.name), descending=False),
     Column("gpu", "GPU", 7, False, lambda e: (True, ",".join(e.devices)), descending=False),
     Column("mem", "GPU mem", 10, True, _by_number(lambda e: e.mem)),
     Column("sm", "SM", 6, True, _by_number(lambda e: e.sm)),
@@ -88,17 +89,23 @@ def process_rows(state: ViewState, width: int, height: int, sort: str) -> list[R
 def _filtered(state: ViewState) -> list[Entry]:
     terms, _ = parse_filter(state.filter_text)
     found = []
-    several = len(state.nodes) > 1
     for node in state.nodes:
-        labels = {
-            device.key: f"{node.name}:{device.device.label}" if several else device.device.label
-            for device in node.devices()
-        }
+        labels = {device.key: device.device.label for device in node.devices()}
         for process in state.processes(node):
+            if _is_plumbing(node, process):
+                continue
             entry = _entry(node, process, labels)
             if not terms or matches(terms, *_filterable(entry)):
                 found.append(entry)
     return found
+
+
+def _is_plumbing(node: NodeView, process: ProcessView) -> bool:
+    """Slurm's own part of a step, and the agent that tells all this, where it is on no device."""
+    if process.usage:
+        return False
+    agent = node.header.agent_pid if node.header is not None else 0
+    return process.facts.pid == agent or process.facts.name == "slurmstepd"
 
 
 def _sort(found: list[Entry], name: str, *, reverse: bool) -> None:
@@ -227,7 +234,7 @@ def _header(state: ViewState, width: int, sort: str) -> tuple[Row, list[Zone]]:
     row: Row = [(" ", "")]
     zones = []
     x = 1
-    for column in _columns(width):
+    for column in _columns(state, width):
         arrow = (
             ("↑" if column.descending == state.reverse else "↓") if state.glyphs != "ascii" else "*"
         )
@@ -239,10 +246,13 @@ def _header(state: ViewState, width: int, sort: str) -> tuple[Row, list[Zone]]:
     return [*row, ("command", "dim")], zones
 
 
-def _columns(width: int) -> list[Column]:
+def _columns(state: ViewState, width: int) -> list[Column]:
     """All columns where there is room, the most telling ones at 80."""
-    narrow = {"pid", "user", "gpu", "mem", "sm", "cpu"}
-    return [column for column in COLUMNS if width >= 110 or column.name in narrow]
+    shown = {"pid", "gpu", "mem", "sm", "cpu"}
+    shown |= {"node"} if len(state.nodes) > 1 else {"user"}
+    if width >= 110:
+        shown |= {"user", "rss", "threads", "time"}
+    return [column for column in COLUMNS if column.name in shown]
 
 
 def _row(state: ViewState, entry: Entry, width: int, *, selected: bool) -> Row:
@@ -252,6 +262,7 @@ def _row(state: ViewState, entry: Entry, width: int, *, selected: bool) -> Row:
     cells = {
         "pid": str(facts.pid),
         "user": facts.user or "?",
+        "node": entry.node.name,
         "gpu": ",".join(entry.devices) or "-",
         "mem": brief(entry.mem, bytes_text) if entry.devices else "-",
         "sm": brief(entry.sm, percent) if entry.devices else "-",
@@ -265,7 +276,7 @@ def _row(state: ViewState, entry: Entry, width: int, *, selected: bool) -> Row:
     marker = (">" if state.glyphs == "ascii" else "▶") if selected else " "
     text = marker + "".join(
         fit(cells[column.name], column.width, right=column.right) + " "
-        for column in _columns(width)
+        for column in _columns(state, width)
     )
     command = "  " * min(entry.depth, 12) + (
         "└ " if entry.depth and state.glyphs != "ascii" else ""

@@ -48,9 +48,9 @@ def device_name(node: NodeView, device: DeviceView, *, several: bool) -> str:
 
 def reserving_framework(state: ViewState, node: NodeView, device: DeviceView) -> str:
     """The framework on this device that takes memory ahead of need, "" if there is none."""
-    for process in state.processes(node):
-        if device.key in process.usage and reserves(process.facts):
-            return process.facts.framework
+    for process in node.processes_on(device.key):
+        if reserves(process):
+            return process.framework
     return ""
 
 

@@ -1,0 +1,157 @@
+"""Lines of samples as columns, for reading a whole recording: no object is made of a row.
+
+Lines that hold rows and nothing else are parsed many at once. Where they are all as they should be
+(rows as long as declared, times that grow) each group's table becomes columns; what is
+not is left to the decoder, line by line, which says the same of it as ever.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import chain
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+
+from gpumon.model.fields import Field
+from gpumon.model.sample import Key, Sample
+from gpumon.model.ticks import CELL_S, Series, Ticks
+from gpumon.wire import MAX_LINE_BYTES, MAX_ROWS, Decoder
+
+#: samples in columns at a time: their memory is bounded, and many are cheaper than few
+BATCH = 240
+_BODY = frozenset(("t", "m", "rows"))
+#: groups whose rows nothing is gathered from
+_UNUSED = frozenset(("agent.agent", "collector.collector"))
+
+
+class Irregular(Exception):
+    """These lines are not what nearly all are."""
+
+
+def _refuse(name: str) -> float:
+    raise Irregular(name)
+
+
+_LOADS = json.JSONDecoder(parse_constant=_refuse).decode
+
+
+def cells(lines: Iterable[bytes]) -> Iterator[Tuple[List[bytes], bool]]:
+    """Lines by cells of the time axis, and whether all of them are plain samples.
+
+    Plain is what holds rows, but no event, state or words for what is missing.
+    """
+    cell: List[bytes] = []
+    place = None
+    is_plain = True
+    for line in lines:
+        at = _place(line)
+        if at is not None and at != place:
+            if cell:
+                yield cell, is_plain
+            cell, place, is_plain = [], at, True
+        cell.append(line)
+        is_plain = is_plain and at is not None and _is_plain(line)
+    if cell:
+        yield cell, False  # more of this cell may be in another file
+
+
+def _place(line: bytes) -> Optional[float]:
+    """The cell of a sample's line; None where it is another kind of line."""
+    if not line.startswith(b'{"t":'):
+        return None
+    try:
+        return float(line[5 : line.index(b",", 0, 40)]) // CELL_S
+    except ValueError:
+        return None
+
+
+def _is_plain(line: bytes) -> bool:
+    return (
+        len(line) <= MAX_LINE_BYTES
+        and b'"events":' not in line
+        and b'"states":' not in line
+        and b'"why":' not in line
+    )
+
+
+def ticks(lines: List[bytes], decoder: Decoder) -> Ticks:
+    """Plain lines in columns. Raises Irregular where only the decoder can take them."""
+    try:
+        bodies = _LOADS("[" + b",".join(lines).decode() + "]")
+        times = _times(bodies)
+        found: Dict[str, Tuple[List[float], List[Any]]] = {}
+        for time, body in zip(times, bodies):
+            if body.keys() != _BODY:
+                raise Irregular("something else than rows")
+            for group, table in body["rows"].items():
+                own = found.setdefault(group, ([], []))
+                own[0].append(time)
+                own[1].append(table)
+        groups = {
+            group: dict(_series(group, fields, decoder, *found[group]))
+            for group, fields in decoder.columns.items()
+            if group in found and group not in _UNUSED
+        }
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+        raise Irregular(str(error)) from None
+
+    def samples() -> Iterator[Sample]:
+        for line in lines:
+            item = decoder.line(line)
+            if isinstance(item, Sample):
+                yield item
+
+    return Ticks(times, groups, samples)
+
+
+def _times(bodies: List[Dict[str, Any]]) -> List[float]:
+    times: List[float] = [body["t"] for body in bodies]
+    monos = [body["m"] for body in bodies]
+    if not set(map(type, chain(times, monos))) <= {int, float}:
+        raise Irregular("a time is no number")
+    if not all(-1e15 < each < 1e15 for each in monos):
+        raise Irregular("a time out of range")
+    if times[0] <= -1e15 or times[-1] >= 1e15:
+        raise Irregular("a time out of range")
+    if any(later <= earlier for earlier, later in zip(times, times[1:])):
+        raise Irregular("the clock was set back")
+    return times
+
+
+def _series(
+    group: str,
+    fields: List[Optional[Field]],
+    decoder: Decoder,
+    times: List[float],
+    tables: List[Any],
+) -> Iterator[Tuple[Key, Series]]:
+    places = {
+        field.name: (at, field)
+        for at, field in enumerate(fields, 1)
+        if field is not None and not field.text
+    }
+    lengths = {len(fields) + 1, len(fields) + 2}
+    for own_times, rows in _by_key(times, tables):
+        if not set(map(len, rows)) <= lengths:
+            raise Irregular("a row of another length")
+        key, last = decoder.row(group, rows[-1])
+        yield key, Series(own_times, rows, places, last)
+
+
+def _by_key(times: List[float], tables: List[Any]) -> List[Tuple[List[float], Sequence[List[Any]]]]:
+    """The rows of each key with their times: `times` itself where all tables have the same keys."""
+    keys = [row[0] for row in tables[0]]
+    if max(map(len, tables)) > MAX_ROWS:
+        raise Irregular("too many rows")
+    if all([row[0] for row in table] == keys for table in tables):
+        return [(times, rows) for rows in zip(*tables)]
+    apart: Dict[Any, Tuple[List[float], List[Any]]] = {}
+    for time, table in zip(times, tables):
+        for row in table:
+            name = tuple(row[0]) if isinstance(row[0], list) else row[0]
+            own = apart.setdefault(name, ([], []))
+            own[0].append(time)
+            own[1].append(row)
+    for own_times, _ in apart.values():
+        if any(later <= earlier for earlier, later in zip(own_times, own_times[1:])):
+            raise Irregular("a key twice in a table")
+    return list(apart.values())
