@@ -17,7 +17,8 @@ class Commands:
         self._answers = answers
 
     def run(self, argv, *, env, timeout_s):
-        answer = self._answers.get(argv[0], Result(0, b"", ""))
+        fields = b"JobID JobIDRaw State\n" if "--helpformat" in argv else b""
+        answer = self._answers.get(argv[0], Result(0, fields, ""))
         if isinstance(answer, Exception):
             raise answer
         return answer

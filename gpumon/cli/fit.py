@@ -72,7 +72,7 @@ def _measured(name: str) -> dict[str, Any]:
     from gpumon.analysis.memory import mem_truth_of
     from gpumon.cli.recorded import open_run
 
-    found = gather((stream.node, stream.items) for stream in open_run(name))
+    found = gather((stream.node, stream.ticks) for stream in open_run(name))
     peaks = [
         (peak, device)
         for device in found.devices

@@ -11,6 +11,7 @@ from gpumon.errors import NotFoundError, WireError
 from gpumon.model.sample import Header, Sample
 
 if TYPE_CHECKING:
+    from gpumon.model.ticks import Ticks
     from gpumon.recording import Recording
 
 
@@ -20,6 +21,13 @@ class Stream(NamedTuple):
     node: str
     items: Iterator[Header | Sample]
     recordings: list[Recording]
+
+    @property
+    def ticks(self) -> Iterator[Header | Sample | Ticks]:
+        """The same in place of `items`, columns where these hold all: twice as fast to judge."""
+        if not self.recordings:
+            return iter(self.items)
+        return _ticks(self.recordings)
 
     @property
     def problems(self) -> list[str]:
@@ -51,7 +59,7 @@ def finding_moments(run: str) -> list[float]:
     from gpumon.analysis.gather import gather
     from gpumon.site.read import load_site
 
-    evidence = gather(((each.node, each.items) for each in open_run(run)), None, load_site())
+    evidence = gather(((each.node, each.ticks) for each in open_run(run)), None, load_site())
     found = {each.start for each in evaluate(evidence).raised if each.start is not None}
     return sorted(start for start in found if start > evidence.grid_start)
 
@@ -60,6 +68,12 @@ def _items(recordings: list[Recording]) -> Iterator[Header | Sample]:
     for recording in recordings:
         with recording:
             yield from recording.items()
+
+
+def _ticks(recordings: list[Recording]) -> Iterator[Header | Sample | Ticks]:
+    for recording in recordings:
+        with recording:
+            yield from recording.ticks()
 
 
 def _plain(path: str) -> Stream:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import threading
 from typing import TYPE_CHECKING
 
 from gpumon.cli.arguments import speed
@@ -31,6 +30,8 @@ def run(args: argparse.Namespace) -> int:
     reason = can_show_screen()
     if reason:
         raise GpumonError(f"{reason}; run 'gpumon replay' in a terminal")
+    import threading
+
     from gpumon.tui.app import run_app
 
     threading.Thread(target=_look_for_findings, args=(source, args.run), daemon=True).start()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import gc
 import os
-from collections import defaultdict
+import time
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 from gpumon.analysis.accounting import used
+from gpumon.analysis.evidence import Queue
 from gpumon.analysis.finding import Recommendation
 from gpumon.analysis.gather import Gathering
 from gpumon.analysis.summary import RunSummary, merge, summarise
@@ -26,6 +28,7 @@ from gpumon.slurm import ids
 from gpumon.slurm.client import Slurm
 from gpumon.slurm.job import Job
 from gpumon.slurm.runner import LocalRunner, NoSlurmError, Runner, SlurmError
+from gpumon.slurm.sinfo import supply
 
 _TAIL_BYTES = 16384
 #: recordings of an array's tasks are read up to so many; each takes up to a second
@@ -188,14 +191,28 @@ class _Maker:
     ) -> Report:
         gathering = Gathering()
         for stream in streams:
-            for item in stream.items:
+            for item in stream.ticks:
                 gathering.add(stream.node, item)
         self.notes += [f"{s.node}: {said}" for s in streams for said in s.problems]
         live = job is not None and job.is_running
         tail = _log_tail(job) if job else ""
-        return build(
-            gathering.evidence(job, self._site, live=live, log_tail=tail, siblings=siblings)
+        evidence = gathering.evidence(job, self._site, live=live, log_tail=tail, siblings=siblings)
+        evidence.coverage.source = "recording"  # of a running job too
+        if job is not None and any(gpu.gres for gpu in self._site.gpus):
+            evidence.queue = self._queue()
+        return build(evidence)
+
+    def _queue(self) -> Queue | None:
+        """Which GPUs are idle and waited for now; None where Slurm does not say."""
+        try:
+            idle = supply(self._slurm.nodes())
+            pending = self._slurm.queue(states=("PENDING",))
+        except SlurmError:
+            return None
+        waiting = Counter(
+            f"gpu:{kind}" for job in pending for kind in job.requested.resources.gpu_types
         )
+        return Queue(time.time(), waiting, {f"gpu:{kind}": it.idle for kind, it in idle.items()})
 
     def _attempts(self, job: Job) -> list[Job]:
         """Of a job that was requeued, each run by itself."""

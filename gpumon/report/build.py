@@ -117,8 +117,8 @@ def _allocated(contexts: Sequence[JobContext | None]) -> Resources:
 def _elapsed_s(evidence: Evidence, job: Job) -> float | None:
     if job.is_pending:
         return None
-    if job.has_ended and job.elapsed_s is not None:
-        return job.elapsed_s
+    if (job.has_ended or job.is_running) and job.elapsed_s is not None:
+        return job.elapsed_s  # of a running job later than its last recorded sample
     return evidence.elapsed_s if evidence.elapsed_s else job.elapsed_s
 
 

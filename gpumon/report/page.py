@@ -82,7 +82,7 @@ def finding_rows(
         rows += _wrapped("", rest, width, "dim", "dim")
     arrow = "->" if glyphs == "ascii" else "→"
     for step in map(action_text, finding.actions) if steps is None else steps:
-        rows += _wrapped(arrow, step, width, "key", "key", indent=2)
+        rows += _wrapped(arrow, step, width, "key", "", indent=2)
     return rows
 
 

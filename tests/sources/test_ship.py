@@ -85,7 +85,7 @@ def test_a_package_of_this_name_there_does_not_shadow_it(tmp_path):
 
 
 def test_it_ends_when_the_input_ends_before_it_is_complete():
-    stream = ChildStream(ship.ship_argv(), environment())
+    stream = ChildStream(ship.ship_argv(), environment(), patience_s=HANGS_S)
     stream.write(ship.cargo()[:1000])
     stream.close()
     assert stream._child.wait(HANGS_S) == 0

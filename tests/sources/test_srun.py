@@ -42,7 +42,9 @@ class Started:
         self.commands.append(argv)
         (nodes,) = [word[11:] for word in argv if word.startswith("--nodelist=")]
         top = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        return ChildStream([sys.executable, "-c", self._program, top, nodes])
+        patience_s = HANGS_S if self._program is ECHO else 0.3  # it ends with its input
+        argv = [sys.executable, "-c", self._program, top, nodes]
+        return ChildStream(argv, patience_s=patience_s)
 
 
 def opened(launcher, nodes, argv=("agent",)):

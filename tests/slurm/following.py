@@ -1,0 +1,132 @@
+"""For tests of `gpumon attach` on the cluster: a source that is watched, agents that are sought."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import subprocess
+import threading
+import time
+
+from tests.slurm.cluster import HANGS_S, end, until
+
+#: agents end sooner than by themselves, which takes them 45 s
+SOON_S = 30
+
+#: prints what the source brings as lines of JSON, until its input ends
+FOLLOW = """\
+import json, os, sys
+from gpumon.cli import finding
+from gpumon.cli.attach import watch
+from gpumon.cli.prompting import Prompting
+from gpumon.config import Settings
+from gpumon.slurm import ids
+from gpumon.slurm.client import Slurm
+from gpumon.slurm.runner import LocalRunner
+from gpumon.sources import supervisor
+from gpumon.sources.ways import Ways, here
+
+supervisor._SILENCE_S, supervisor.HEARTBEAT_S = 3.0, 1.0
+slurm = Slurm(LocalRunner(), controller_period_s=2.0)
+jobs = finding.find_jobs(slurm, ids.parse(sys.argv[1]))
+finding.check(jobs, remote=False)
+
+class Sink:
+    def _say(self, *what):
+        os.write(1, (json.dumps(what) + "\\n").encode())
+    def header(self, node, header):
+        job = header.job and header.job.id
+        self._say("header", node, job, [d.uuid for d in header.devices], header.agent_pid)
+    def add(self, node, sample, received=None):
+        job = sample.rows.get("job", {}).get("", {})
+        told = {name: each for name, each in job.items() if isinstance(each, (int, float))}
+        self._say("sample", node, sample.time, told)
+    def status(self, node, status):
+        self._say("status", node, status.state, status.detail, status.source)
+    def reset(self): pass
+
+ways = Ways(Prompting(), here({}), via=sys.argv[2] if len(sys.argv) > 2 else None)
+source = watch(jobs, lambda: finding.look_again(slurm, jobs), ways, (), Settings(interval_s=0.5))
+source._ask_s = 3.0
+source.start(Sink())
+sys.stdin.read()
+source.stop()
+"""
+
+
+class Following:
+    """A source on the login node, watched from here."""
+
+    def __init__(self, cluster, job, via=None, user="alice", env=None):
+        python = cluster.folder / "venv" / "bin" / "python"
+        argv = [python, cluster.write("follow.py", FOLLOW, user), job, *([via] if via else [])]
+        self.process = cluster.popen("login", argv, user, env=env, stdin=subprocess.PIPE, text=True)
+        self.got = []
+        self._lines = queue.SimpleQueue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            self._lines.put(json.loads(line))
+        self._lines.put(None)
+
+    def until(self, holds):
+        """Read on until something holds of what has come."""
+        deadline = time.monotonic() + HANGS_S
+        while not holds(self):
+            with contextlib.suppress(queue.Empty):
+                item = self._lines.get(timeout=1)
+                assert item is not None, f"it has ended: {self.process.stderr.read()}"
+                self.got.append(item)
+            assert time.monotonic() < deadline, self.got[-8:]
+
+    def of(self, kind, node):
+        return [what[2:] for what in self.got if what[:2] == [kind, node]]
+
+    def states(self, node):
+        return [status[0] for status in self.of("status", node)]
+
+    def last(self, node):
+        return self.of("status", node)[-1]
+
+    def live(self, *nodes):
+        self.until(lambda self: all(self.of("sample", node) for node in nodes))
+
+    def stop(self):
+        self.process.stdin.close()
+        assert self.process.wait(HANGS_S) == 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        end(self.process)
+
+
+def agents(cluster, job, *nodes):
+    """A job's agents on these nodes, with what brings them there, and its sruns named gpumon on
+    the login node. Other tests have theirs.
+    """
+    found = {node: cluster.pids(node, f"zlib.decompres[s].* --job ({job})\\b") for node in nodes}
+    found["login"] = cluster.pids("login", f"srun --jobid=({job}) .*--job-name=gpumo[n]")
+    return {node: pids for node, pids in found.items() if pids}
+
+
+def gone(cluster, job, *nodes):
+    """Soon nothing of gpumon is left there, whatever ended."""
+    until(lambda: not agents(cluster, job, *nodes), "no agent is left", SOON_S)
+
+
+def attach(cluster, *args, **options):
+    return cluster.run("login", ["gpumon", "attach", "--no-record", *args], check=False, **options)
+
+
+def heads(done):
+    """The nodes of which there is a sample, in order."""
+    return [line.split()[0] for line in done.stdout.splitlines() if " driver " in line]
+
+
+def gpumon_steps(cluster, job):
+    return [row for row in cluster.accounting(job, "JobName", "State", "ExitCode")
+            if row["JobName"] == "gpumon"]  # fmt: skip
