@@ -90,7 +90,7 @@ def rows(text: str, delimiter: str, fields: Sequence[str]) -> Iterator[dict[str,
                 continue
             values, at = taken
         misfits = 0
-        if names[-1] in FREE_TEXT:
+        if names and names[-1] in FREE_TEXT:
             while at < len(lines):
                 ahead = _plain_values(lines[at], delimiter, plain)
                 if ahead is not None or _begins(lines[at], delimiter, names, checks):

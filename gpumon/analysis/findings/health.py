@@ -135,9 +135,9 @@ def _thermal(
 def throttle_power(evidence: Evidence) -> Outcome:
     """throttle-power: power brake, or hardware slowdown that is not thermal, in ≥ 1 % of ticks.
 
-    Or the software power cap (≥ 10 % of ticks) while power is below 80 % of the enforced limit:
-    warning. The cap at a power fraction ≥ 0.9 is normal at full load: information. Guard: a GPU
-    at its cap is well used, not sick.
+    Or the software power cap (≥ 10 % of ticks) at a power, while it holds, below 80 % of the
+    enforced limit: warning. The cap at a power fraction ≥ 0.9 is normal at full load: information.
+    Guard: a GPU at its cap is well used, not sick.
 
     Source: open_clip#703; NVML's reasons 0x80, 0x8, 0x4; 1 % and 80 % of the catalogue.
     """
@@ -164,7 +164,8 @@ def _brake(evidence: Evidence, device: DeviceEvidence) -> Finding | None:
         thermal = mean_of(device.throttle.get("hw_thermal", Track()), spans) or 0.0
         if reason == "hw_slowdown" and share - thermal < least_share:
             continue  # `throttle-thermal` says so
-        return _power_finding(evidence, device, spans, "warning", word, share)
+        power = mean_of(device.track("power_w"), spans)
+        return _power_finding(evidence, device, spans, "warning", word, share, power)
     return None
 
 
@@ -173,24 +174,30 @@ def _cap(evidence: Evidence, device: DeviceEvidence) -> Finding | None:
     full_w = power_at(device, evidence.site.threshold("throttle-power.full_fraction", 0.9))
     limit_w = number(device.last.get("power_limit_w")) or power_limit_w(device)
     track = device.throttle.get("sw_power_cap", Track())
-    tracks = [track, device.track("power_w")]
     if limit_w is None or device.device.mig:
         return None
-    below_w = evidence.site.threshold("throttle-power.below_percent", 80) / 100 * limit_w
     spans = sustained(
-        evidence, _WINDOW_S, lambda means: means[0] >= least_share and means[1] < below_w, tracks
+        evidence, _WINDOW_S, lambda means: means[0] >= least_share, [track, device.track("power_w")]
     ).spans
-    level = "warning"
-    if not spans and full_w is not None:
-        level = "info"
-        spans = sustained(
-            evidence, _WINDOW_S, lambda means: means[0] >= least_share and means[1] >= full_w,
-            tracks,
-        ).spans  # fmt: skip
-    share = mean_of(track, spans)
-    if share is None:
+    share, power = mean_of(track, spans), _power_when(device.track("power_w"), track, spans)
+    if share is None or power is None:
         return None
-    return _power_finding(evidence, device, spans, level, "power cap", share)
+    if power < evidence.site.threshold("throttle-power.below_percent", 80) / 100 * limit_w:
+        return _power_finding(evidence, device, spans, "warning", "power cap", share, power)
+    if full_w is not None and power >= full_w:
+        return _power_finding(evidence, device, spans, "info", "power cap", share, power)
+    return None
+
+
+def _power_when(power: Track, capped: Track, spans: Sequence[Span]) -> float | None:
+    """Mean power of the bins in which the cap held more often than not: no dips of the load."""
+    values = [
+        watts
+        for first, last in spans
+        for watts, share in zip(power.mean[first:last], capped.mean[first:last])
+        if share > 0.5 and watts == watts
+    ]
+    return sum(values) / len(values) if values else None
 
 
 def _power_finding(
@@ -200,8 +207,8 @@ def _power_finding(
     level: str,
     word: str,
     share: float,
+    power: float | None,
 ) -> Finding:
-    power = mean_of(device.track("power_w"), spans)
     limit = number(device.last.get("power_limit_w")) or power_limit_w(device)
     watts = f" at {power:.0f} W" if power is not None else ""
     watts += f" of {limit:.0f} W" if watts and limit else ""

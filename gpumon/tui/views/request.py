@@ -244,8 +244,10 @@ def _node_memory(state: ViewState, nodes: list[NodeView]) -> Line:
 
 def _gpus(state: ViewState) -> list[Line]:
     devices = state.devices
+    whole = allocated(state)
+    given = whole.gpus if whole is not None else None
     if not devices:
-        return []
+        return [Line("GPUs", str(given), "n/a", role="unknown")] if given else []
     known = active = 0
     used_bytes = total_bytes = 0.0
     mem_known = 0
@@ -271,8 +273,6 @@ def _gpus(state: ViewState) -> list[Line]:
     if 0 < known < counted:
         work += f", {counted - known} unknown"
     idle = known - active
-    whole = allocated(state)
-    given = whole.gpus if whole is not None else None
     if given is not None and given > counted:
         work += f", {given - counted} not seen"
     gpus = Line(
