@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import replace
 
 import pytest
 
-from gpumon.cli import finding
+from gpumon.cli import finding, own_job
+from gpumon.cli.attach import paced
 from gpumon.cli.attach_text import Samples
 from gpumon.cli.own_job import jobs_around
 from gpumon.cli.prompting import Prompting
+from gpumon.config import Settings
 from gpumon.errors import GpumonError, NotFoundError, UsageError
 from gpumon.model.sample import Sample
 from gpumon.model.view import Status
@@ -190,3 +193,34 @@ def test_a_question_reaches_the_screen_once_it_is_open():
     assert answers == ["secret"]
     prompting.close()
     assert prompting.ask(question) is None
+
+
+@pytest.mark.parametrize(
+    ("nodes", "interval_s", "used_s"),
+    [(1, 1.0, 1.0), (1, 0.5, 0.5), (128, 1.0, 1.0), (129, 1.0, 2.0), (512, 1.0, 5.0),
+     (1024, 1.0, 10.0), (1024, 30.0, 30.0), (9999, 1.0, 60.0)],
+)  # fmt: skip
+def test_many_nodes_are_sampled_less_often(nodes, interval_s, used_s):
+    assert paced(Settings(interval_s=interval_s), nodes).interval_s == used_s
+
+
+def test_slurm_is_asked_once_about_the_job_around(monkeypatch):
+    asked = []
+
+    class Answers:
+        def __init__(self, runner):
+            pass
+
+        def job(self, id):
+            asked.append(id)
+            return Job(raw_id=id, id=id, state="RUNNING")
+
+    monkeypatch.setattr(own_job, "Slurm", Answers)
+    monkeypatch.setattr(own_job, "_LATER_S", 0.01)
+    own = own_job.OwnJob("4711")
+    deadline = time.monotonic() + 30
+    while own.job() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert own.job().id == "4711"
+    assert asked == ["4711"]

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 _VIAS = ("ssh", "openssh", "srun")
 
 
+_NODES_A_SECOND = 128
+_INTERVALS_S = (1.0, 2.0, 5.0, 10.0, 20.0)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", metavar="JOBID", help="as Slurm prints it: 123, 123_4, 123+1")
     parser.add_argument("--via", choices=_VIAS, help="only this way to the nodes")
@@ -70,12 +74,23 @@ def run(args: argparse.Namespace) -> int:
     if not on_screen and not any(job.is_running for job in jobs):
         print(finding.waiting_text(jobs[0]))
         return EXIT_OK
+    if args.interval is None:
+        settings = paced(settings, len(nodes) or sum(len(job.nodes) for job in jobs))
     watched = watch(jobs, lambda: finding.look_again(slurm, jobs), ways, nodes, settings)
     if on_screen:
         return open_screen(watched, settings, prompting, ways.on_login if args.login else None)
     from gpumon.cli.attach_text import print_samples
 
     return print_samples(watched, nodes or [node for job in jobs for node in job.nodes])
+
+
+def paced(settings: Settings, nodes: int) -> Settings:
+    """A longer interval for so many nodes that one a second would be too much for this side.
+
+    About a hundred samples a second; `benchmarks/README.md` has what they cost.
+    """
+    least_s = next((each for each in _INTERVALS_S if nodes <= each * _NODES_A_SECOND), 60.0)
+    return settings._replace(interval_s=max(settings.interval_s, least_s if least_s > 1 else 0.1))
 
 
 def watch(

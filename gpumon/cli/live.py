@@ -63,7 +63,14 @@ def run(args: argparse.Namespace) -> int:
     if settings.record:
         start_retention(settings)
     tee = Tee(source, marks_dir(), record=settings.record)
-    return run_app(tee, settings, whole_node=args.node)
+    id = os.environ.get("SLURM_JOB_ID", "")
+    if args.node or not id:
+        return run_app(tee, settings, whole_node=args.node)
+    from gpumon.cli.own_job import OwnJob
+    from gpumon.sources.jobfiles import JobFiles
+
+    own = OwnJob(id)
+    return run_app(tee, settings, job=own, output=JobFiles(own.job))
 
 
 def _attach(jobs: Sequence[Job], settings: Settings) -> int:

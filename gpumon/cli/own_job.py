@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 
 from gpumon.cli.finding import look_again, with_cluster
@@ -16,6 +17,8 @@ from gpumon.slurm.runner import LocalRunner
 #: `gpumon` opens at once; a controller that is slower than this is not waited for
 _PATIENCE_S = 2.0
 _MAX_COMPONENTS = 128
+#: s until Slurm is asked about the job of a screen that opens without it
+_LATER_S = 1.0
 
 
 def jobs_around(environ: Mapping[str, str]) -> list[Job]:
@@ -68,3 +71,26 @@ def _job(environ: Mapping[str, str], suffix: str, offset: int | None) -> Job:
         nodes=nodes,
         start=float(start) if start.isascii() and start.isdigit() else None,
     )
+
+
+class OwnJob:
+    """What Slurm knows of the job around this shell; asked once, when the screen stands."""
+
+    def __init__(self, id: str) -> None:
+        self._id = id
+        self._found: Job | None = None
+        timer = threading.Timer(_LATER_S, self._ask)
+        timer.daemon = True
+        timer.start()
+
+    def job(self) -> Job | None:
+        return self._found
+
+    def news(self) -> str:
+        return ""
+
+    def _ask(self) -> None:
+        try:
+            self._found = Slurm(LocalRunner()).job(self._id)
+        except GpumonError:  # the job's environment and cgroup say enough without Slurm
+            return

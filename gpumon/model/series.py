@@ -66,7 +66,8 @@ class _Tier:
     """A ring of closed buckets, and the open one as plain numbers.
 
     Bucket k lies in row (k − origin) mod kept; the arrays grow as long as the ring is not full.
-    A row without samples has the mean NaN, a bridged one a mean and the count 0.
+    A row without samples has the mean NaN, a bridged one a mean and the count 0. As long as every
+    bucket had one value only, means, lows and highs are one array.
     """
 
     __slots__ = (
@@ -82,9 +83,7 @@ class _Tier:
         self.total, self.count, self.low, self.high = 0.0, 0, inf, -inf
 
     def _restart(self, index: int) -> None:
-        self._means = array("f")
-        self._lows = array("f")
-        self._highs = array("f")
+        self._means = self._lows = self._highs = array("f")
         self._counts = array("H")
         self._origin = index
         self._open(index)
@@ -140,16 +139,21 @@ class _Tier:
         row = (index - self._origin) % self.kept
         if count > _MAX_COUNT:
             count = _MAX_COUNT
+        if self._lows is self._means and (low < mean or high > mean):
+            self._lows, self._highs = self._means[:], self._means[:]
+        one = self._lows is self._means
         if row == len(self._means):
             self._means.append(mean)
-            self._lows.append(low)
-            self._highs.append(high)
             self._counts.append(count)
+            if not one:
+                self._lows.append(low)
+                self._highs.append(high)
         else:
             self._means[row] = mean
-            self._lows[row] = low
-            self._highs[row] = high
             self._counts[row] = count
+            if not one:
+                self._lows[row] = low
+                self._highs[row] = high
 
     def _amend(self, index: int, total: float, count: int, low: float, high: float) -> None:
         self._late = 0

@@ -9,8 +9,9 @@ from gpumon.errors import GpumonError
 MAGIC = b"\x28\xb5\x2f\xfd"
 #: 20 µs a sample; level 9 saves 7 % for twice the time, 19 saves 18 % for 30 times
 LEVEL = 6
-#: 2 MiB hold ten minutes of lines, a whole frame
-WINDOW_LOG = 21
+#: a quarter MiB holds a minute or two of lines. A dashboard on 64 nodes has 64 packers: 0.8 MiB
+#: each instead of the 4 MiB of level 6 itself, in less time and for 0.4 % more bytes
+WINDOW_LOG, TABLE_LOG = 18, 16
 #: what RFC 8878 asks every decoder to support; more could be asked of us only by a hostile file
 MAX_WINDOW_LOG = 23
 
@@ -39,8 +40,9 @@ def packer() -> Packer:
     except ImportError:
         return _StandardPacker(_standard())
     parameters = zstandard.ZstdCompressionParameters.from_level(
-        LEVEL, window_log=WINDOW_LOG, write_checksum=True, write_content_size=False
-    )
+        LEVEL, window_log=WINDOW_LOG, hash_log=TABLE_LOG, chain_log=TABLE_LOG,
+        write_checksum=True, write_content_size=False,
+    )  # fmt: skip
     return _PackagePacker(zstandard.ZstdCompressor(compression_params=parameters))
 
 
@@ -88,6 +90,8 @@ class _StandardPacker:
             options={
                 parameter.compression_level: LEVEL,
                 parameter.window_log: WINDOW_LOG,
+                parameter.hash_log: TABLE_LOG,
+                parameter.chain_log: TABLE_LOG,
                 parameter.checksum_flag: 1,
             }
         )

@@ -193,8 +193,9 @@ class GpumonApp(
         if now < self._not_before or (generation == self._drawn and now - self._drawn_at < _AGES_S):
             return
         self._drawn = generation
+        began = time.thread_time()  # not of the clock: what other threads take is not its cost
         self.draw()
-        cost_s = time.monotonic() - now
+        cost_s = time.thread_time() - began
         self._not_before = now + min(cost_s / _DRAW_SHARE, _AGES_S)
 
     def draw(self) -> None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _PERIOD_S = 5.0
 _SHARE = 0.02
 _IDLE_S = 0.25
+#: a verdict on more nodes takes seconds, in which nothing else of this process moves
+_MAX_NODES = 256
 #: samples kept while the first import runs, or the machine is busy; older ones are then lost
 _MAX_WAITING = 100_000
 
@@ -45,6 +47,7 @@ class Judging:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._waiting: deque[tuple[str, Header | Sample] | None] = deque(maxlen=_MAX_WAITING)
+        self._nodes: set[str] = set()
         self._stopping = threading.Event()
         self._job: Callable[[], Job | None] = lambda: None
         self.wants_report = False
@@ -55,11 +58,12 @@ class Judging:
 
     def header(self, node: str, header: Header) -> None:
         self._store.header(node, header)
-        self._waiting.append((node, header))
+        self._nodes.add(node)
+        self._keep(node, header)
 
     def add(self, node: str, sample: Sample, received: float | None = None) -> None:
         self._store.add(node, sample, received)
-        self._waiting.append((node, sample))
+        self._keep(node, sample)
 
     def status(self, node: str, status: Status) -> None:
         self._store.status(node, status)
@@ -67,6 +71,15 @@ class Judging:
     def reset(self) -> None:
         self._store.reset()
         self._waiting.append(None)
+
+    def _keep(self, node: str, item: Header | Sample) -> None:
+        if len(self._nodes) <= _MAX_NODES:
+            self._waiting.append((node, item))
+            return
+        self._stopping.set()
+        self._waiting.clear()
+        self.latest = None
+        self.trouble = f"no findings live on more than {_MAX_NODES} nodes: gpumon report has them"
 
     # -- judging, in a thread of its own
 

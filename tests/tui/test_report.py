@@ -166,3 +166,13 @@ def test_a_broken_site_file_costs_the_findings_alone(monkeypatch, tmp_path):
     judging = Judging(Store())
     judging.start(lambda: None)
     assert "site.toml" in soon(lambda: judging.trouble)
+
+
+def test_more_nodes_than_can_be_judged_are_only_shown():
+    store = Store()
+    judging = Judging(store)
+    header = items(0)[0]
+    for number in range(257):
+        judging.header(f"n{number:03d}", header._replace(node=f"n{number:03d}"))
+    assert len(store.nodes()) == 257
+    assert "gpumon report" in judging.trouble
