@@ -124,6 +124,12 @@ def joined(job: Job, steps: tuple[Step, ...]) -> Job:
     return replace(job, steps=steps, cpu_s=cpu_s, sources=sources, missing=missing)
 
 
+def _uid(row: Row) -> int | None:
+    """22.05 was seen to print 0 for a user who is not root: then it is not known."""
+    uid = values.count(row.get("uid", ""))
+    return uid if uid or row.get("user") == "root" else None
+
+
 def _job(row: Row, zone: tzinfo | None) -> Job:
     def text(name: str) -> str:
         return values.known(row.get(name, ""))
@@ -142,7 +148,7 @@ def _job(row: Row, zone: tzinfo | None) -> Job:
         cluster=text("cluster"),
         name=text("jobname"),
         user=text("user"),
-        uid=values.count(row.get("uid", "")),
+        uid=_uid(row),
         account=text("account"),
         partition=text("partition"),
         qos=text("qos"),

@@ -11,7 +11,7 @@ from tests.nvml.emulator import Emulated
 UTF8 = {"LANG": "C.UTF-8"}
 XTERM = {"TERM": "xterm-256color"}
 TRUE_COLOUR = {**XTERM, "COLORTERM": "truecolor", **UTF8}
-AXIS = r"(?m)^100[┤+]"  # of the first plot
+AXIS = r"(?ms)GPU 0  busy \d+ %.*^100[┤+].*GPU 3  busy \d+ %"  # plots, with their numbers
 LEAVES = ["\x1b[?1049l", "\x1b[?25h", "\x1b[?1000l"]  # alternate screen, cursor, mouse
 
 

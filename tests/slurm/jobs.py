@@ -81,10 +81,10 @@ def segv(cluster: Cluster, *args: str) -> str:
 
 
 def cancelled(cluster: Cluster, *args: str) -> str:
-    """CANCELLED after it ran."""
+    """CANCELLED by its owner, after it ran."""
     job = cluster.submit("sleep 600", "-J", "cancelled", "--mem=100M", *args)
     cluster.wait(job, "RUNNING")
-    cluster.cancel(job)
+    cluster.run("login", ["scancel", job])
     return job
 
 

@@ -204,8 +204,10 @@ def test_a_second_job_of_the_user_on_the_node(cluster):
         cluster.job("sleep 600", *options, user=user) as first,
         cluster.job("sleep 600", *options, user=user) as second,
     ):
-        where = ["ssh", "node3", "cat /proc/self/cgroup"]  # its step begins a moment later
-        until(lambda: f"job_{second}/" in cluster.run("login", where, user, check=False).stdout)
+        # not asked by ssh: each shell makes the job that it is put into the newest
+        path = f"/sys/fs/cgroup/memory/slurm_node3/uid_*/job_{second}/step_extern"
+        step = ["sh", "-c", f"ls -d {path}"]
+        until(lambda: cluster.run("node3", step, "root", check=False).returncode == 0)
         done = attach(cluster, first, "--via", "ssh", user=user)
         assert (done.returncode, done.stdout) == (1, "")
         words = f"ssh: this shell was put into job {second}, not into job {first}"

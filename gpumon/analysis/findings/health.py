@@ -190,12 +190,12 @@ def _cap(evidence: Evidence, device: DeviceEvidence) -> Finding | None:
 
 
 def _power_when(power: Track, capped: Track, spans: Sequence[Span]) -> float | None:
-    """Mean power of the bins in which the cap held more often than not: no dips of the load."""
+    """Mean power of the bins in which the cap held half of the time: without the load's dips."""
     values = [
         watts
         for first, last in spans
         for watts, share in zip(power.mean[first:last], capped.mean[first:last])
-        if share > 0.5 and watts == watts
+        if share >= 0.5 and watts == watts
     ]
     return sum(values) / len(values) if values else None
 
