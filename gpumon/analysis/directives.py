@@ -11,6 +11,7 @@ import difflib
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from gpumon.analysis.finding import Recommendation
@@ -240,9 +241,10 @@ def _is_het(text: str) -> bool:
     )
 
 
-def _submit_options(line: str) -> list[Option]:
+@lru_cache(maxsize=4096)  # of thousands of jobs many were submitted by the same line
+def _submit_options(line: str) -> tuple[Option, ...]:
     command = re.match(r"\s*\S+", line)
-    return _read(line, command.end(), len(line), line=True)[0] if command else []
+    return tuple(_read(line, command.end(), len(line), line=True)[0]) if command else ()
 
 
 # -- changing --------------------------------------------------------------------------------------
