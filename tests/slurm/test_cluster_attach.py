@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import signal
+import time
 
 import pytest
 
@@ -163,7 +165,7 @@ def test_jobs_that_cannot_be_followed(cluster):
 
 
 def test_somebody_elses_job(cluster):
-    with cluster.job("sleep 600", user="bob") as job:
+    with cluster.job("sleep 600", "-w", "node2", user="bob") as job:
         done = attach(cluster, job)
         assert (done.returncode, done.stdout) == (1, "")
         assert f"job {job} is bob's" in done.stderr
@@ -200,14 +202,18 @@ def test_a_second_job_of_the_user_on_the_node(cluster):
     """pam_slurm_adopt puts the shell into the newest: nothing of it is shown as the other's."""
     options = ["-w", "node3", "-p", "gpu", "--gres=gpu:1", "--mem=1G"]
     user = "bob"  # of whom no other test has jobs there
-    with (
-        cluster.job("sleep 600", *options, user=user) as first,
-        cluster.job("sleep 600", *options, user=user) as second,
-    ):
-        # not asked by ssh: each shell makes the job that it is put into the newest
-        path = f"/sys/fs/cgroup/memory/slurm_node3/uid_*/job_{second}/step_extern"
+
+    def has_begun(job):  # not asked by ssh: each shell makes the job that it is put into the newest
+        path = f"/sys/fs/cgroup/memory/slurm_node3/uid_*/job_{job}/step_extern"
         step = ["sh", "-c", f"ls -d {path}"]
-        until(lambda: cluster.run("node3", step, "root", check=False).returncode == 0)
+        return cluster.run("node3", step, "root", check=False).returncode == 0
+
+    with contextlib.ExitStack() as jobs:
+        first = jobs.enter_context(cluster.job("sleep 600", *options, user=user))
+        until(lambda: has_begun(first))
+        time.sleep(1.5)  # the module compares whole seconds
+        second = jobs.enter_context(cluster.job("sleep 600", *options, user=user))
+        until(lambda: has_begun(second))
         done = attach(cluster, first, "--via", "ssh", user=user)
         assert (done.returncode, done.stdout) == (1, "")
         words = f"ssh: this shell was put into job {second}, not into job {first}"

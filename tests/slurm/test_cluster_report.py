@@ -255,6 +255,18 @@ def test_the_node_that_needed_most_decides(cluster, report):
     assert changes(body)["--mem"] == ("4G", "1G")
 
 
+def test_the_node_that_needed_most_decides_by_accounting_alone_too(cluster, report):
+    line = f"[ $SLURM_NODEID = 0 ] || exec sleep {LONG_S}\n{jobs.hold(1300, LONG_S)}"
+    script = f"srun sh -c {shlex.quote(line)}\n"
+    job = cluster.submit(script, "-N2", "--ntasks-per-node=1", "--mem=8G")
+    cluster.wait(job, "COMPLETED", timeout_s=180)
+    cluster.accounted(job)
+    body = report(job)
+    assert body["coverage"]["source"] == "sacct"
+    assert body["used"]["mem_max_node_bytes"] >= 1300 * MIB
+    assert changes(body)["--mem"] == ("8G", "2G")  # half of it would be too little for one node
+
+
 def test_a_het_job_has_a_report_for_each_component(cluster, report):
     job = jobs.heterogeneous(cluster, seconds=3)
     cluster.wait(job, "COMPLETED")
@@ -311,7 +323,7 @@ def test_a_running_job_with_its_recording(cluster, report):
 
 # -- many jobs, gates, hostile names --------------------------------------------------------------
 def test_a_users_jobs_and_a_gate_on_them(cluster):
-    job = cluster.submit("sleep 1", "-J", HOSTILE, "--mem=100M", user="bob")
+    job = cluster.submit("sleep 1", "-w", "node2", "-J", HOSTILE, "--mem=100M", user="bob")
     cluster.accounted(job)
     argv = ["gpumon", "report", "--user", "bob", "--since", "now-1hour"]
     found = rf"^{job} +bob +COMPLETED"
