@@ -169,7 +169,12 @@ def _check_key(transport: _Transport, host: SshSettings, known: KnownHosts) -> N
 @contextlib.contextmanager
 def deadline(close: Callable[[], None], timeout_s: float) -> Iterator[None]:
     """Calls `close` when the body takes longer: some of paramiko's waits have no timeout."""
-    timer = threading.Timer(timeout_s, close)
+
+    def give_up() -> None:
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # it broke by itself
+            close()
+
+    timer = threading.Timer(timeout_s, give_up)
     timer.daemon = True
     timer.start()
     try:
