@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _PERIOD_S = 5.0
 _SHARE = 0.02
 _IDLE_S = 0.25
+#: of the run's grid, however many devices there are: with 512 of them 45 MiB
+_LEAST_BINS = 240
 #: a verdict on more nodes takes seconds, in which nothing else of this process moves
 _MAX_NODES = 256
 #: samples kept while the first import runs, or the machine is busy; older ones are then lost
@@ -107,13 +109,13 @@ class Judging:
         from gpumon.site import Site
 
         assert isinstance(site, Site)
-        gathering, live = Gathering(), Live()
+        gathering, live = Gathering(_LEAST_BINS), Live()
         new, due, told = False, 0.0, False
         while not self._stopping.wait(_IDLE_S):
             while self._waiting:
                 item = self._waiting.popleft()
                 if item is None:
-                    gathering, live, self.latest = Gathering(), Live(), None
+                    gathering, live, self.latest = Gathering(_LEAST_BINS), Live(), None
                 else:
                     gathering.add(*item)
                     new = True
