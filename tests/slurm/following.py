@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
+import os
 import queue
 import subprocess
 import threading
@@ -55,12 +57,16 @@ source.stop()
 """
 
 
+_NUMBERS = itertools.count()
+
+
 class Following:
     """A source on the login node, watched from here."""
 
     def __init__(self, cluster, job, via=None, user="alice", env=None):
         python = cluster.folder / "venv" / "bin" / "python"
-        argv = [python, cluster.write("follow.py", FOLLOW, user), job, *([via] if via else [])]
+        name = f"follow-{os.getpid()}-{next(_NUMBERS)}.py"  # nobody else writes it while it starts
+        argv = [python, cluster.write(name, FOLLOW, user), job, *([via] if via else [])]
         self.process = cluster.popen("login", argv, user, env=env, stdin=subprocess.PIPE, text=True)
         self.got = []
         self._lines = queue.SimpleQueue()
