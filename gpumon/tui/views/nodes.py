@@ -88,7 +88,7 @@ def _legend(
 ) -> tuple[Row, list[Zone]]:
     """What the cells show and how they are ordered; both take clicks."""
     devices = sum(len(summary.cells) for summary in found)
-    where = f" {len(found)} nodes"
+    where = f" {len(found)} node{'s' if len(found) != 1 else ''}"
     if len(found) > room:
         where = f" nodes {top + 1}-{min(len(found), top + room)} of {len(found)}"
     if width >= 100:
