@@ -63,8 +63,13 @@ class CallStats(NamedTuple):
 
 
 def read_stats(path: Path) -> dict[str, CallStats]:
-    """The call table that a process left behind (FAKE_NVML_STATS.<pid>; `struct table`)."""
+    """The call table that a process left behind (FAKE_NVML_STATS.<pid>; `struct table`).
+
+    A process that is about to begin one has made no call.
+    """
     data = path.read_bytes()
+    if not any(data[:8]):
+        return {}
     magic, slots, _pid, _start_ns, _init_ns = struct.unpack_from("<8sIIQQ", data)
     if magic != b"FNVMLST1":
         raise ValueError(f"{path} is not a call table")

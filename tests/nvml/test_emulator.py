@@ -17,6 +17,7 @@ from tests.nvml.emulator import (
     Scenario,
     binding_dir,
     library_dir,
+    read_stats,
 )
 
 A100 = "A100-SXM4-80GB"
@@ -330,6 +331,13 @@ def test_call_statistics():
         stats = gpus.stats()
     assert stats["nvmlDeviceGetPowerUsage"][:2] == (14, 0)
     assert stats["nvmlDeviceGetName"][:2] == (2, 2)
+
+
+@pytest.mark.parametrize("size_bytes", [0, 4096 * 10])
+def test_call_statistics_of_a_process_that_only_begins(tmp_path, size_bytes):
+    path = tmp_path / "stats.1"
+    path.write_bytes(bytes(size_bytes))
+    assert read_stats(path) == {}
 
 
 def test_boards_without_a_device_file_are_hidden():
