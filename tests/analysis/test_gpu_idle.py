@@ -187,6 +187,23 @@ def test_one_of_four_worked():
     assert found.waste_gpu_hours == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize(
+    ("form", "busy", "text"),
+    [
+        ("node", (97, 0), "Ask for 1 instead of 2 GPUs on each node, or use them all:"),
+        ("node", (97, 97), "Use them all, or fewer nodes; one node worked with all its 2:"),
+        ("job", (97, 97), "Ask for 2 instead of 4 GPUs, or use them all:"),
+    ],
+)
+def test_a_request_per_node_has_one_number_for_all(form, busy, text):
+    request = Request(Resources(gpus=4), gres="gpu:2", gres_form=form)
+    devices = [device(120, n, node="gpu01", busy_percent=each) for n, each in enumerate(busy)]
+    devices += [device(120, n, node="gpu02", busy_percent=0) for n in range(2)]
+    nodes = [node(120, name) for name in ("gpu01", "gpu02")]
+    run = evidence(120, devices, nodes, job=job(requested=request))
+    assert only(gpu_idle.partly_idle(run)).actions[0].text == text
+
+
 def test_a_run_as_short_as_in_the_notes_raises_nothing():
     """Chameleon's 1-device script on 4 GPUs ran 165 to 212 s (findings, 15.1)."""
     assert evaluate(evidence(21, four(21))).raised == ()

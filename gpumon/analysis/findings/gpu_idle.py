@@ -17,6 +17,7 @@ from gpumon.analysis.findings.words import (
     percent,
     without_devices,
 )
+from gpumon.analysis.requested import requested
 from gpumon.analysis.rules import NotEvaluable, Outcome, Rule
 from gpumon.analysis.signals import (
     Span,
@@ -250,7 +251,7 @@ def _partly_idle(
         shown = [f"busy {percent(sum(value for _, value in busy) / len(busy))} mean"]
     shown += [f"{unknown} unknown"] if unknown else []
     worked = f"{len(used) - unknown} of {len(devices)} GPUs worked"
-    advice = f"Ask for {len(used)} instead of {len(devices)} GPUs, or use them all:"
+    advice = _fewer_text(evidence, used, devices)
     remark = _polling_text(evidence) if any(each.polled for each in idle) else ""
     return finding(
         evidence, idle, [observed(evidence)],
@@ -267,6 +268,18 @@ def _partly_idle(
                         text="In Lightning.")),
         wasted_s=idle_s,
     )  # fmt: skip
+
+
+def _fewer_text(
+    evidence: Evidence, used: Sequence[DeviceEvidence], devices: Sequence[DeviceEvidence]
+) -> str:
+    """What to ask for; a request per node has one number for all nodes."""
+    if len(evidence.nodes) < 2 or requested(evidence).gpu_form == "job":
+        return f"Ask for {len(used)} instead of {len(devices)} GPUs, or use them all:"
+    need, held = _most_on_a_node(used), _most_on_a_node(devices)
+    if need < held:
+        return f"Ask for {need} instead of {held} GPUs on each node, or use them all:"
+    return f"Use them all, or fewer nodes; one node worked with all its {held}:"
 
 
 def _most_on_a_node(devices: Sequence[DeviceEvidence]) -> int:
