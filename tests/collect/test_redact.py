@@ -54,6 +54,8 @@ _NAMES = st.sampled_from(
         "secret2",
         "private-key",
         "x.y.token",
+        "wandb-key",
+        "STORAGE_KEY",
     )
 )
 _FORMS = st.sampled_from(
@@ -83,6 +85,8 @@ _FORMS = st.sampled_from(
         ["curl", "-HAuthorization: Basic {secret}"],
         ["curl", "-u", "alice:{secret}", "https://example.org"],
         ["bash", "-c", "curl -H 'Authorization: Bearer {secret}' https://example.org"],
+        ["python", "a.py", "{name}:{secret}"],
+        ["python", "a.py", "lr: 1, {name}: {secret}"],
         ["mysql", "-p{secret}"],
         ["sshpass", "-p{secret}", "ssh", "x"],
         ["sshpass", "-p", "{secret}", "ssh", "x"],
