@@ -25,6 +25,7 @@ from gpumon.analysis.catalogue import evaluate
 from gpumon.analysis.evidence import Coverage, DeviceEvidence, Evidence, NodeEvidence, Track
 from gpumon.analysis.gather import gather
 from gpumon.analysis.gather_device import TRACKED
+from gpumon.analysis.gather_run import RunGathering
 from gpumon.model.fields import FIELDS
 from gpumon.model.reading import Reading
 from gpumon.model.sample import Device, Header, JobContext
@@ -184,9 +185,15 @@ def reading(args: argparse.Namespace) -> list[list[str]]:
             with Recording(str(path)) as recording:
                 return gather([("gpu01", recording.ticks())])
 
+        def digested() -> Evidence:
+            with Recording(str(path)) as recording:
+                return gather([("gpu01", recording.digested())], gathering=RunGathering())
+
         ways: dict[str, Callable[[], object]] = {
             "read a node-day, as samples": items,
             "read a node-day, in columns": ticks,
+            "read a node-day, by digests": digested,
+            "read a node-day, by digests, and a report of it": lambda: build(digested()),
         }
         return [
             [name, *(f"{each / days:.2f}" for each in least(work, 2))]

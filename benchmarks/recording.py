@@ -1,11 +1,13 @@
 """A node-day of recording: bytes, the writer's CPU, reading, seeking; beside the alternatives.
 
-    python -m benchmarks.recording [--samples N] [--stream FILE] [--alternatives]
+    python -m benchmarks.recording [--samples N] [--stream FILE] [--no-digests] [--alternatives]
+    python -m benchmarks.recording --memory RECORDERS [--no-digests]
 
 The samples are made (`tests/recording/made.py`: eight H100 with GPM, 16 busy processes, every field
 moves) or, with --stream, those of a file of lines as `python -m benchmarks.wire_size --keep FILE`
 leaves it, again and again (sizes hold only for as many samples as it has). Sizes are extrapolated
-to 86,400 samples where there are fewer.
+to 86,400 samples where there are fewer. Each benchmark of memory is a run of its own: what one way
+has freed the other would take.
 """
 
 from __future__ import annotations
@@ -26,6 +28,9 @@ from pathlib import Path
 import zstandard
 
 from benchmarks.table import rows_table
+from gpumon.analysis.digester import Digester
+from gpumon.analysis.gather import gather
+from gpumon.analysis.gather_run import RunGathering
 from gpumon.model.sample import Header, Sample
 from gpumon.recording import Recorder, Recording
 from gpumon.wire import Decoder, Encoder
@@ -63,10 +68,13 @@ def timed(work: Callable[[], object]) -> tuple[float, object]:
     return time.process_time() - began, result
 
 
-def record(items: Iterator[Header | Sample], path: Path) -> tuple[int, float, int]:
+def record(
+    items: Iterator[Header | Sample], path: Path, *, digests: bool = True
+) -> tuple[int, float, int]:
     """Samples, CPU seconds for each (the making of them apart), and the file's bytes."""
     clock = [0.0]
-    recorder = Recorder(str(path), clock=lambda: clock[0])
+    digester = Digester() if digests else None
+    recorder = Recorder(str(path), clock=lambda: clock[0], digester=digester)
 
     def write(part: list[Header | Sample]) -> None:
         for item in part:
@@ -85,6 +93,35 @@ def record(items: Iterator[Header | Sample], path: Path) -> tuple[int, float, in
     return count, cpu_s / count, path.stat().st_size
 
 
+def memory(recorders: int, *, digests: bool) -> str:
+    """Of a recorder in the middle of its second frame, in the process that keeps many of them."""
+    items = list(stream(None, 900))
+    with tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
+        before = rss_kib()
+        kept = []
+        for n in range(recorders):
+            clock = [0.0]
+            recorder = Recorder(
+                f"{folder}/{n}.gpumon",
+                clock=lambda clock=clock: clock[0],
+                digester=Digester() if digests else None,
+            )
+            for item in items:
+                clock[0] = item.mono
+                recorder.header(item) if isinstance(item, Header) else recorder.add(item)
+                while recorder.pending_bytes:
+                    time.sleep(0.0001)
+            kept.append(recorder)
+        each = (rss_kib() - before) / recorders
+        for recorder in kept:
+            recorder.close()
+    return f"{each:.0f} KiB a recorder"
+
+
+def rss_kib() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * (os.sysconf("SC_PAGESIZE") >> 10)
+
+
 def reading(path: Path, days: float) -> list[list[str]]:
     """Rows of what, CPU seconds, and the same for a day."""
     with Recording(str(path)) as recording:
@@ -94,6 +131,10 @@ def reading(path: Path, days: float) -> list[list[str]]:
             ("`columns`: busy of all devices",
              lambda: recording.columns({"device": ["busy_percent"]}), True),
             ("`columns`: 11 fields for a report", lambda: recording.columns(REPORT), True),
+            ("`digested`: evidence for a report",
+             lambda: gather([("gpu01", recording.digested())], gathering=RunGathering()), True),
+            ("`ticks`: the same without digests",
+             lambda: gather([("gpu01", recording.ticks())]), True),
             ("`items`: every sample", lambda: sum(1 for _ in recording.items()), True),
             ("seek to the middle, first item", lambda: next(recording.items(middle)), False),
         ]  # fmt: skip
@@ -199,10 +240,16 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=DAY)
     parser.add_argument("--stream", type=Path)
     parser.add_argument("--alternatives", action="store_true")
+    parser.add_argument("--no-digests", action="store_true")
+    parser.add_argument("--memory", type=int, metavar="RECORDERS")
     args = parser.parse_args()
+    if args.memory:
+        print(memory(args.memory, digests=not args.no_digests))
+        return
     with tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
         path = Path(folder) / "day.gpumon"
-        count, each_s, size = record(stream(args.stream, args.samples), path)
+        samples = stream(args.stream, args.samples)
+        count, each_s, size = record(samples, path, digests=not args.no_digests)
         days = count / DAY
         before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         print(f"{count} samples\n\nfile: {size / days / 1e6:.2f} MB a node-day")

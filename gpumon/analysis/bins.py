@@ -5,12 +5,24 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from math import nan
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpumon.analysis.evidence import Track
 from gpumon.model.ticks import Cut
 
+#: seconds of a bin on the finest grid
+STEP_S = 10.0
 _GAP = array("f", [nan])
+
+
+class Columns(NamedTuple):
+    """Bins one after another, NaN where nothing was read; all three are equally long."""
+
+    first: int  # the index of the first
+    mean: array[float]
+    low: array[float]
+    high: array[float]
+    weight: int  # values in the last
 
 
 class Bins:
@@ -35,15 +47,44 @@ class Bins:
             if at < size:
                 self._amend(at, values)
                 return
-            gap = _GAP * (at - size)
-            for each in (self._mean, self._low, self._high):
-                each.extend(gap)
+            self._gap(at - size)
         elif not size:
             self._first = index
         self._mean.append(sum(values) / count)
         self._low.append(min(values))
         self._high.append(max(values))
         self._weight = count
+
+    def drain(self) -> Columns | None:
+        """What was kept, which is then forgotten; None: nothing."""
+        if not self._mean:
+            return None
+        columns = Columns(self._first, self._mean, self._low, self._high, self._weight)
+        self._mean, self._low, self._high = array("f"), array("f"), array("f")
+        return columns
+
+    def extend(self, columns: Columns) -> None:
+        """What another one kept, of later bins; only the first may be known in part."""
+        at = columns.first - self._first
+        size = len(self._mean)
+        if not size:
+            self._first = columns.first
+        elif at < size:
+            for n, values in enumerate(zip(columns.mean, columns.low, columns.high), at):
+                if n >= 0 and values[0] == values[0]:
+                    self._join(n, columns.weight, *values)
+            return
+        elif at > size:
+            self._gap(at - size)
+        self._mean.extend(columns.mean)
+        self._low.extend(columns.low)
+        self._high.extend(columns.high)
+        self._weight = columns.weight
+
+    def _gap(self, count: int) -> None:
+        gap = _GAP * count
+        for each in (self._mean, self._low, self._high):
+            each.extend(gap)
 
     def put_all(self, cuts: Sequence[Cut], values: Sequence[float | None]) -> None:
         """Values of several bins, in order of time: of bin k those at [first, last)."""
@@ -70,8 +111,13 @@ class Bins:
     def _amend(self, at: int, values: list[float]) -> None:
         if at < 0:
             return  # before the first one: the clock was set back, nobody can place it
-        count = len(values)
-        mean, low, high = sum(values) / count, min(values), max(values)
+        self._join(at, len(values), sum(values) / len(values), min(values), max(values))
+
+    def _join(self, at: int, count: int, mean: float, low: float, high: float) -> None:
+        """More values, so many, of a bin that may hold some."""
+        if at >= len(self._mean):
+            self._gap(at + 1 - len(self._mean))
+            self._weight = count
         old = self._mean[at]
         if old != old:
             self._mean[at], self._low[at], self._high[at] = mean, low, high
@@ -86,26 +132,9 @@ class Bins:
 
     def double(self) -> None:
         """Join bins 2k and 2k + 1 to bin k of a grid whose step is twice as long."""
-        if not self._mean:
-            return
-        if self._first % 2:
-            for each in (self._mean, self._low, self._high):
-                each.insert(0, nan)
-        if len(self._mean) % 2:
-            for each in (self._mean, self._low, self._high):
-                each.append(nan)
-        self._first //= 2
-        # a NaN equals nothing, not even itself: the other of the two is then taken
-        self._mean = array("f", [
-            (a + b) / 2 if a == a and b == b else b if a != a else a
-            for a, b in zip(self._mean[::2], self._mean[1::2])
-        ])  # fmt: skip
-        self._low = array("f", [
-            b if b < a or a != a else a for a, b in zip(self._low[::2], self._low[1::2])
-        ])  # fmt: skip
-        self._high = array("f", [
-            b if b > a or a != a else a for a, b in zip(self._high[::2], self._high[1::2])
-        ])  # fmt: skip
+        if self._mean:
+            joined = doubled(Columns(self._first, self._mean, self._low, self._high, self._weight))
+            self._first, self._mean, self._low, self._high, self._weight = joined
 
     def copy(self) -> Bins:
         other = Bins()
@@ -123,3 +152,25 @@ class Bins:
         parts = [before + each[kept] for each in (self._mean, self._low, self._high)]
         mean, low, high = (part + _GAP * (count - len(part)) for part in parts)
         return Track(mean, low, high)
+
+
+def doubled(columns: Columns) -> Columns:
+    """The same on a grid whose step is twice as long: bins 2k and 2k + 1 are joined to bin k."""
+    arrays = [each[:] for each in columns[1:4]]
+    for each in arrays:
+        if columns.first % 2:
+            each.insert(0, nan)
+        if len(each) % 2:
+            each.append(nan)
+    means, lows, highs = arrays
+    if lows == means == highs and means.count(means[0]) == len(means):  # NaN equals nothing
+        same = means[::2]
+        return Columns(columns.first // 2, same, same[:], same[:], columns.weight)
+    # a NaN equals nothing, not even itself: the other of the two is then taken
+    mean = array("f", [
+        (a + b) / 2 if a == a and b == b else b if a != a else a
+        for a, b in zip(means[::2], means[1::2])
+    ])  # fmt: skip
+    low = array("f", [b if b < a or a != a else a for a, b in zip(lows[::2], lows[1::2])])
+    high = array("f", [b if b > a or a != a else a for a, b in zip(highs[::2], highs[1::2])])
+    return Columns(columns.first // 2, mean, low, high, columns.weight)

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import floor
 from threading import Lock
+from typing import Union
 
+from gpumon.analysis.bins import STEP_S
 from gpumon.analysis.evidence import Coverage, Evidence
 from gpumon.analysis.gather_node import NodeGathering
 from gpumon.model.sample import Event, Header, Sample
-from gpumon.model.ticks import Ticks
+from gpumon.model.ticks import Digest, Ticks
 from gpumon.site import Site
 from gpumon.slurm.job import Job
 
-_STEP_S = 10.0
 #: a day of bins of 10 s for eight devices: 12 bytes a bin, about 30 readings a device
 _MAX_BINS, _AT_DEVICES = 8640, 8
 _LEAST_BINS = 720  # however many devices there are
 #: samples that begin within a minute of the job's start cover it from the start
 _NEAR_S = 60.0
 _MAX_EVENTS = 10_000
+
+Item = Union[Header, Sample, Ticks]
+Items = Callable[[], Iterator[Item]]
 
 
 class Gathering:
@@ -35,10 +39,24 @@ class Gathering:
         self._least_bins = least_bins
         self._lock = Lock()
         self._nodes: dict[str, NodeGathering] = {}
-        self._step_s = _STEP_S
+        self._step_s = STEP_S
 
-    def add(self, node: str, item: Header | Sample | Ticks) -> None:
-        """The next item of one node's stream. What comes before its header says nothing."""
+    @property
+    def step_s(self) -> float:
+        """Seconds of a bin."""
+        return self._step_s
+
+    def add(self, node: str, item: Item | Digest) -> None:
+        """The next item of one node's stream. What comes before its header says nothing.
+
+        Of a digest it takes what that was made of.
+        """
+        if isinstance(item, Digest):
+            with self._lock:
+                found = self._instead(node, item)
+            self._add_all(node, found)
+            return
+        self._settle(node)
         if isinstance(item, Ticks):
             with self._lock:
                 taken = self._take_ticks(node, item)
@@ -46,27 +64,64 @@ class Gathering:
                 self.add(node, sample)
             return
         with self._lock:
-            gathered = self._nodes.get(node)
-            if gathered is None:
-                gathered = self._nodes[node] = NodeGathering(node)
+            gathered = self._of(node)
             if isinstance(item, Header):
-                gathered.take_header(item, self._step_s)
-                while self._step_s < item.interval_s:
-                    self._double()
+                self._take_header(gathered, item)
                 return
+            if item.rows:
+                self._make_room(item.time, item.time)
             gathered.take_sample(item, self._step_s)
-            if self._is_long(item.time):
-                self._double()
+
+    def _of(self, node: str) -> NodeGathering:
+        gathered = self._nodes.get(node)
+        if gathered is None:
+            gathered = self._nodes[node] = NodeGathering(node)
+        return gathered
+
+    def _take_header(self, gathered: NodeGathering, header: Header) -> None:
+        gathered.take_header(header, self._step_s)
+        while self._step_s < header.interval_s:
+            self._double()
 
     def _take_ticks(self, node: str, ticks: Ticks) -> bool:
         """Whether they could be taken as they are, in columns."""
         gathered = self._nodes.get(node)
         if gathered is None or not gathered.can_take(ticks, self._step_s):
             return False
-        if self._is_long(ticks.times[-1]):
+        if self._is_long(ticks.times[0], ticks.times[-1]):
             return False
         gathered.take_ticks(ticks, self._step_s)
         return True
+
+    # -- digests, which `gather_run` can take
+
+    def _instead(self, node: str, digest: Digest) -> list[Items]:
+        """What is to be read in place of a digest."""
+        return [digest.items]
+
+    def _before(self, node: str) -> list[Items]:
+        """What is to be read before anything else of a node is taken."""
+        return []
+
+    def _settle(self, node: str) -> None:
+        with self._lock:
+            found = self._before(node)
+        self._add_all(node, found)
+
+    def _add_all(self, node: str, found: list[Items]) -> None:
+        for items in found:
+            for item in items():
+                self.add(node, item)
+
+    def flushed(self, node: str) -> NodeGathering | None:
+        """What was gathered of a node, all of it on the grid."""
+        with self._lock:
+            gathered = self._nodes.get(node)
+            if gathered is not None:
+                gathered.flush(self._step_s)
+            return gathered
+
+    # -- results
 
     def evidence(
         self,
@@ -81,6 +136,8 @@ class Gathering:
 
         `job` is what Slurm tells about it, `live` that it runs.
         """
+        for name in list(self._nodes):
+            self._settle(name)
         with self._lock:
             nodes = [node for node in self._nodes.values() if node.header is not None]
             for node in nodes:
@@ -109,19 +166,26 @@ class Gathering:
 
     def _extent(self) -> tuple[int, int]:
         """The first bin of all nodes, and how many there are up to the last."""
-        known = [node.index for node in self._nodes.values() if node.index is not None]
+        known = [node.extent for node in self._nodes.values() if node.extent is not None]
         if not known:
             return 0, 0
         first = min(index for index, _ in known)
         return first, max(index for _, index in known) - first + 1
 
-    def _is_long(self, time: float) -> bool:
+    def _make_room(self, begin: float, end: float) -> None:
+        """Before anything of these times is put on the grid: no gap shall fill the memory."""
+        while self._is_long(begin, end):
+            self._double()
+
+    def _is_long(self, begin: float, end: float) -> bool:
+        """Whether the grid would have too many bins if it held these times too."""
         first, count = self._extent()
-        if not count:
-            return False
+        low, high = floor(begin / self._step_s), floor(end / self._step_s)
+        if count:
+            low, high = min(low, first), max(high, first + count - 1)
         devices = sum(node.device_count for node in self._nodes.values())
         most = max(_MAX_BINS * _AT_DEVICES // max(devices, _AT_DEVICES), self._least_bins)
-        return max(count, floor(time / self._step_s) - first + 1) > most
+        return high - low + 1 > most
 
     def _double(self) -> None:
         for node in self._nodes.values():
@@ -132,15 +196,19 @@ class Gathering:
 
 
 def gather(
-    streams: Iterable[tuple[str, Iterable[Header | Sample | Ticks]]],
+    streams: Iterable[tuple[str, Iterable[Item | Digest]]],
     job: Job | None = None,
     site: Site | None = None,
     *,
     log_tail: str = "",
     siblings: Sequence[Job] = (),
+    gathering: Gathering | None = None,
 ) -> Evidence:
-    """The evidence of recorded streams, each with the name of its node."""
-    gathering = Gathering()
+    """The evidence of recorded streams, each with the name of its node.
+
+    `gathering` is what takes them, by default a plain one.
+    """
+    gathering = gathering or Gathering()
     for node, items in streams:
         for item in items:
             gathering.add(node, item)

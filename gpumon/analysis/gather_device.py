@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from gpumon.analysis.bins import Bins
-from gpumon.analysis.evidence import DeviceEvidence, ProcessEvidence
-from gpumon.analysis.statistics import Growth
+from gpumon.analysis.digest_parts import SeriesName, facts_event, optional
+from gpumon.analysis.evidence import DeviceEvidence
+from gpumon.analysis.gather_process import ProcessGathering, Row
+from gpumon.analysis.statistics import Growth, finite
 from gpumon.model.fields import throttle_words
 from gpumon.model.reading import Missing, Reading, number
 from gpumon.model.sample import Device, Event, Process, State
-from gpumon.model.ticks import ColumnOf, Cut, Series
+from gpumon.model.text import clean
+from gpumon.model.ticks import Cut, Series
+from gpumon.model.view import process_of
 
-Row = Mapping[str, Reading]
 #: the row of one tick, and what its processes do in it (None: they were not asked for)
 Tick = tuple[float, Row, "Mapping[int, Row] | None"]
 
 #: a device or process that does more than this works
 ACTIVE_PERCENT = 1.0
-#: for so long after it came is a process's memory kept in full resolution
-RISE_S = 600.0
 TRACKED = (
     "busy_percent", "mem_controller_percent", "mem_used_bytes", "power_w",
     "sm_active_percent", "sm_occupancy_percent", "tensor_active_percent", "dram_active_percent",
@@ -35,63 +37,11 @@ COUNTERS = (
 _ACTIVITY = ("busy_max_percent", "busy_gap_s", "sm_active_percent", "busy_percent")
 _MAX_PROCESSES = 128  # of one device over the run
 _MAX_EVENTS = 200  # of one kind, of one device
+_THROTTLE_WORDS = frozenset(throttle_words((1 << 64) - 1))
 
 
 def _numbers(rows: list[Row], name: str) -> list[float]:
     return [value for row in rows if isinstance(value := row.get(name), (int, float))]
-
-
-class ProcessGathering:
-    """One process on one device."""
-
-    def __init__(self, facts: Process, first: float, appeared: bool) -> None:
-        self.facts = facts
-        self.first = self.last = first
-        self.appeared = appeared
-        self.ended = False
-        self.others_bytes: float | None = None
-        self.mem, self.sm = Bins(), Bins()
-        self.rise: list[tuple[float, float]] = []
-
-    def take(self, index: int, rows: list[tuple[float, Row]]) -> None:
-        """Its rows of one bin, in order of time."""
-        self.last = max(self.last, rows[-1][0])
-        held = [(time, v) for time, row in rows if (v := number(row.get("mem_bytes"))) is not None]
-        if held:
-            self.mem.put(index, [value for _, value in held])
-            if held[0][0] <= self.first + RISE_S:
-                self.rise += [each for each in held if each[0] <= self.first + RISE_S]
-        sm = [v for _, row in rows if (v := number(row.get("sm_percent"))) is not None]
-        if sm:
-            self.sm.put(index, sm)
-
-    def take_columns(self, cuts: list[Cut], series: Series, sm: ColumnOf) -> None:
-        """The same of many bins."""
-        self.last = max(self.last, series.times[-1])
-        held = series.column("mem_bytes") or []
-        self.mem.put_all(cuts, held)
-        self.sm.put_all(cuts, sm)
-        if series.times[0] <= self.first + RISE_S:
-            self.rise += [
-                (time, float(value))
-                for time, value in zip(series.times, held)
-                if value is not None and time <= self.first + RISE_S
-            ]
-
-    def evidence(self, first: int, count: int) -> ProcessEvidence:
-        tags = (self.facts.framework, *self.facts.hints.get("also", "").split())
-        return ProcessEvidence(
-            self.facts,
-            self.first,
-            self.last,
-            self.ended,
-            self.mem.track(first, count),
-            self.sm.track(first, count),
-            list(self.rise),
-            tuple(tag for tag in tags if tag),
-            self.appeared,
-            self.others_bytes,
-        )
 
 
 class DeviceGathering:
@@ -106,12 +56,14 @@ class DeviceGathering:
         self._counters = {name: Growth() for name in COUNTERS}
         self._processes: dict[int, ProcessGathering] = {}  # those that are there
         self._gone: list[ProcessGathering] = []
+        self._numbered: list[ProcessGathering] = []  # all that came
         self._polled = False
         self._watched = False  # its processes were asked for before
         self._mem_before: float | None = None
         self._xids: list[Event] = []
         self._states: list[Event] = []
         self._state = ""
+        self._said = (0, 0)  # of the Xids and states, in digests
         self.last: dict[str, Reading] = {}
 
     def take(self, index: int, ticks: list[Tick], facts: Mapping[int, Process]) -> None:
@@ -283,9 +235,11 @@ class DeviceGathering:
     def _arrive(
         self, pid: int, time: float, row: Row, line: Row, facts: Mapping[int, Process]
     ) -> None:
-        if len(self._processes) + len(self._gone) >= _MAX_PROCESSES:
+        number_ = len(self._numbered)
+        if number_ >= _MAX_PROCESSES:
             return
-        process = ProcessGathering(facts.get(pid) or Process(pid, "", "", ""), time, self._watched)
+        told = facts.get(pid) or Process(pid, "", "", "")
+        process = ProcessGathering(number_, told, time, self._watched)
         used = number(row.get("mem_used_bytes"))
         used = number(self.last.get("mem_used_bytes")) if used is None else used
         held = number(line.get("mem_bytes"))
@@ -293,6 +247,7 @@ class DeviceGathering:
             reserved = number(self.last.get("mem_reserved_bytes")) or 0.0
             process.others_bytes = max(0.0, used + reserved - held)
         self._processes[pid] = process
+        self._numbered.append(process)
 
     def _leave(self, pid: int) -> None:
         process = self._processes.pop(pid)
@@ -342,6 +297,105 @@ class DeviceGathering:
     @property
     def is_unwell(self) -> bool:
         return bool(self._state)
+
+    # -- digests: what was gathered since the last one, and a state to go on from
+
+    def series(self, place: int) -> Iterator[tuple[SeriesName, Bins]]:
+        """All series, by the names that `bins_of` knows; `place`: of the device on its node."""
+        for name, bins in self._bins.items():
+            yield ("device", name, [place]), bins
+        yield ("active", "", [place]), self._active
+        yield ("masks", "", [place]), self._masks
+        for word, bins in self._throttle.items():
+            yield ("throttle", word, [place]), bins
+        for process in (*self._gone, *self._processes.values()):
+            for kind in ("mem", "sm"):
+                yield (kind, "", [place, process.number]), process.bins_of(kind)
+
+    def bins_of(self, kind: str, name: str, numbers: Sequence[int]) -> Bins:
+        """Raises ValueError, IndexError where there can be no such series."""
+        if kind == "device" and name in TRACKED:
+            return self._of(self._bins, name)
+        if kind == "throttle" and name in _THROTTLE_WORDS:
+            if name not in self._throttle:
+                self._throttle[name] = self._masks.copy()
+            return self._throttle[name]
+        if kind in ("mem", "sm"):
+            return self._numbered[numbers[0]].bins_of(kind)
+        if kind not in ("active", "masks"):
+            raise ValueError(f"no series {kind}")
+        return self._active if kind == "active" else self._masks
+
+    def news(self) -> dict[str, Any]:
+        """What happened since the last digest; processes that left are then forgotten."""
+        processes = sorted((*self._gone, *self._processes.values()), key=lambda p: p.number)
+        xids, states = self._xids[self._said[0] :], self._states[self._said[1] :]
+        self._said = len(self._xids), len(self._states)
+        news = {
+            "came": [
+                [each.number, each.first, each.appeared, each.others_bytes]
+                for each in processes
+                if each.said is None
+            ],
+            "facts": [
+                facts_event(each.number, each.facts)
+                for each in processes
+                if each.said != each.facts
+            ],
+            "rise": [[each.number, each.drain_rise()] for each in processes if each.rises],
+            "left": [[each.number, each.last] for each in self._gone],
+            "xids": xids,
+            "states": states,
+        }
+        for each in processes:
+            each.said = each.facts
+        self._gone = []
+        return {name: said for name, said in news.items() if said}
+
+    def take_news(self, news: Mapping[str, Any]) -> None:
+        """Raises what Python does on what `news` never gives."""
+        for number_, first, appeared, others in news.get("came", ()):
+            if number_ != len(self._numbered) or number_ >= _MAX_PROCESSES:
+                raise ValueError("a process that cannot have come")
+            process = ProcessGathering(
+                number_, Process(0, "", "", ""), finite(first), appeared is True
+            )
+            process.others_bytes = optional(others)
+            self._numbered.append(process)
+        for event in news.get("facts", ()):
+            self._numbered[event.device or 0].facts = process_of(event)
+        for number_, points in news.get("rise", ()):
+            self._numbered[number_].rise_on(points)
+        for number_, last in news.get("left", ()):
+            process = self._numbered[number_]
+            process.last, process.ended = finite(last), True
+            self._gone.append(process)
+        if not news.keys().isdisjoint(("came", "left")):
+            self._processes = {each.facts.pid: each for each in self._numbered if not each.ended}
+        self._xids = (self._xids + news.get("xids", []))[:_MAX_EVENTS]
+        self._states = (self._states + news.get("states", []))[:_MAX_EVENTS]
+
+    def state(self) -> dict[str, Any]:
+        counters = {name: growth.state() for name, growth in self._counters.items()}
+        return {
+            "polled": self._polled,
+            "watched": self._watched,
+            "mem_before": self._mem_before,
+            "state": self._state,
+            "counters": counters,
+            "lasts": [[each.number, each.last] for each in self._processes.values()],
+        }
+
+    def restore(self, state: Mapping[str, Any], last: Row) -> None:
+        """Go on from there. Raises what Python does on what `state` never gives."""
+        self._polled, self._watched = state["polled"] is True, state["watched"] is True
+        self._mem_before = optional(state["mem_before"])
+        self._state = clean(state["state"], 20)
+        for name, growth in self._counters.items():
+            growth.restore(state["counters"][name])
+        for number_, time in state["lasts"]:
+            self._numbered[number_].last = finite(time)
+        self.last = dict(last)
 
     # -- results
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from math import floor
+from typing import Any
 
 from gpumon.analysis.bins import Bins
+from gpumon.analysis.digest_parts import SeriesName, optional
 from gpumon.analysis.evidence import DeviceEvidence, NodeEvidence, Track
-from gpumon.analysis.gather_device import DeviceGathering, Row, Tick
-from gpumon.analysis.statistics import Growth, MinutePeak, Running
+from gpumon.analysis.gather_cpu import CpuGathering
+from gpumon.analysis.gather_device import DeviceGathering, Tick
+from gpumon.analysis.gather_process import Row
+from gpumon.analysis.statistics import Growth, MinutePeak, Running, finite
 from gpumon.model.fields import FIELDS
 from gpumon.model.reading import Missing, Reading, number
-from gpumon.model.sample import Device, Event, Header, Key, Process, Sample
+from gpumon.model.sample import Device, Event, Header, Process, Rows, Sample
 from gpumon.model.series import BRIDGE_PERIODS
-from gpumon.model.ticks import CELL_S, ColumnOf, Cut, Series, Ticks, cut
+from gpumon.model.text import clean
+from gpumon.model.ticks import CELL_S, Cut, Series, Ticks, cut
 from gpumon.model.view import process_of
 
 #: entity -> its fields on the grid; counters grow and limits stand still, which other places tell
@@ -30,10 +35,8 @@ _TRACKED = {
 #: a batch holds no more samples than this, so that a reader never waits for a long one
 _BATCH = 64
 _MAX_SERIES = 512  # of the job, the host, its interfaces and disks
-_MAX_PROCESSES = 256  # of which CPU use is kept
 _MAX_FACTS = 20_000  # processes of which it is known who they are
 _MAX_EVENTS = 2000
-_WORKS_PERCENT = 1.0
 
 
 class NodeGathering:
@@ -53,8 +56,8 @@ class NodeGathering:
         self._facts: dict[int, Process] = {}
         self._bins: dict[tuple[str, str, str], Bins] = {}  # (entity, key, field)
         self._paths: dict[str, str] = {}
-        self._cpu: dict[int, Bins] = {}
-        self._threads, self._covered = Bins(), Bins()
+        self._cpu = CpuGathering()
+        self._covered = Bins()
         self._cores = MinutePeak(1.0)
         self._cpu_s, self._oom_kills = Growth(), Growth()
         self._mem_limit: float | None = None
@@ -85,8 +88,20 @@ class NodeGathering:
         return self._devices[-1]
 
     @property
+    def extent(self) -> tuple[int, int] | None:
+        """The first and the newest bin, also of what waits."""
+        if not self._pending:
+            return self.index
+        first, newest = self.index or (self._pending_index, self._pending_index)
+        return min(first, self._pending_index), max(newest, self._pending_index)
+
+    @property
     def device_count(self) -> int:
         return len(self._devices)
+
+    @property
+    def _in_job(self) -> bool:
+        return self.header is not None and self.header.job is not None
 
     def take_sample(self, sample: Sample, step_s: float) -> None:
         if sample.events:
@@ -148,7 +163,7 @@ class NodeGathering:
         for entity, names in _TRACKED.items():
             self._flush_entity(index, entity, names, samples)
         self._flush_job(samples)
-        self._flush_processes(index, samples)
+        self._cpu.take(index, samples, self._facts, self._in_job)
 
     def _flush_devices(self, index: int, samples: list[Sample]) -> None:
         ticks: dict[int, list[Tick]] = {}
@@ -212,35 +227,6 @@ class NodeGathering:
             limit = number(row.get("mem_limit_bytes"))
             self._mem_limit = self._mem_limit if limit is None else limit
 
-    def _flush_processes(self, index: int, samples: list[Sample]) -> None:
-        """CPU use of processes that are the job's or one's own, and how many threads they have."""
-        in_job = self.header is not None and self.header.job is not None
-        cpu: dict[int, list[float]] = {}
-        threads: list[float] = []
-        for sample in samples:
-            rows = sample.rows.get("process")
-            if not rows:
-                continue
-            count, counted = 0.0, False
-            for pid, row in rows.items():
-                facts = self._facts.get(pid) if isinstance(pid, int) else None
-                if facts is None or not (facts.in_job or (facts.own and not in_job)):
-                    continue
-                if (used := number(row.get("cpu_percent"))) is not None:
-                    cpu.setdefault(facts.pid, []).append(used)
-                if (own := number(row.get("threads"))) is not None:
-                    count, counted = count + own, True
-            if counted:
-                threads.append(count)
-        if threads:
-            self._threads.put(index, threads)
-        for pid, values in cpu.items():
-            bins = self._cpu.get(pid)
-            if bins is None and max(values) >= _WORKS_PERCENT and len(self._cpu) < _MAX_PROCESSES:
-                bins = self._cpu[pid] = Bins()
-            if bins is not None:
-                bins.put(index, values)
-
     # -- many samples at once, in columns
 
     def can_take(self, ticks: Ticks, step_s: float) -> bool:
@@ -297,7 +283,11 @@ class NodeGathering:
         for group in ("job.cgroup", "job.io"):
             for series in ticks.groups.get(group, {}).values():
                 self._take_job(series)
-        self._take_process_columns(ticks.groups.get("process.process", {}), step_s)
+        processes = {
+            pid: (self._cuts(series.times, step_s), series)
+            for pid, series in ticks.groups.get("process.process", {}).items()
+        }
+        self._cpu.take_columns(processes, step_s, self._facts, self._in_job)
 
     def _cuts(self, times: list[float], step_s: float) -> list[Cut]:
         """Most fields of most keys were read in the same ticks."""
@@ -347,48 +337,107 @@ class NodeGathering:
         if limits := series.known("mem_limit_bytes"):
             self._mem_limit = float(limits[-1])
 
-    def _take_process_columns(self, of_pid: Mapping[Key, Series], step_s: float) -> None:
-        in_job = self.header is not None and self.header.job is not None
-        threads: dict[float, float] = {}
-        for pid, series in of_pid.items():
-            facts = self._facts.get(pid) if isinstance(pid, int) else None
-            if facts is None or not (facts.in_job or (facts.own and not in_job)):
-                continue
-            for time, count in zip(series.times, series.column("threads") or ()):
-                if count is not None:
-                    threads[time] = threads.get(time, 0.0) + count
-            cuts = self._cuts(series.times, step_s)
-            self._take_cpu(facts.pid, cuts, series.column("cpu_percent") or [])
-        times = sorted(threads)
-        self._threads.put_all(cut(times, step_s), [threads[time] for time in times])
+    # -- digests: what was gathered since the last one, and a state to go on from
 
-    def _take_cpu(self, pid: int, cuts: list[Cut], values: ColumnOf) -> None:
-        for at, (_, first, last) in enumerate(cuts):
-            known = [value for value in values[first:last] if value is not None]
-            bins = self._cpu.get(pid)
-            if bins is None and known and max(known) >= _WORKS_PERCENT:
-                if len(self._cpu) >= _MAX_PROCESSES:
-                    return
-                bins = self._cpu[pid] = Bins()
-            if bins is not None:  # from here on all are kept
-                bins.put_all(cuts[at:], values)
-                return
+    def series(self) -> Iterator[tuple[SeriesName, Bins]]:
+        """All series, by the names that `bins_of` knows."""
+        for place, device in enumerate(self._devices):
+            yield from device.series(place)
+        for (entity, key, name), bins in self._bins.items():
+            yield (entity, name, key), bins
+        for pid, bins in self._cpu.cpu.items():
+            yield ("cpu", "", pid), bins
+        yield ("threads", "", ""), self._cpu.threads
+        yield ("covered", "", ""), self._covered
+
+    def bins_of(self, kind: str, name: str, key: Any) -> Bins:
+        """Raises ValueError, TypeError, LookupError where there can be no such series."""
+        if kind in _TRACKED:
+            bins = self._kept((kind, clean(key, 255), name)) if name in _TRACKED[kind] else None
+            if bins is None:
+                raise ValueError(f"no series {kind}")
+            return bins
+        if kind == "cpu":
+            return self._cpu.bins_of(key)
+        if kind in ("threads", "covered"):
+            return self._cpu.threads if kind == "threads" else self._covered
+        device: DeviceGathering = self._devices[key[0]]
+        return device.bins_of(kind, name, key[1:])
+
+    def forget(self) -> None:
+        """What lies on the grid was taken away."""
+        self.index = None
+
+    def news(self) -> list[Any]:
+        """Of the devices on which anything happened since the last digest."""
+        told = [[place, device.news()] for place, device in enumerate(self._devices)]
+        return [each for each in told if each[1]]
+
+    def take_news(self, events: list[Event], devices: list[Any]) -> None:
+        """Events, and what they did to the devices. Raises what Python does on other news."""
+        for event in events:
+            if event.kind != "process" or event.pid is None:
+                self.events.append(event)
+            elif event.pid in self._facts or len(self._facts) < _MAX_FACTS:
+                self._facts[event.pid] = process_of(event)
+        for place, news in devices:
+            self._devices[place].take_news(news)
+
+    def take_extent(self, first: int, last: int) -> None:
+        """The bins of a digest."""
+        old_first, old_last = self.index or (first, last)
+        self.index = min(old_first, first), max(old_last, last)
+
+    def state(self) -> dict[str, Any]:
+        rows: Rows = {"device": {n: each.last for n, each in enumerate(self._devices)}}
+        if self._last:
+            rows["job"] = {"": self._last}
+        return {
+            "seen": [self.seen, self.gaps, self.first, self.last, self.longest_gap_s],
+            "ticks": self.ticks.state(),
+            "cores": self._cores.state(),
+            "cpu_s": self._cpu_s.state(),
+            "oom_kills": self._oom_kills.state(),
+            "memory": [self._mem_limit, self._mem_peak],
+            "paths": self._paths,
+            "rows": rows,
+            "devices": [each.state() for each in self._devices],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from there. Raises what Python does on what `state` never gives."""
+        seen, gaps, first, last, longest_gap_s = map(finite, state["seen"])
+        self.seen, self.gaps = int(seen), int(gaps)
+        self.first, self.last, self.longest_gap_s = first, last, longest_gap_s
+        self.ticks.restore(state["ticks"])
+        self._cores.restore(state["cores"])
+        self._cpu_s.restore(state["cpu_s"])
+        self._oom_kills.restore(state["oom_kills"])
+        self._mem_limit, self._mem_peak = map(optional, state["memory"])
+        paths = list(state["paths"].items())[:_MAX_SERIES]
+        self._paths = {clean(label, 255): clean(path) for label, path in paths}
+        rows: Rows = state["rows"]
+        self._last = rows.get("job", {}).get("", {})
+        if len(state["devices"]) != len(self._devices):
+            raise ValueError("other devices")
+        for place, (device, its) in enumerate(zip(self._devices, state["devices"])):
+            device.restore(its, rows.get("device", {}).get(place, {}))
 
     # -- results
 
     def double(self) -> None:
         """Take a grid whose step is twice as long; nothing waits."""
-        for bins in self._series():
+        for bins in self._all_bins():
             bins.double()
         if self.index is not None:
             self.index = self.index[0] // 2, self.index[1] // 2
 
-    def _series(self) -> Iterator[Bins]:
+    def _all_bins(self) -> Iterator[Bins]:
         for device in self._devices:
             yield from device.bins()
         yield from self._bins.values()
-        yield from self._cpu.values()
-        yield from (self._threads, self._covered)
+        yield from self._cpu.cpu.values()
+        yield from (self._cpu.threads, self._covered)
 
     def device_evidence(self, first: int, count: int) -> list[DeviceEvidence]:
         return [device.evidence(self.name, first, count) for device in self._devices]
@@ -410,10 +459,10 @@ class NodeGathering:
             dict(self._paths),
             {
                 pid: (self._facts[pid], bins.track(first, count))
-                for pid, bins in self._cpu.items()
+                for pid, bins in self._cpu.cpu.items()
                 if pid in self._facts
             },
-            self._threads.track(first, count),
+            self._cpu.threads.track(first, count),
             self._covered.track(first, count),
             None if kills is None else int(kills),
             self._cpu_s.result(),

@@ -10,19 +10,29 @@ from __future__ import annotations
 
 from math import ceil, floor, inf, isfinite
 from operator import le, mul
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gpumon.model.fields import GROUP_OF
 from gpumon.model.series import BRIDGE_PERIODS
 
 _MINUTE_S = 60
 _BATCH = 512
+_MOST = 1e25  # more than any counter times any time
 
 
 def period_of(entity: str, field: str, interval_s: float) -> float:
     """Seconds between two readings of a field: its group's period in whole intervals."""
     group = GROUP_OF[entity, field]
     return max(ceil(group.period_s / interval_s - 0.1), 1) * interval_s
+
+
+def finite(value: object) -> float:
+    """The number that a file holds. Raises TypeError, ValueError where it is none to count with."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError("a number was expected")
+    if not abs(value) <= _MOST:  # NaN is not
+        raise ValueError("a number out of range")
+    return float(value)
 
 
 class Statistics(NamedTuple):
@@ -108,6 +118,22 @@ class Running:
         if self._times:
             self._end(self._times[-1] + self._period_s)
 
+    def state(self) -> list[Any]:
+        """What was added, in few numbers; the pace apart."""
+        self._settle()
+        range_ = [self._low, self._high] if self._low <= self._high else []
+        return [self._total, self._covered_s, range_, [*self._times, *self._values]]
+
+    def restore(self, state: list[Any]) -> None:
+        """Go on from such a state. Raises ValueError, TypeError."""
+        total, covered_s, range_, newest = state
+        self._total, self._covered_s = finite(total), finite(covered_s)
+        self._low, self._high = map(finite, range_) if range_ else (inf, -inf)
+        self._times, self._values = [], []
+        if newest:
+            time, value = newest
+            self.add(finite(time), finite(value))
+
 
 class Distribution(Running):
     """Also percentiles, to the nearest `step` of the value; for readings with a narrow range."""
@@ -176,6 +202,18 @@ class MinutePeak(Running):
         self._close()
         return self._peak if isfinite(self._peak) else None
 
+    def state(self) -> list[Any]:
+        state = super().state()  # first: it counts what waits
+        peak = self._peak if isfinite(self._peak) else None
+        return [*state, self._minute, self._minute_s, self._minute_total, peak]
+
+    def restore(self, state: list[Any]) -> None:
+        *state, minute, minute_s, total, peak = state
+        super().restore(state)
+        self._minute = int(finite(minute))
+        self._minute_s, self._minute_total = finite(minute_s), finite(total)
+        self._peak = -inf if peak is None else finite(peak)
+
 
 class Growth:
     """How much a counter grew; across a gap too, which is why energy is taken from one.
@@ -208,6 +246,16 @@ class Growth:
     def result(self) -> float | None:
         """In the counter's unit; None before it was read twice."""
         return self._grown if self._known else None
+
+    def state(self) -> list[Any]:
+        """What was added, in few values."""
+        return [self._last, self._grown, self._known]
+
+    def restore(self, state: list[Any]) -> None:
+        """Go on from such a state. Raises ValueError, TypeError."""
+        last, grown, known = state
+        self._last = None if last is None else finite(last)
+        self._grown, self._known = finite(grown), known is True
 
 
 class Activity:

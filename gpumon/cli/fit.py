@@ -69,10 +69,12 @@ def run(args: argparse.Namespace) -> int:
 def _measured(name: str) -> dict[str, Any]:
     """The device of a run on which most was in use, and what that says about need."""
     from gpumon.analysis.gather import gather
+    from gpumon.analysis.gather_run import RunGathering
     from gpumon.analysis.memory import mem_truth_of
     from gpumon.cli.recorded import open_run
 
-    found = gather((stream.node, stream.ticks) for stream in open_run(name))
+    streams = ((stream.node, stream.gathered) for stream in open_run(name))
+    found = gather(streams, gathering=RunGathering())
     peaks = [
         (peak, device)
         for device in found.devices

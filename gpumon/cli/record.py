@@ -134,12 +134,13 @@ def _record(args: argparse.Namespace, wait: Wait) -> tuple[bool, list[str]]:
 
 def _new_recorder(output: str | None, header: Header) -> Recorder:
     """Another task of the step may take the next free name at the same moment."""
+    from gpumon.analysis.digester import Digester
     from gpumon.recording import Recorder
 
     while True:
         path = _path(output, header)
         try:
-            return Recorder(path)
+            return Recorder(path, digester=Digester())
         except GpumonError:
             if output is not None or not os.path.lexists(path):
                 raise

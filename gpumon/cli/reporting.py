@@ -14,7 +14,7 @@ from dataclasses import replace
 from gpumon.analysis.accounting import used
 from gpumon.analysis.evidence import Queue
 from gpumon.analysis.finding import Recommendation
-from gpumon.analysis.gather import Gathering
+from gpumon.analysis.gather_run import RunGathering
 from gpumon.analysis.summary import RunSummary, merge, summarise
 from gpumon.cli.recorded import Stream, open_run
 from gpumon.errors import GpumonError, NotFoundError, UsageError
@@ -189,9 +189,9 @@ class _Maker:
     def _of_streams(
         self, streams: Sequence[Stream], job: Job | None, siblings: Sequence[Job] = ()
     ) -> Report:
-        gathering = Gathering()
+        gathering = RunGathering()
         for stream in streams:
-            for item in stream.ticks:
+            for item in stream.gathered:
                 gathering.add(stream.node, item)
         self.notes += [f"{s.node}: {said}" for s in streams for said in s.problems]
         live = job is not None and job.is_running

@@ -1,12 +1,12 @@
-"""Many samples of one node in columns: what a recording gives to who reads a whole day of it."""
+"""Many samples of one node at once: what a recording gives to who reads a whole day of it."""
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from gpumon.model.fields import Field
 from gpumon.model.reading import Reading
-from gpumon.model.sample import Key, Sample
+from gpumon.model.sample import Header, Key, Sample
 
 #: columns begin and end at multiples of this: of bins of 10, 20 and 40 s, which a run of up to four
 #: days has
@@ -54,6 +54,21 @@ class Ticks(NamedTuple):
     times: List[float]  # epoch s of all samples, growing
     groups: Dict[str, Dict[Key, Series]]  # "device.fast" -> device -> its columns
     samples: Callable[[], Iterator[Sample]]
+
+
+class Digest(NamedTuple):
+    """What was gathered of some minutes of a stream when they were written.
+
+    The digests of one stream are numbered from 0 and each goes on where the one before it ended.
+    `data` is its maker's (`analysis.digest`) and not to be trusted; `items` gives what it was made
+    of, for who cannot take it.
+    """
+
+    stream: bytes  # of which stream; random
+    number: int
+    is_last: bool  # none follows that goes on
+    data: bytes
+    items: Callable[[], Iterator[Union[Header, Sample, Ticks]]]
 
 
 def cut(times: List[float], step_s: float) -> List[Cut]:

@@ -1,10 +1,11 @@
 """Where the frames of a recording lie, and the lines in them.
 
-Behind each frame that was finished stands a *trailer*, a skippable frame of 40 bytes that zstd
-passes over: how long the frame is and from when to when. They are the index: read backwards
-from the end of the file they tell every frame without unpacking one. What has no trailer (the
-frame that is being written, one that a crash cut off, a file that was packed again) is walked block
-by block: zstd's block headers tell where a frame ends (RFC 8878, 3.1.1).
+Behind each frame that was finished stands a *trailer*, a skippable frame that zstd passes over: how
+long the frame is and from when to when, and before that, where there is one, the frame's digest.
+They are the index: read backwards from the end of the file they tell every frame without unpacking
+one. What has no trailer (the frame that is being written, one that a crash cut off, a file that was
+packed again) is walked block by block: zstd's block headers tell where a frame ends (RFC 8878,
+3.1.1).
 """
 
 from __future__ import annotations
@@ -17,10 +18,17 @@ from typing import Iterator, List, NamedTuple, Optional, Tuple
 from gpumon.recording.zstd import MAGIC, Broken, unpacked
 from gpumon.wire import MAX_LINE_BYTES
 
-_TRAILER = struct.Struct("<4sI8sIIdd")  # magic, size, mark, frame bytes, ended, start, end
-TRAILER_BYTES = _TRAILER.size
+_HEAD = struct.Struct("<4sI")  # magic, the bytes that follow
 _SKIPPABLE = b"\x5a\x2a\x4d\x18"  # of the 16 that zstd sets apart, ours
-_MARK = b"gpumon\x00\x01"
+#: how each trailer ends: mark, frame bytes, ended, start, last
+_TAIL = struct.Struct("<8sIIdd")
+#: and where a digest stands before that: its bytes, its number, its stream
+_DIGEST_TAIL = struct.Struct("<8sIIddII8s")
+_MARK, _DIGEST_MARK = b"gpumon\x00\x01", b"gpumon\x00\x02"
+_ANY_MARK = _MARK[:-1]
+_TAIL_OF_MARK = {_MARK: _TAIL, _DIGEST_MARK: _DIGEST_TAIL}
+#: of one digest, unpacked (packed it is smaller); of eight devices it has 0.3 MB
+MAX_DIGEST_BYTES = 1 << 21
 _MAX_FRAMES = 100_000  # of one file: two years of them
 _MAX_BLOCKS = 1_000_000  # of one frame
 _MAX_RESTARTS = 64  # behind places where no frame goes on
@@ -28,6 +36,15 @@ _CHUNK_BYTES = 1 << 14
 #: a frame that unpacks to so much more than it packs is made to fill a memory, not by a recorder
 _MAX_RATIO = 500
 _ALWAYS_FINE_BYTES = 1 << 24
+
+
+class Place(NamedTuple):
+    """Where a packed digest lies, and which of its stream's it is."""
+
+    begin: int
+    end: int
+    number: int
+    stream: bytes
 
 
 class Frame(NamedTuple):
@@ -39,16 +56,33 @@ class Frame(NamedTuple):
     start: Optional[float] = None  # epoch s of its first sample
     last: Optional[float] = None  # and of its last
     ended: bool = False  # the recording was closed behind it
+    behind: int = 0  # where its trailer ends
+    digest: Optional[Place] = None
 
 
-def trailer(frame_bytes: int, start: float, last: float, ended: bool) -> bytes:
+class PackedDigest(NamedTuple):
+    """A digest to write behind a frame."""
+
+    data: bytes
+    number: int
+    stream: bytes  # 8 bytes
+
+
+def trailer(
+    frame_bytes: int, start: float, last: float, ended: bool, digest: Optional[PackedDigest] = None
+) -> bytes:
     """What is written behind a frame of `frame_bytes` bytes."""
-    size = TRAILER_BYTES - 8
-    return _TRAILER.pack(_SKIPPABLE, size, _MARK, frame_bytes, int(ended), start, last)
+    body = (frame_bytes, int(ended), start, last)
+    if digest is None:
+        tail = _TAIL.pack(_MARK, *body)
+    else:
+        told = (len(digest.data), digest.number, digest.stream)
+        tail = digest.data + _DIGEST_TAIL.pack(_DIGEST_MARK, *body, *told)
+    return _HEAD.pack(_SKIPPABLE, len(tail)) + tail
 
 
 def find_frames(fd: int, size_bytes: int) -> List[Frame]:
-    """All frames in the first `size_bytes` of a file, in order; costs one small read a frame."""
+    """All frames in the first `size_bytes` of a file, in order; costs three small reads a frame."""
     found: List[Frame] = []
     end = size_bytes
     while end > 0 and len(found) < _MAX_FRAMES:
@@ -99,31 +133,43 @@ def _bounded(fd: int, frame: Frame) -> Iterator[bytes]:
 
 def _trailed(fd: int, end: int) -> Optional[Frame]:
     """The frame whose trailer ends at `end`."""
-    at = end - TRAILER_BYTES
-    data = os.pread(fd, TRAILER_BYTES, at) if at >= 0 else b""
-    if len(data) != TRAILER_BYTES:
+    begin = max(end - _DIGEST_TAIL.size, 0)
+    data = os.pread(fd, end - begin, begin)
+    if data.startswith(_DIGEST_MARK) and len(data) == _DIGEST_TAIL.size:
+        _, length, ended, start, last, size, number, stream = _DIGEST_TAIL.unpack(data)
+        digest_end = end - _DIGEST_TAIL.size
+        digest = Place(digest_end - size, digest_end, number, stream)
+        at = digest.begin - _HEAD.size
+    elif len(data) >= _TAIL.size and data[-_TAIL.size :].startswith(_MARK):
+        _, length, ended, start, last = _TAIL.unpack(data[-_TAIL.size :])
+        digest = None
+        at = end - _TAIL.size - _HEAD.size
+    else:
         return None
-    magic, size, mark, length, ended, start, last = _TRAILER.unpack(data)
-    if (magic, size, mark) != (_SKIPPABLE, TRAILER_BYTES - 8, _MARK) or not 0 < length <= at:
+    if not 0 < length <= at or not (isfinite(start) and isfinite(last)):
         return None
-    if not (isfinite(start) and isfinite(last)) or os.pread(fd, 4, at - length) != MAGIC:
+    if digest is not None and digest.end - digest.begin > MAX_DIGEST_BYTES:
         return None
-    return Frame(at - length, at, True, start, last, bool(ended))
+    head = _HEAD.pack(_SKIPPABLE, end - at - _HEAD.size)
+    if os.pread(fd, _HEAD.size, at) != head or os.pread(fd, 4, at - length) != MAGIC:
+        return None
+    return Frame(at - length, at, True, start, last, bool(ended), end, digest)
 
 
 def _behind_last_trailer(fd: int, end: int) -> int:
     """Where the last trailer before `end` ends; 0 when there is none."""
-    overlap = TRAILER_BYTES
+    overlap = len(_MARK)
     upper = end
     while upper > 0:
         lower = max(upper - (1 << 20), 0)
         data = os.pread(fd, min(upper + overlap, end) - lower, lower)
-        at = data.rfind(_MARK)
+        at = data.rfind(_ANY_MARK)
         while at >= 0:
-            behind = lower + at - 8 + TRAILER_BYTES
+            tail = _TAIL_OF_MARK.get(data[at : at + len(_MARK)])
+            behind = end if tail is None else lower + at + tail.size
             if behind < end and _trailed(fd, behind) is not None:
                 return behind
-            at = data.rfind(_MARK, 0, at)
+            at = data.rfind(_ANY_MARK, 0, at)
         upper = lower
     return 0
 

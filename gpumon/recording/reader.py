@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import time
+from functools import partial
 from math import isfinite
-from typing import Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Union
+from typing import Iterator, List, Mapping, Optional, Sequence, Set, Union
 
 from gpumon.errors import GpumonError, NotFoundError, WireError
 from gpumon.model.sample import Header, Sample
-from gpumon.model.ticks import Ticks
+from gpumon.model.ticks import Digest, Ticks
 from gpumon.recording.columns import Columns, Picker
-from gpumon.recording.frames import TRAILER_BYTES, Frame, find_frames, lines
-from gpumon.recording.ticks import BATCH, Irregular, cells, ticks
+from gpumon.recording.digesting import unpacked_digest
+from gpumon.recording.frames import Frame, find_frames, lines
+from gpumon.recording.ticks import Tabulator
 from gpumon.recording.writer import RESTATED
 from gpumon.recording.zstd import MAGIC, Broken
 from gpumon.wire import Decoder
@@ -94,25 +96,26 @@ class Recording:
         out, unless the frame before it is not read or is damaged.
         """
         decoder = Decoder()
-        yield from self._decoded(self._fresh_lines(decoder, since), decoder)
+        for line in self._fresh_lines(decoder, self._frames[self._at(since) :], alone=True):
+            item = self._decode(line, decoder)
+            if item is not None:
+                yield item
         self._note_bad_lines()
 
-    def _fresh_lines(self, decoder: Decoder, since: Optional[float] = None) -> Iterator[bytes]:
-        """Lines without those that repeat what is known: these only the decoder gets to see."""
-        alone = True  # what came before this frame was not read
-        for frame in self._frames[self._at(since) :]:
+    def _fresh_lines(
+        self, decoder: Decoder, frames: List[Frame], *, alone: bool
+    ) -> Iterator[bytes]:
+        """Lines without those that repeat what is known: these only the decoder gets to see.
+
+        `alone`: what came before the first of the frames was not read.
+        """
+        for frame in frames:
             for line in self._lines(frame):
                 if alone or not line.startswith(_RESTATED):
                     yield line
                 else:
                     self._decode(line, decoder)
             alone = not frame.whole or frame.begin in self._damaged
-
-    def _decoded(self, lines: Iterable[bytes], decoder: Decoder) -> Iterator[Union[Header, Sample]]:
-        for line in lines:
-            item = self._decode(line, decoder)
-            if item is not None:
-                yield item
 
     def _decode(self, line: bytes, decoder: Decoder) -> Union[Header, Sample, None]:
         try:
@@ -127,27 +130,48 @@ class Recording:
         A part of the time axis (a cell of `CELL_S`) comes as single items where anything happened
         in it but rows of numbers.
         """
-        decoder = Decoder()
-        batch: List[bytes] = []
-        for cell, is_plain in cells(self._fresh_lines(decoder)):
-            if is_plain:
-                batch += cell
-            if batch and (not is_plain or len(batch) >= BATCH):
-                yield from self._taken(batch, decoder)
-                batch = []
-            if not is_plain:
-                yield from self._decoded(cell, decoder)
-        if batch:
-            yield from self._taken(batch, decoder)
-        self._note_bad_lines()
+        yield from self._ticks(self._frames, alone=True)
 
-    def _taken(
-        self, lines: List[bytes], decoder: Decoder
-    ) -> Iterator[Union[Header, Sample, Ticks]]:
+    def digested(self) -> Iterator[Union[Header, Sample, Ticks, Digest]]:
+        """The same as `ticks`, twenty times faster: what has digests comes as these.
+
+        They are taken from the beginning of the file as long as each goes on where the one before
+        it ended; the rest comes as of `ticks`. Of frames whose digests are taken nothing is
+        unpacked, so damage inside of them is neither met nor said in `problems`.
+        """
+        at = 0
+        digest = self._digest(at)
+        while digest is not None:
+            at += 1
+            following = self._digest(at)
+            yield digest._replace(is_last=following is None)
+            digest = following
+        yield from self._ticks(self._frames[at:], alone=at == 0)
+
+    def _digest(self, at: int) -> Optional[Digest]:
+        """Of the frame `at` of the file, if it goes on where the one before it ended."""
+        frame = self._frames[at] if at < len(self._frames) else None
+        place, first = frame and frame.digest, self._frames[0].digest
+        if frame is None or place is None or first is None:
+            return None
+        if (place.number, place.stream) != (at, first.stream):
+            return None
+        if at and self._frames[at - 1].behind != frame.begin:
+            return None
         try:
-            yield ticks(lines, decoder)
-        except Irregular:
-            yield from self._decoded(lines, decoder)
+            data = unpacked_digest(os.pread(self._fd, place.end - place.begin, place.begin))
+        except (Broken, OSError):
+            return None
+        return Digest(place.stream, at, False, data, partial(self._ticks, [frame], alone=at == 0))
+
+    def _ticks(self, frames: List[Frame], *, alone: bool) -> Iterator[Union[Header, Sample, Ticks]]:
+        """Of some frames; `alone`: what came before them was not read."""
+        decoder = Decoder()
+        tabulator = Tabulator(decoder, lambda line: self._decode(line, decoder))
+        for line in self._fresh_lines(decoder, frames, alone=alone):
+            yield from tabulator.take(line)
+        yield from tabulator.rest()
+        self._note_bad_lines()
 
     def columns(
         self, wanted: Mapping[str, Sequence[str]], since: Optional[float] = None
@@ -250,7 +274,7 @@ class Recording:
     def _note_gaps(self) -> None:
         covered = 0
         for at, frame in enumerate(self._frames):
-            covered += frame.end - frame.begin + (0 if frame.start is None else TRAILER_BYTES)
+            covered += max(frame.behind, frame.end) - frame.begin
             if frame.whole:
                 continue
             if at < len(self._frames) - 1:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 from itertools import chain
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from gpumon.model.fields import Field
-from gpumon.model.sample import Key, Sample
+from gpumon.model.sample import Header, Key, Sample
 from gpumon.model.ticks import CELL_S, Series, Ticks
 from gpumon.wire import MAX_LINE_BYTES, MAX_ROWS, Decoder
 
@@ -34,24 +34,63 @@ def _refuse(name: str) -> float:
 _LOADS = json.JSONDecoder(parse_constant=_refuse).decode
 
 
-def cells(lines: Iterable[bytes]) -> Iterator[Tuple[List[bytes], bool]]:
-    """Lines by cells of the time axis, and whether all of them are plain samples.
+class Tabulator:
+    """Makes items of lines as they come: samples that hold nothing but rows many at a time.
 
-    Plain is what holds rows, but no event, state or words for what is missing.
+    Lines are taken by cells of the time axis (`CELL_S`). Plain is a cell whose lines hold rows, but
+    no event, state or words for what is missing; of another one every line is decoded by itself.
     """
-    cell: List[bytes] = []
-    place = None
-    is_plain = True
-    for line in lines:
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        decode: Callable[[bytes], Union[Header, Sample, None]],
+        batch: int = BATCH,
+    ) -> None:
+        """`decode` gives what a line holds, None where it is bad; `batch`: samples at a time."""
+        self._decoder = decoder
+        self._decode = decode
+        self._batch = batch
+        self._plain: List[bytes] = []  # of cells that are whole
+        self._cell: List[bytes] = []
+        self._place: Optional[float] = None
+        self._is_plain = True
+
+    def take(self, line: bytes) -> List[Union[Header, Sample, Ticks]]:
+        """What can be given now that this line came."""
+        found: List[Union[Header, Sample, Ticks]] = []
         at = _place(line)
-        if at is not None and at != place:
-            if cell:
-                yield cell, is_plain
-            cell, place, is_plain = [], at, True
-        cell.append(line)
-        is_plain = is_plain and at is not None and _is_plain(line)
-    if cell:
-        yield cell, False  # more of this cell may be in another file
+        if at is not None and at != self._place:
+            found = self._end_cell(self._is_plain)
+            self._place, self._is_plain = at, True
+        self._cell.append(line)
+        self._is_plain = self._is_plain and at is not None and _is_plain(line)
+        return found
+
+    def rest(self) -> List[Union[Header, Sample, Ticks]]:
+        """What waits; more of its last cell may be in another file."""
+        found = self._end_cell(False)
+        self._place = None
+        return found
+
+    def _end_cell(self, is_plain: bool) -> List[Union[Header, Sample, Ticks]]:
+        cell, self._cell = self._cell, []
+        found: List[Union[Header, Sample, Ticks]] = []
+        if is_plain:
+            self._plain += cell
+        if self._plain and (not is_plain or len(self._plain) >= self._batch):
+            found = self._tabulated()
+        return found if is_plain else found + self._decoded(cell)
+
+    def _tabulated(self) -> List[Union[Header, Sample, Ticks]]:
+        lines, self._plain = self._plain, []
+        try:
+            return [ticks(lines, self._decoder)]
+        except Irregular:
+            return self._decoded(lines)
+
+    def _decoded(self, lines: List[bytes]) -> List[Union[Header, Sample, Ticks]]:
+        return [item for item in map(self._decode, lines) if item is not None]
 
 
 def _place(line: bytes) -> Optional[float]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from math import floor
 from typing import Callable, Dict, List, NamedTuple, Optional
 
 from gpumon.model.sample import Event, Header, Sample
 from gpumon.recording import frames
+from gpumon.recording.digesting import Digester, Digesting
 from gpumon.recording.file import File
 from gpumon.recording.zstd import Packer, packer
 from gpumon.wire import Encoder
@@ -19,6 +21,9 @@ RESTATED = '{"restated":true,'
 _FACTS_PER_LINE = 100  # of at most 5 KB each: a line stays well below its limit
 _MAX_PROCESSES = 8192
 _MAX_PENDING_BYTES = 1 << 24
+#: parts of a frame's time by the monotonic clock: so long it takes at least, whatever a node's
+#: clock says, and at most, which is later than the grid ends it
+_EARLY, _LATE = 1 / 60, 1.1
 #: how long the end waits for a file system that does not answer
 _CLOSE_S = 5.0
 
@@ -29,6 +34,7 @@ class _Write(NamedTuple):
     lines: bytes
     times: Optional[tuple[float, float]] = None
     ended: bool = False
+    digest: bool = True  # in haste: none
 
 
 class Recorder:
@@ -37,6 +43,9 @@ class Recorder:
     Thread-safe. `add` encodes; packing and writing happen in a thread of its own, so that a
     file system that hangs never holds up who watches. A line is on disk `flush_s` after it came,
     at the latest. `failed` is "" or, in one line, why nothing is recorded any more.
+
+    Frames end where the wall clock passes a multiple of `frame_s`, so that a digester's bins of
+    time lie in one frame each.
     """
 
     def __init__(
@@ -47,8 +56,12 @@ class Recorder:
         flush_s: float = 10.0,
         frame_s: float = 600.0,
         max_bytes: int = MAX_BYTES,
+        digester: Optional[Digester] = None,
     ) -> None:
-        """Creates the file (0600) and its folders (0700). Raises GpumonError."""
+        """Creates the file (0600) and its folders (0700). Raises GpumonError.
+
+        `digester` gathers what is written, in the thread that writes.
+        """
         self.path = path
         self._clock = clock
         self._flush_s = flush_s
@@ -65,7 +78,8 @@ class Recorder:
         self._max_bytes = max_bytes
         self._full = ""
         first = packer()  # where there is no zstd, no file is made
-        self._writer = _Writer(File(path), first)
+        digesting = Digesting(digester, RESTATED.encode()) if digester is not None else None
+        self._writer = _Writer(File(path), first, digesting)
 
     @property
     def failed(self) -> str:
@@ -94,19 +108,22 @@ class Recorder:
         with self._lock:
             self._add(self._event(Event(time, "mark", text=text)))
 
-    def close(self, reason: str = "") -> None:
-        """Write the `end` (unless the stream had its own), finish the file. May be repeated."""
+    def close(self, reason: str = "", *, in_haste: bool = False) -> None:
+        """Write the `end` (unless the stream had its own), finish the file. May be repeated.
+
+        `in_haste`: without a digest of the last frame.
+        """
         with self._lock:
             if not self._closed:
-                self._end(reason)
+                self._end(reason, in_haste)
         self._writer.close()
 
-    def _end(self, reason: str) -> None:
+    def _end(self, reason: str, in_haste: bool = False) -> None:
         last = self._last
         if last is not None and all(event.kind != "end" for event in last.events):
             self._append(self._event(Event(last.time, "end", text=reason)))
         self._closed = True
-        self._end_frame(ended=True)
+        self._end_frame(ended=True, digest=not in_haste)
 
     def _event(self, event: Event) -> Sample:
         """An event as a sample, between the others: the devices' states hold on."""
@@ -123,7 +140,7 @@ class Recorder:
             self._full = f"{self.path}: recording stopped at its limit of {self._max_bytes} bytes"
             self._end("the recording has reached its limit")
             return
-        if self._times is not None and now - self._frame_began >= self._frame_s:
+        if self._times is not None and self._is_over(sample.time, now):
             self._end_frame()
         first = self._times is None
         if first:
@@ -132,6 +149,13 @@ class Recorder:
         # the next sample would come too late for what waits here
         if first or now - self._flushed + self._header.interval_s > self._flush_s:
             self._flush(now)
+
+    def _is_over(self, time: float, now: float) -> bool:
+        """Whether a sample of this time begins a new frame."""
+        assert self._times is not None
+        passed_s = now - self._frame_began
+        is_next = floor(round(time, 3) / self._frame_s) > floor(self._times[0] / self._frame_s)
+        return passed_s >= self._frame_s * (_EARLY if is_next else _LATE)
 
     def _append(self, sample: Sample) -> None:
         self._lines.append(self._encoder.sample(sample))
@@ -167,9 +191,9 @@ class Recorder:
         self._flushed = now
         self._writer.put(_Write(self._taken()))
 
-    def _end_frame(self, *, ended: bool = False) -> None:
+    def _end_frame(self, *, ended: bool = False, digest: bool = True) -> None:
         if self._times is not None:
-            self._writer.put(_Write(self._taken(), self._times, ended))
+            self._writer.put(_Write(self._taken(), self._times, ended, digest))
         self._times = None
 
     def _taken(self) -> bytes:
@@ -180,8 +204,9 @@ class Recorder:
 class _Writer:
     """Packs and writes in a thread of its own, which alone touches the file."""
 
-    def __init__(self, file: File, first: Packer) -> None:
+    def __init__(self, file: File, first: Packer, digesting: Optional[Digesting]) -> None:
         self._file = file
+        self._digesting = digesting
         self._why = ""
         self._queue: queue.SimpleQueue[Optional[_Write]] = queue.SimpleQueue()
         self._put_bytes = self._done_bytes = 0  # each changed by one thread only
@@ -230,9 +255,22 @@ class _Writer:
         data = self._packer.block(write.lines) if write.lines else b""
         if write.times is not None:
             data += self._packer.finish()
+            digest = self._digest(write)
             self._frame_bytes += len(data)
-            data += frames.trailer(self._frame_bytes, *write.times, ended=write.ended)
+            data += frames.trailer(self._frame_bytes, *write.times, write.ended, digest)
             self._packer, self._frame_bytes = None, 0
         else:
+            self._digest(write)
             self._frame_bytes += len(data)
         return data
+
+    def _digest(self, write: _Write) -> Optional[frames.PackedDigest]:
+        """Gather the lines; what a frame gets that ends with them."""
+        if self._digesting is None or not write.digest:
+            return None
+        try:
+            self._digesting.take(write.lines)
+            return self._digesting.digest() if write.times is not None else None
+        except Exception:  # the lines are what counts, and they hold all that a digest would
+            self._digesting = None
+            return None

@@ -1,0 +1,107 @@
+"""Digests: what a report needs of a frame, gathered when the frame is written.
+
+Of what a digest holds nothing is known here: whoever records brings a `Digester`, and whoever reads
+takes its bytes. It is given what a reader of the lines gets, so both gather the same.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import List, Optional, Protocol, Union
+
+from gpumon.errors import WireError
+from gpumon.model.sample import Header, Sample
+from gpumon.model.ticks import Ticks
+from gpumon.recording.frames import MAX_DIGEST_BYTES, PackedDigest
+from gpumon.recording.ticks import Tabulator
+from gpumon.recording.zstd import MAGIC, Broken, packer, unpacked
+from gpumon.wire import Decoder
+
+#: lines wait for so many: more at a time cost less, and 90 KiB of a node of eight devices
+BATCH = 40
+_CHUNK_BYTES = 1 << 18
+
+
+class Digester(Protocol):
+    """Gathers a stream as it is written. Used by one thread."""
+
+    def add(self, item: Union[Header, Sample, Ticks]) -> None:
+        """The next item, as `Recording.ticks` gives it."""
+
+    def digest(self) -> bytes:
+        """What was gathered since the last digest; b"" when from now on there can be none."""
+
+
+class Digesting:
+    """Gives a digester the lines of a recording, and numbers and packs what it makes of them."""
+
+    def __init__(self, digester: Digester, restated: bytes) -> None:
+        """Lines that begin with `restated` repeat what was said before."""
+        self._digester: Optional[Digester] = digester
+        self._restated = restated
+        self._decoder = Decoder()
+        self._tabulator = Tabulator(self._decoder, self._decode, BATCH)
+        self._stream = os.urandom(8)
+        self._number = 0
+
+    def take(self, lines: bytes) -> None:
+        """Some whole lines of the frame that is being written."""
+        for line in lines.splitlines() if self._digester is not None else ():
+            if line.startswith(self._restated):
+                self._decode(line)
+            else:
+                self._add(self._tabulator.take(line))
+
+    def digest(self) -> Optional[PackedDigest]:
+        """Of the frame that ends here."""
+        if self._digester is None:
+            return None
+        self._add(self._tabulator.rest())
+        data = self._digester.digest()
+        if not 0 < len(data) <= MAX_DIGEST_BYTES:
+            self._digester = None  # those behind a gap would be of no use
+            return None
+        self._number += 1
+        return PackedDigest(packed_digest(data), self._number - 1, self._stream)
+
+    def _add(self, items: List[Union[Header, Sample, Ticks]]) -> None:
+        if self._digester is not None:
+            for item in items:
+                self._digester.add(item)
+
+    def _decode(self, line: bytes) -> Union[Header, Sample, None]:
+        try:
+            return self._decoder.line(line)
+        except WireError:  # a reader will say so
+            return None
+
+
+def packed_digest(data: bytes) -> bytes:
+    """A zstd frame, with the length of `data` in place of its magic number: nobody who looks for
+    frames in a damaged file shall take it for one of lines.
+    """
+    frame = packer()
+    packed = frame.block(data) + frame.finish()
+    return len(data).to_bytes(4, "little") + packed[4:]
+
+
+def unpacked_digest(packed: bytes) -> bytes:
+    """The bytes that were packed. Raises Broken where they are not whole, or too many."""
+    size = int.from_bytes(packed[:4], "little")
+    if not 0 < size <= MAX_DIGEST_BYTES:
+        raise Broken("a digest that is too large")
+    rest = MAGIC + packed[4:]
+
+    def read(count: int) -> bytes:
+        nonlocal rest
+        part, rest = rest[:count], rest[count:]
+        return part
+
+    data = bytearray()
+    for chunk in unpacked(read, _CHUNK_BYTES):
+        data += chunk
+        if len(data) > size:
+            break
+    if len(data) != size:
+        raise Broken("a digest of another length than it tells")
+    return bytes(data)
