@@ -301,12 +301,10 @@ def test_a_period_that_is_no_multiple_of_the_interval_makes_no_false_gaps():
     assert None not in node.window("device", 0, "temperature_c", T0 + ticks[-1], 200, 200)
 
 
-def test_missing_readings_leave_gaps_with_their_reason():
+def test_missing_readings_leave_gaps():
     store, node = store_of("A")
     for at, value in enumerate([50.0, MIG, MIG, 60.0]):
         store.add("gpu01", sample(at, busy(value)))
-    (gap,) = node.gaps("device", 0, "busy_percent")
-    assert (gap.start, gap.end, gap.missing) == (T0 + 1, T0 + 2, MIG)
     shown = node.window("device", 0, "busy_percent", T0 + 3, 4, 4)
     assert [bucket and bucket.mean for bucket in shown] == [50, None, None, 60]
 
@@ -346,7 +344,6 @@ def test_unknown_nodes_and_entities_are_no_error():
     assert node.stats("device", 0, "busy_percent", T0, T0 + 1).mean is None
     assert node.row("device", 0, T0) == {}
     assert node.peak("device", 0, "busy_percent") is None
-    assert node.gaps("device", 0, "busy_percent") == []
 
 
 def test_the_job_of_a_header_is_kept():

@@ -1,26 +1,14 @@
-"""A series: one reading over time, in tiers of resolution.
-
-Each tier is a ring of buckets of one length. A bucket keeps the least, the mean and the largest
-value, so that a dip or a burst of one sample is still there when a week is shown. Buckets lie
-on an absolute grid, [k·step, (k+1)·step) with k = floor(time / step): a full bucket keeps its
-value however the shown window moves. Where nothing was measured there is no bucket.
-"""
+"""A series: one reading over time, in tiers of resolution (`model/tier.py`)."""
 
 from __future__ import annotations
 
-from array import array
+from itertools import compress
 from math import ceil, floor, inf, isfinite, nan
-from operator import mul
-from typing import Iterable, List, NamedTuple, Optional, Tuple, TypeVar
+from typing import List, NamedTuple, Optional, Tuple
 
-from gpumon.model.reading import Missing
-
-_Ring = TypeVar("_Ring", "array[float]", "array[int]")
-
-#: (seconds per bucket, buckets kept): 15 min, 3 h, 24 h and 7 days, and 20 buckets beyond, for
-#: windows that end a little before the newest sample. 14 bytes a bucket, 63 KB a full series.
-#: Each step divides the next, so that tiers agree where one ends and the next begins.
-TIERS = ((1, 920), (10, 1100), (60, 1460), (600, 1028))
+from gpumon.model.depth import DEPTHS, Tiers
+from gpumon.model.past import PastSeries
+from gpumon.model.tier import Bucket, Tier, clamped
 
 #: two samples at most so many periods apart have no gap between them; one missed sample is two
 BRIDGE_PERIODS = 1.5
@@ -28,29 +16,7 @@ BRIDGE_PERIODS = 1.5
 _VALUE_LIMIT = 3e38  # single precision holds no more
 _TIME_LIMIT = 1e11  # epoch seconds; 3,000 years
 _SHORTEST_S = 1e-3  # no bucket that is shown can be shorter
-_MAX_COUNT = 0xFFFF
-_GAPS_KEPT = 64
-#: so many samples in a row from before a ring's oldest bucket mean: the clock was set back
-_LATE_LIMIT = 3
-_BATCH_S = TIERS[1][0]
 _MINUTE_S = 60
-
-
-class Bucket(NamedTuple):
-    """What is known of one interval. `count` 0: bridged, with the value of the sample before."""
-
-    low: float
-    mean: float
-    high: float
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody wants here
-
-
-class Gap(NamedTuple):
-    """From `start` to `end` (epoch s) the reading was asked for and missing, for this reason."""
-
-    start: float
-    end: float
-    missing: Missing
 
 
 class Stats(NamedTuple):
@@ -62,216 +28,38 @@ class Stats(NamedTuple):
     coverage: float  # 0 to 1
 
 
-class _Tier:
-    """A ring of closed buckets, and the open one as plain numbers.
-
-    Bucket k lies in row (k − origin) mod kept; the arrays grow as long as the ring is not full.
-    A row without samples has the mean NaN, a bridged one a mean and the count 0. As long as every
-    bucket had one value only, means, lows and highs are one array.
-    """
-
-    __slots__ = (
-        "_counts", "_highs", "_late", "_lows", "_means", "_origin", "count", "end", "high",
-        "index", "kept", "low", "start", "step_s", "total",
-    )  # fmt: skip
-
-    def __init__(self, step_s: int, kept: int) -> None:
-        self.step_s = step_s
-        self.kept = kept
-        self._restart(0)
-        self.start = self.end = -inf  # no sample yet: every time lies outside
-        self.total, self.count, self.low, self.high = 0.0, 0, inf, -inf
-
-    def _restart(self, index: int) -> None:
-        self._means = self._lows = self._highs = array("f")
-        self._counts = array("H")
-        self._origin = index
-        self._open(index)
-
-    def _open(self, index: int) -> None:
-        self.index = index
-        self.start = float(index * self.step_s)
-        self.end = self.start + self.step_s
-        self._late = 0
-
-    def add(
-        self, time: float, total: float, count: int, low: float, high: float, held: float
-    ) -> None:
-        """Take `count` samples around `time`, all of one bucket: their sum and their extremes.
-
-        Usually they belong to the open bucket or open the next; buckets passed over take the
-        value `held` (NaN: they are gaps). Late ones amend their bucket, while that is kept.
-        """
-        if self.start <= time < self.end:
-            self.total += total
-            self.count += count
-            if low < self.low:
-                self.low = low
-            if high > self.high:
-                self.high = high
-            return
-        index = floor(time / self.step_s)
-        ahead = index - self.index
-        if self.end == -inf or ahead >= self.kept:
-            self._restart(index)
-        elif ahead > 0:
-            mean = self.total if self.count == 1 else self.mean
-            self._write(self.index, mean, self.low, self.high, self.count)
-            for passed in range(self.index + 1, index):
-                self._write(passed, held, held, held, 0)
-            self._open(index)
-        elif index >= self.oldest:
-            self._amend(index, total, count, low, high)
-            return
-        else:
-            self._late += 1
-            if self._late < _LATE_LIMIT:
-                return
-            self._restart(index)
-        self.total, self.count, self.low, self.high = total, count, low, high
-
-    @property
-    def mean(self) -> float:
-        """Of the open bucket; kept between the extremes, which the rounding of a sum can leave."""
-        return _clamped(self.total / self.count, self.low, self.high)
-
-    def _write(self, index: int, mean: float, low: float, high: float, count: int) -> None:
-        row = (index - self._origin) % self.kept
-        if count > _MAX_COUNT:
-            count = _MAX_COUNT
-        if self._lows is self._means and (low < mean or high > mean):
-            self._lows, self._highs = self._means[:], self._means[:]
-        one = self._lows is self._means
-        if row == len(self._means):
-            self._means.append(mean)
-            self._counts.append(count)
-            if not one:
-                self._lows.append(low)
-                self._highs.append(high)
-        else:
-            self._means[row] = mean
-            self._counts[row] = count
-            if not one:
-                self._lows[row] = low
-                self._highs[row] = high
-
-    def _amend(self, index: int, total: float, count: int, low: float, high: float) -> None:
-        self._late = 0
-        old = self.bucket(index)
-        if old is not None and old.count:
-            total += old.mean * old.count
-            count += old.count
-            low, high = min(old.low, low), max(old.high, high)
-        self._write(index, _clamped(total / count, low, high), low, high, count)
-
-    @property
-    def oldest(self) -> int:
-        """Index of the oldest bucket that is kept."""
-        return max(self._origin, self.index - self.kept + 1)
-
-    def bucket(self, index: int) -> Optional[Bucket]:
-        """Bucket `index` of this tier's grid; None where it is a gap or not kept."""
-        if index == self.index:
-            return Bucket(self.low, self.mean, self.high, self.count) if self.count else None
-        if not self.oldest <= index < self.index:
-            return None
-        row = (index - self._origin) % self.kept
-        mean = self._means[row]
-        if mean != mean:
-            return None
-        return Bucket(self._lows[row], mean, self._highs[row], self._counts[row])
-
-    def rows(self, first: int, stop: int) -> _Rows:
-        """The buckets first … stop − 1 of those kept, in order of time."""
-        first = max(first, self.oldest)
-        closed = slice(first - self.oldest, max(min(stop, self.index), first) - self.oldest)
-        means = self._in_order(self._means)[closed]
-        lows = self._in_order(self._lows)[closed]
-        highs = self._in_order(self._highs)[closed]
-        counts = self._in_order(self._counts)[closed]
-        if self.count and first <= self.index < stop:
-            means.append(self.mean)
-            lows.append(self.low)
-            highs.append(self.high)
-            counts.append(min(self.count, _MAX_COUNT))
-        return _Rows(first, means, lows, highs, counts)
-
-    def _in_order(self, ring: _Ring) -> _Ring:
-        row = (self.oldest - self._origin) % self.kept
-        return ring[row:] + ring[:row]
-
-
-class _Rows(NamedTuple):
-    """Buckets of one tier side by side, from index `first`; NaN and count 0 where there is none."""
-
-    first: int
-    means: array[float]
-    lows: array[float]
-    highs: array[float]
-    counts: array[int]
-
-    def merged(self, start: int, stop: int) -> Optional[Bucket]:
-        """One bucket over the rows start … stop − 1, each mean weighted by its count.
-
-        Bridged rows speak only where nothing was measured.
-        """
-        means, counts = self.means[start:stop], self.counts[start:stop]
-        if not means:
-            return None
-        lows, highs = self.lows[start:stop], self.highs[start:stop]
-        least = min(counts)
-        if not least:  # rare: rows without samples among them
-            return _merged_some(zip(lows, means, highs, counts))
-        low, high, count = min(lows), max(highs), sum(counts)
-        if least == max(counts):
-            mean = sum(means) / len(means)
-        else:
-            mean = sum(map(mul, means, counts)) / count
-        return Bucket(low, _clamped(mean, low, high), high, count)
-
-
-def _merged_some(rows: Iterable[Tuple[float, float, float, int]]) -> Optional[Bucket]:
-    known = [row for row in rows if row[1] == row[1]]
-    known = [row for row in known if row[3]] or known
-    if not known:
-        return None
-    lows, means, highs, counts = zip(*known)
-    count = sum(counts)
-    mean = sum(map(mul, means, counts)) / count if count else sum(means) / len(means)
-    return Bucket(min(lows), _clamped(mean, min(lows), max(highs)), max(highs), count)
-
-
-def _clamped(mean: float, low: float, high: float) -> float:
-    return low if mean < low else high if mean > high else mean
-
-
 class Series:
     """One reading over time. Times are epoch seconds of the node's clock.
 
     `period_s` is how often a sample is to be expected: it decides what is a gap. Of bit masks
     (`throttle_mask`) the mean says nothing; `high` then holds the mask with the highest bit.
 
-    Samples wait in a batch until one lies in another bucket of the second tier, or until somebody
-    reads: the coarse tiers then take them as one, which is what makes adding cheap.
+    The finest tier takes every sample. Their sum waits until one lies in another bucket of the
+    second tier, or until somebody reads: the coarse tiers then take them as one, which is what
+    makes adding cheap.
     """
 
     __slots__ = (
-        "_arrived", "_batch", "_batch_end", "_first_time", "_gaps", "_held_until", "_high",
-        "_last_time", "_last_value", "_peak60", "_tiers", "period_s",
+        "_batch_end", "_count", "_first_time", "_held_at_first", "_held_until", "_high", "_largest",
+        "_last_time", "_last_value", "_least", "_peak60", "_since", "_tiers", "_total", "period_s",
     )  # fmt: skip
 
-    def __init__(self, period_s: float = 1.0) -> None:
+    def __init__(self, period_s: float = 1.0, tiers: Tiers = DEPTHS[0].tiers) -> None:
+        """No tier is made that is finer than the samples, where the next one suits them."""
         self.period_s = period_s
-        self._tiers = tuple(_Tier(step_s, kept) for step_s, kept in TIERS)
-        self._batch: List[Tuple[float, float, float, float]] = []  # time, value, low, high
+        rare_s = min(period_s, _MINUTE_S)
+        finest = next(n for n, (_, after) in enumerate(zip(tiers, tiers[1:])) if after[0] > rare_s)
+        self._tiers = tuple(Tier(step_s, kept) for step_s, kept in tiers[finest:])
+        # what waits for the coarse tiers: time of the first, sum, number, extremes
+        self._since, self._total, self._count = 0.0, 0.0, 0
+        self._least, self._largest = inf, -inf
+        self._held_at_first = nan
         self._batch_end = -inf
-        self._arrived = -inf  # time of the sample that came in last
-        self._last_time, self._last_value = -inf, nan  # the newest that is in the tiers
+        self._last_time, self._last_value = -inf, nan  # the newest
         self._held_until = -inf  # a sample up to then continues the line without a gap
         self._first_time = inf
         self._high = -inf
         self._peak60: Optional[float] = None
-        self._gaps: List[Gap] = []
 
     def add(
         self, time: float, value: float, low: Optional[float] = None, high: Optional[float] = None
@@ -283,63 +71,93 @@ class Series:
         """
         if not (-_VALUE_LIMIT < value < _VALUE_LIMIT and -_TIME_LIMIT < time < _TIME_LIMIT):
             return
-        if not self._arrived <= time < self._batch_end:
+        if low is None or not value > low > -_VALUE_LIMIT:
+            low = value
+        if high is None or not value < high < _VALUE_LIMIT:
+            high = value
+        last_time = self._last_time
+        held = self._last_value if time <= self._held_until else nan
+        if not last_time <= time < self._batch_end:
             self._settle()
-            self._batch_end = (time // _BATCH_S + 1) * _BATCH_S
-        self._arrived = time
-        self._batch.append(
-            (time, value, value if low is None else low, value if high is None else high)
-        )
+            step_s = self._tiers[1].step_s
+            self._batch_end = (time // step_s + 1) * step_s
+        finest = self._tiers[0]
+        if finest.step_s == _MINUTE_S and time >= finest.end:
+            self._note_peak(finest)
+        finest.add(time, value, 1, low, high, held)
+        if not self._count:
+            self._since, self._held_at_first = time, held
+        self._total += value
+        self._count += 1
+        if low < self._least:
+            self._least = low
+        if high > self._largest:
+            self._largest = high
+        # else it came late; the finest tier starts anew when the clock was set back
+        if time >= last_time or finest.end <= last_time:
+            self._last_time, self._last_value = time, value
+            self._held_until = time + BRIDGE_PERIODS * self.period_s
 
-    def miss(self, time: float, missing: Missing) -> None:
-        """The reading was asked for at `time` and is missing: a gap with its reason."""
+    def begin(self, past: PastSeries) -> None:
+        """Take what was before the first sample that comes."""
         self._settle()
-        gaps = self._gaps
-        if self._held_until == -inf and gaps and gaps[-1].missing == missing:
-            gaps[-1] = Gap(gaps[-1].start, max(time, gaps[-1].end), missing)
-        else:
-            gaps.append(Gap(time, time, missing))
-            del gaps[:-_GAPS_KEPT]
+        sources = {step_s: Tier(step_s, len(rows.counts)) for step_s, rows in past.rows.items()}
+        for step_s, rows in past.rows.items():
+            sources[step_s].begin(rows)
+        finest = min(sources)
+        for tier in self._tiers:
+            if tier.end == -inf and tier.step_s in past.rows:
+                tier.begin(past.rows[tier.step_s])
+            elif tier.step_s >= finest:
+                tier.take(sources.get(tier.step_s, sources[finest]))
+        rows, minutes = past.rows[finest], past.rows[_MINUTE_S]
+        closed = minutes.counts[: sources[_MINUTE_S].index - minutes.first]
+        measured = (count * self.period_s * 2 >= _MINUTE_S for count in closed)
+        peaks = list(compress(minutes.means, measured))
+        if peaks:
+            self._peak60 = max(max(peaks), -inf if self._peak60 is None else self._peak60)
+        self._first_time = min(self._first_time, past.first_time)
+        self._high = max(self._high, *compress(rows.highs, rows.counts))
+        self._last_time = sources[finest].end - finest
+        self._last_value = sources[finest].mean
+        self._held_until = self._last_time + BRIDGE_PERIODS * max(self.period_s, finest)
+
+    def miss(self) -> None:
+        """The reading was asked for and is missing: the line ends."""
         self._held_until = -inf
 
-    def _settle(self) -> None:
-        """Bring the waiting samples into the tiers."""
-        batch = self._batch
-        if not batch:
-            return
-        finest, *coarser = self._tiers
-        bridge_s = BRIDGE_PERIODS * self.period_s
-        held_at_first = self._last_value if batch[0][0] <= self._held_until else nan
-        total, least, largest = 0.0, inf, -inf
-        for time, value, low, high in batch:
-            low = low if _VALUE_LIMIT > value > low > -_VALUE_LIMIT else value
-            high = high if value < high < _VALUE_LIMIT else value
-            held = self._last_value if time <= self._held_until else nan
-            finest.add(time, value, 1, low, high, held)
-            total += value
-            least = low if low < least else least
-            largest = high if high > largest else largest
-            # else it came late; the finest tier starts anew when the clock was set back
-            if time >= self._last_time or finest.end <= self._last_time:
-                self._last_time, self._last_value = time, value
-                self._held_until = time + bridge_s
-        for tier in coarser:
-            if tier.step_s == _MINUTE_S and time >= tier.end:
-                self._note_peak(tier)
-            tier.add(batch[0][0], total, len(batch), least, largest, held_at_first)
-        self._first_time = min(self._first_time, batch[0][0])
-        self._high = max(self._high, largest)
-        batch.clear()
+    def thin(self, tiers: Tiers) -> None:
+        """Go on with other tiers, which take what the old ones hold as far as they suit."""
+        self._settle()
+        old = self._tiers
+        self._batch_end = -inf
+        self._tiers = Series(self.period_s, tiers)._tiers
+        for tier in self._tiers:
+            source = next((t for t in reversed(old) if tier.step_s % t.step_s == 0), None)
+            if source is not None:
+                tier.take(source)
 
-    def _note_peak(self, minute: _Tier) -> None:
+    def _settle(self) -> None:
+        """Bring what waits into the coarse tiers."""
+        if not self._count:
+            return
+        for tier in self._tiers[1:]:
+            if tier.step_s == _MINUTE_S and self._since >= tier.end:
+                self._note_peak(tier)
+            tier.add(
+                self._since, self._total, self._count, self._least, self._largest,
+                self._held_at_first,
+            )  # fmt: skip
+        if self._since < self._first_time:
+            self._first_time = self._since
+        if self._largest > self._high:
+            self._high = self._largest
+        self._total, self._count, self._least, self._largest = 0.0, 0, inf, -inf
+
+    def _note_peak(self, minute: Tier) -> None:
         """A minute is full: it counts for the peak when at least half of it was measured."""
         if minute.count * self.period_s * 2 >= _MINUTE_S:
             self._peak60 = max(minute.mean, -inf if self._peak60 is None else self._peak60)
-
-    @property
-    def gaps(self) -> List[Gap]:
-        """The latest stretches with a reason for having no value, oldest first."""
-        return list(self._gaps)
 
     @property
     def first_time(self) -> Optional[float]:
@@ -350,7 +168,6 @@ class Series:
     @property
     def last(self) -> Optional[Tuple[float, float]]:
         """Time and value of the newest sample."""
-        self._settle()
         return None if self._last_time == -inf else (self._last_time, self._last_value)
 
     @property
@@ -381,9 +198,9 @@ class Series:
         last = floor(end / step)
         first = last - n + 1
         reach_s = span_s + max(self._last_time - end, 0.0)
-        tier = next((t for t in self._tiers if t.kept * t.step_s >= reach_s), self._tiers[-1])
+        tier = next((t for t in self._tiers if t.reach_s >= reach_s), self._tiers[-1])
         if tier.step_s <= step:
-            shown = _gathered(tier, step, first, n, min(end, until))
+            shown = tier.gathered(step, first, n, min(end, until))
         else:
             rows = (floor((k + 0.5) * step / tier.step_s) for k in range(first, last + 1))
             shown = [tier.bucket(row) for row in rows]
@@ -418,8 +235,10 @@ class Series:
         low, high = inf, -inf
         upper = end
         for n, tier in enumerate(self._tiers):
+            if tier.end == -inf:  # no sample came since a past that it is too fine for
+                continue
             lower = float(tier.oldest * tier.step_s)
-            if n + 1 < len(self._tiers):  # hand over at a border of both
+            if lower > begin and n + 1 < len(self._tiers):  # hand over at a border of both
                 coarser = self._tiers[n + 1].step_s
                 lower = ceil(lower / coarser) * coarser
             lower = max(lower, begin)
@@ -438,17 +257,5 @@ class Series:
         if not weight:
             return Stats(None, None, None, 0.0)
         return Stats(
-            _clamped(total / weight, low, high), low, high, min(weight / (end - start), 1.0)
+            clamped(total / weight, low, high), low, high, min(weight / (end - start), 1.0)
         )
-
-
-def _gathered(tier: _Tier, step: float, first: int, n: int, until: float) -> List[Optional[Bucket]]:
-    """The tier's buckets merged into `n` longer ones of `step` seconds, from index `first`.
-
-    One that lies on a border goes where it begins, which depends on absolute time alone.
-    """
-    stop_row = floor(until / tier.step_s) + 1
-    edges = [min(ceil((first + k) * step / tier.step_s), stop_row) for k in range(n + 1)]
-    rows = tier.rows(edges[0], edges[-1])
-    places = [max(edge - rows.first, 0) for edge in edges]
-    return [rows.merged(start, stop) for start, stop in zip(places, places[1:])]

@@ -1,19 +1,25 @@
 """Series: nothing invented, nothing lost, whatever the zoom."""
 
 import math
+import random
 import subprocess
 import sys
 import tracemalloc
 from collections import defaultdict
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpumon.model.reading import MIG, TIMEOUT
-from gpumon.model.series import TIERS, Bucket, Series
+from gpumon.model.depth import DEPTHS, depth_of
+from gpumon.model.fields import FIELDS
+from gpumon.model.series import Series
+from gpumon.model.tier import Bucket
 
-T0 = 1_795_200_000.0  # a border of every tier
+T0 = 1_795_200_000.0  # a border of every tier up to ten minutes
+#: of the screen's time axis
+SPANS_S = (60, 300, 600, 1800, 3600, 10_800, 43_200, 86_400, 604_800)
 NEAR = {"rel_tol": 1e-6, "abs_tol": 1e-5}  # buckets are kept in single precision
 
 values = st.floats(0, 100, width=32)
@@ -22,8 +28,11 @@ samples = st.lists(st.tuples(st.floats(0, 190), values), min_size=1, max_size=16
 rarely = st.lists(st.tuples(st.floats(0, 600_000), values), min_size=1, max_size=16).map(sorted)
 
 
-def series_of(points, period_s=1.0):
-    series = Series(period_s)
+every_depth = pytest.mark.parametrize("depth", DEPTHS, ids=lambda depth: f"{depth.nodes} nodes")
+
+
+def series_of(points, period_s=1.0, depth=DEPTHS[0]):
+    series = Series(period_s, depth.tiers)
     for at, value in points:
         series.add(T0 + at, value)
     return series
@@ -50,18 +59,42 @@ def grouped(points, step):
     return groups
 
 
-@given(samples, st.sampled_from([1, 2, 3, 7, 15, 60]))
-@settings(max_examples=500, deadline=None)
-def test_a_window_holds_every_sample_once(points, step):
-    n = 200 // step
+@every_depth
+@given(points=samples, factor=st.sampled_from([1, 2, 3, 6, 15, 60]))
+@settings(max_examples=150, deadline=None)
+def test_a_window_holds_every_sample_once(depth, points, factor):
+    """Of buckets no shorter than the finest tier's."""
+    step = depth.tiers[0][0] * factor
+    n = max(200 // step, 1)
     end = T0 + points[-1][0]
-    shown = series_of(points).window(end, n * step, n)
+    shown = series_of(points, depth=depth).window(end, n * step, n)
     first = math.floor(end / step) - n + 1
     for k, wanted in grouped(points, step).items():
         if k >= first:
             assert same(shown[k - first], wanted)
     in_window = sum(len(group) for k, group in grouped(points, step).items() if k >= first)
     assert sum(bucket.count for bucket in measured(shown)) == in_window
+
+
+@every_depth
+@given(points=rarely, span=st.sampled_from(SPANS_S), n=st.integers(1, 230))
+@settings(max_examples=150, deadline=None)
+def test_every_span_is_shown_as_finely_as_it_is_kept(depth, points, span, n):
+    """Each bucket against the samples themselves, within the step of the tier that reaches back."""
+    end, step = T0 + points[-1][0], span / n
+    shown = series_of(points, depth=depth).window(end, span, n)
+    kept = next(step_s for step_s, many in depth.tiers if step_s * many >= span)
+    groups = grouped(points, kept)
+    for k, bucket in enumerate(shown, math.floor(end / step) - n + 1):
+        if kept <= step:  # the kept buckets that begin in it
+            rows = range(math.ceil(k * step / kept), math.ceil((k + 1) * step / kept))
+        else:
+            rows = [math.floor((k + 0.5) * step / kept)]
+        inside = [point for row in rows for point in groups.get(row, [])]
+        if inside:
+            assert same(bucket, inside)
+        else:
+            assert bucket is None or not bucket.count
 
 
 @given(rarely, st.sampled_from([6000, 12000, 51000]))
@@ -111,19 +144,20 @@ def test_a_completed_bucket_never_changes(points, cut, step):
             assert before[k] == after[k]
 
 
-@given(samples, st.floats(0.1, 50))
-@settings(max_examples=500, deadline=None)
-def test_nothing_is_invented_in_a_gap(points, period_s):
-    """A bucket of one second shows a number only within 1.5 periods of a sample before it."""
-    series = series_of(points, period_s)
-    end = T0 + 199
-    first = math.floor(end) - 200 + 1
+@every_depth
+@given(points=samples, period_s=st.floats(0.1, 50))
+@settings(max_examples=150, deadline=None)
+def test_nothing_is_invented_in_a_gap(depth, points, period_s):
+    """A bucket shows a number only within 1.5 periods of a sample before it."""
+    series = series_of(points, period_s, depth)
+    step = 10 if period_s >= 10 else depth.tiers[0][0]
+    n, end = 200 // step, T0 + 199
     instants = [T0 + at for at, _ in points]
-    for k, bucket in enumerate(series.window(end, 200, 200), first):
-        has_sample = any(k <= at < k + 1 for at in instants)
+    for k, bucket in enumerate(series.window(end, 200, n), math.floor(end / step) - n + 1):
+        has_sample = any(k * step <= at < (k + 1) * step for at in instants)
         assert (bucket is not None and bucket.count > 0) == has_sample
         if bucket is not None and not has_sample:
-            since = min(k - at for at in instants if at < k)
+            since = min(k * step - at for at in instants if at < k * step)
             assert since <= 1.5 * period_s + 1e-6
 
 
@@ -209,19 +243,14 @@ def test_the_newest_sample_stands_until_the_next_is_overdue():
     assert [bucket is None for bucket in overdue[-9:]] == [True] * 9
 
 
-def test_a_missing_reading_ends_the_line_and_is_remembered():
+def test_a_missing_reading_ends_the_line():
     series = series_of((at, 50.0) for at in range(10))
-    for at in (9.2, 9.4, 9.6):
-        series.miss(T0 + at, MIG)
-    series.miss(T0 + 9.8, TIMEOUT)
+    series.miss()
+    assert series.window(T0 + 10, 2, 2) == [Bucket(50, 50, 50, 1), None]
     series.add(T0 + 10.4, 50.0)
-    series.miss(T0 + 10.5, TIMEOUT)
-    assert [(gap.start - T0, gap.end - T0, gap.missing.reason) for gap in series.gaps] == [
-        (pytest.approx(9.2), pytest.approx(9.6), "mig"),
-        (pytest.approx(9.8), pytest.approx(9.8), "timeout"),
-        (10.5, 10.5, "timeout"),
-    ]
-    assert series.window(T0 + 13, 4, 4)[-1] is None
+    assert series.window(T0 + 11, 2, 2) == [Bucket(50, 50, 50, 1), Bucket(50, 50, 50, 0)]
+    series.miss()
+    assert series.window(T0 + 11, 2, 2) == [Bucket(50, 50, 50, 1), None]
 
 
 def test_extremes_within_a_tick_are_kept():
@@ -275,6 +304,33 @@ def test_stats_count_a_gap_as_not_covered():
     assert series.stats(T0, T0 + 600) == pytest.approx((40, 40, 40, 0.5), abs=0.002)
 
 
+@every_depth
+@given(
+    levels=st.lists(st.tuples(st.integers(1, 900), values), min_size=1, max_size=4),
+    period_s=st.sampled_from([1, 5, 10, 60]),
+)
+@settings(max_examples=20, deadline=None)
+def test_what_is_printed_is_exact_at_every_depth(depth, levels, period_s):
+    """Mean, extremes and peaks since the start, of samples without a gap, for hours."""
+    numbers = [level for count, level in levels for _ in range(count)]
+    points = [(at * period_s, value) for at, value in enumerate(numbers)]
+    series = series_of(points, period_s, depth)
+    length_s = len(points) * period_s
+    stats = series.stats(T0, T0 + length_s)
+    # where a tier is finer than the period, nobody knows yet how long the last value stood
+    loose = 100 * period_s / length_s if period_s == 5 else 1e-4
+    assert stats.mean == pytest.approx(sum(numbers) / len(numbers), rel=1e-5, abs=loose)
+    assert stats.coverage == pytest.approx(1, abs=max(60, period_s) / length_s)
+    assert (series.high, series.first_time) == (max(numbers), T0)
+    assert (stats.low, stats.high) == pytest.approx((min(numbers), max(numbers)))
+    minutes = [
+        sum(value for _, value in group) / len(group)
+        for k, group in sorted(grouped(points, 60).items())[:-1]
+        if len(group) * period_s >= 30
+    ]
+    assert series.peak60 == (pytest.approx(max(minutes)) if minutes else None)
+
+
 def test_peak60_is_the_largest_full_minute():
     series = series_of((at, 100.0 if 60 <= at < 120 or at == 200 else 10.0) for at in range(119))
     assert series.peak60 == 10
@@ -289,22 +345,73 @@ def test_a_minute_with_few_samples_is_no_peak():
     assert series.peak60 == 10
 
 
-def test_eight_devices_for_a_week_stay_below_10_mb():
-    """Every ring full: a week in 600 s steps, then a day, three hours and 15 minutes finer."""
-    reach = [step_s * kept for step_s, kept in TIERS]
+def test_minutes_are_told_where_samples_are_a_minute_apart():
+    series = series_of([(at, float(at)) for at in range(0, 601, 60)], period_s=60)
+    assert series.peak60 == 540
+
+
+@given(samples, st.integers(0, 16), st.sampled_from(SPANS_S))
+@settings(max_examples=150, deadline=None)
+def test_a_thinned_series_is_one_that_was_never_deeper(points, cut, span):
+    wanted = DEPTHS[-1]
+    series = series_of(points[:cut])
+    for depth in DEPTHS[1:]:
+        series.thin(depth.tiers)
+    for at, value in points[cut:]:
+        series.add(T0 + at, value)
+    other = series_of(points, depth=wanted)
+    assert (series.high, series.peak60, series.first_time, series.last) == (
+        other.high, other.peak60, other.first_time, other.last,
+    )  # fmt: skip
+    window = (T0 + points[-1][0], span, 30)
+    for one, two in zip(series.window(*window), other.window(*window)):
+        assert (one is None) == (two is None)
+        if one is not None:
+            assert (one.low, one.high, one.count) == (two.low, two.high, two.count)
+            assert math.isclose(one.mean, two.mean, **NEAR)
+
+
+def test_depths_are_for_more_and_more_nodes():
+    assert [depth_of(n) for n in (0, 1, 8, 16, 17, 64, 256, 257, 5000)] == [
+        *[DEPTHS[0]] * 4, *[DEPTHS[1]] * 3, *[DEPTHS[2]] * 2,
+    ]  # fmt: skip
+
+
+@every_depth
+def test_tiers_agree_where_one_ends_and_reach_over_every_window(depth):
+    for (step_s, kept), (next_s, next_kept) in pairwise(depth.tiers):
+        assert next_s % step_s == 0
+        assert step_s * kept < next_s * next_kept
+    assert any(step_s == 60 for step_s, _ in depth.tiers)  # Series.peak60
+    for span_s in SPANS_S:
+        step_s = next(step_s for step_s, kept in depth.tiers if step_s * kept > span_s)
+        assert step_s <= max(span_s / 6, 10)
+    for entity, fields in depth.fields.items():
+        assert fields <= {name for name, field in FIELDS[entity].items() if field.series}
+
+
+def full_series(depth):
+    """Every ring full: some time in steps of the coarsest, then finer and finer."""
+    dice, reach = random.Random(1), [step_s * kept for step_s, kept in depth.tiers]
     times = []
-    for (step_s, kept), finer in zip(reversed(TIERS), [*reversed(reach[:-1]), 0]):
+    for (step_s, kept), finer in zip(reversed(depth.tiers), [*reversed(reach[:-1]), 0]):
         times += [T0 - k * step_s for k in range(kept + 1, 0, -1) if k * step_s > finer]
+    series = Series(1.0, depth.tiers)
+    for time in times:
+        series.add(time, dice.uniform(0, 100), 0.0, 100.0)
+    return series
+
+
+@pytest.mark.parametrize(("nodes", "most_bytes"), [(8, 75e3), (17, 19e3), (257, 8.5e3)], ids=str)
+def test_a_series_stays_small_for_a_week(nodes, most_bytes):
+    """With extremes in every bucket; `benchmarks/store.py` has a whole node."""
     tracemalloc.start()
     begun = tracemalloc.get_traced_memory()[0]
-    series = Series()
-    for time in times:
-        series.add(time, 50.0)
-    assert None not in series.window(T0 - 1, 604_800, 1008)
+    series = full_series(depth_of(nodes))
     used = tracemalloc.get_traced_memory()[0] - begun
     tracemalloc.stop()
-    assert [len(tier._means) for tier in series._tiers] == [kept for _, kept in TIERS]
-    assert used * 8 * 14 < 10e6
+    assert None not in series.window(T0 - 1, 604_800, 10)
+    assert used < most_bytes
 
 
 def test_an_empty_series_says_so():

@@ -1,0 +1,46 @@
+"""How old a reading may be and still stand for now."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import ceil, inf
+from typing import Dict, Optional, Tuple
+
+from gpumon.model.fields import GROUP_OF
+from gpumon.model.reading import NOT_SAMPLED
+from gpumon.model.view import Latest
+from gpumon.store.row import Row
+
+#: a reading is fresh for so many of its periods, and a second for the way here
+FRESH_PERIODS = 3
+FRESH_SLACK_S = 1.0
+
+
+def fresh_for_s(period_s: float, interval_s: float) -> float:
+    """Seconds that a reading of a group is fresh."""
+    return FRESH_PERIODS * max(period_s, interval_s) + FRESH_SLACK_S
+
+
+def period_s(entity: str, field: str, interval_s: float) -> float:
+    """How often the field is really read: a whole number of the node's intervals."""
+    group = GROUP_OF.get((entity, field))
+    ticks = ceil(group.period_s / interval_s - 0.1) if group else 1
+    return max(ticks, 1) * interval_s
+
+
+def aged(row: Optional[Row], entity: str, field: str, at: float, interval_s: float) -> Latest:
+    """The newest reading of a field with its age at `at`, by the node's clock."""
+    if row is None or field not in row.readings:
+        return Latest(NOT_SAMPLED, 0.0, inf, False)
+    time = row.times[field]
+    age_s = at - time if at > time else 0.0
+    limit_s = _fresh_limits(interval_s).get((entity, field))
+    if limit_s is None:  # a field that the table does not have
+        limit_s = fresh_for_s(0.0, interval_s)
+    return Latest(row.readings[field], time, age_s, age_s <= limit_s)
+
+
+@lru_cache(maxsize=16)
+def _fresh_limits(interval_s: float) -> Dict[Tuple[str, str], float]:
+    """(entity, field) -> the age up to which a reading is fresh, in seconds."""
+    return {name: fresh_for_s(group.period_s, interval_s) for name, group in GROUP_OF.items()}

@@ -1,0 +1,294 @@
+"""One node: what its stream has told, as the screens read it."""
+
+from __future__ import annotations
+
+from collections import deque
+from copy import copy
+from functools import partial
+from math import inf
+from threading import Lock
+from typing import Dict, List, Optional, Tuple
+
+from gpumon.model.depth import Depth
+from gpumon.model.past import Past
+from gpumon.model.reading import Missing
+from gpumon.model.sample import Event, Header, Key, Process, Sample
+from gpumon.model.series import Series, Stats
+from gpumon.model.tier import Bucket
+from gpumon.model.view import DeviceView, Latest, ProcessView, Status
+from gpumon.store.aging import aged, fresh_for_s, period_s
+from gpumon.store.devices import DeviceRecord, Devices
+from gpumon.store.processes import Processes
+from gpumon.store.row import Row, Table
+
+_EVENTS_KEPT = 1000
+#: per node and entity; beyond that new keys are ignored, so that a broken stream fills no memory
+_KEYS_KEPT = 4096
+_DELAYS_KEPT = 64
+_PURGE_EVERY_S = 10.0
+
+
+class NodeView:
+    """One node: written by its stream through the store, read by the screens. Thread-safe."""
+
+    def __init__(self, name: str, lock: Lock, depth: Depth) -> None:
+        self.name = name
+        self.generation = 0  # grows with every change of anything below
+        self.header: Optional[Header] = None
+        self.last_time: Optional[float] = None  # of the newest sample, by the node's clock
+        self._lock = lock
+        self._depth = depth
+        self._status = Status("connecting", 0.0)
+        self._tables: Dict[str, Table] = {}
+        self._devices = Devices()
+        self._processes = Processes(self._tables, _KEYS_KEPT)
+        self._events: deque[Event] = deque(maxlen=_EVENTS_KEPT)
+        self._delays: deque[float] = deque(maxlen=_DELAYS_KEPT)
+        self._offset_s = 0.0
+        self._purged = -inf
+        self._until = inf  # of a frozen node: what came later is not shown
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def frozen(self) -> NodeView:
+        """The node as it is now, for a screen that is held still while samples go on coming."""
+        with self._lock:
+            node = copy(self)
+            node._tables = {
+                entity: {key: row.frozen() for key, row in table.items()}
+                for entity, table in self._tables.items()
+            }
+            node._devices = self._devices.frozen()
+            node._processes = self._processes.frozen(node._tables)
+            node._events = self._events.copy()
+            node._until = inf if self.last_time is None else self.last_time
+            return node
+
+    @property
+    def interval_s(self) -> float:
+        """How often this node samples."""
+        return self.header.interval_s if self.header and self.header.interval_s > 0 else 1.0
+
+    @property
+    def clock_offset_s(self) -> float:
+        """How far the reader's clock is ahead of the node's: the least delay of recent samples.
+
+        Series and events are on the node's clock: `node.window(…, end=now - clock_offset_s)`.
+        """
+        return self._offset_s
+
+    def status(self, now: float) -> Status:
+        """Of the stream; a live one without samples for three intervals is `stale`."""
+        with self._lock:
+            status = self._status
+            if status.state != "live" or self.last_time is None:
+                return status
+            age_s = now - self._offset_s - self.last_time
+            if age_s <= fresh_for_s(0.0, self.interval_s):
+                return status
+            return Status("stale", self.last_time, f"no sample for {age_s:.0f} s", status.source)
+
+    def devices(self) -> List[DeviceView]:
+        """All devices ever seen, in the order of their keys; lost and gone ones keep their row."""
+        with self._lock:
+            return self._devices.views()
+
+    def keys(self, entity: str) -> List[Key]:
+        """The keys of `entity` that readings came for, in order of first appearance."""
+        with self._lock:
+            return list(self._tables.get(entity, ()))
+
+    def latest(self, entity: str, key: Key, field: str, now: float) -> Latest:
+        """The newest reading of a field with its age. Of a lost device none is ever a number."""
+        with self._lock:
+            row = self._tables.get(entity, {}).get(key)
+            return self._latest(entity, row, field, now - self._offset_s, self._device(entity, key))
+
+    def row(self, entity: str, key: Key, now: float) -> Dict[str, Latest]:
+        """All fields of one entity that readings came for."""
+        with self._lock:
+            return self._all_latest(entity, key, now - self._offset_s)
+
+    def window(
+        self, entity: str, key: Key, field: str, end: float, span_s: float, n: int
+    ) -> List[Optional[Bucket]]:
+        """`n` aligned buckets of a series (`Series.window`); gaps where there is no series."""
+        with self._lock:
+            series = self._series(entity, key, field)
+            return series.window(end, span_s, n, self._until) if series else [None] * max(n, 0)
+
+    def stats(self, entity: str, key: Key, field: str, start: float, end: float) -> Stats:
+        """Time-weighted mean, extremes and coverage of a series over [start, end)."""
+        with self._lock:
+            series = self._series(entity, key, field)
+            return series.stats(start, end) if series else Stats(None, None, None, 0.0)
+
+    def first_time(self, entity: str, key: Key, field: str) -> Optional[float]:
+        """Time of the oldest sample of a series."""
+        with self._lock:
+            series = self._series(entity, key, field)
+            return series.first_time if series else None
+
+    def peak(self, entity: str, key: Key, field: str) -> Optional[float]:
+        """The largest value of a numeric field since attached."""
+        with self._lock:
+            row = self._tables.get(entity, {}).get(key)
+            if row is None:
+                return None
+            series = row.series.get(field)
+            return series.high if series else row.peaks.get(field)
+
+    def peak60(self, entity: str, key: Key, field: str) -> Optional[float]:
+        """The largest mean of a minute of a series; None before the first minute is over."""
+        with self._lock:
+            series = self._series(entity, key, field)
+            return series.peak60 if series else None
+
+    def processes(self, now: float) -> List[ProcessView]:
+        """By pid; those that ended are listed for a minute more, with the time they ended."""
+        with self._lock:
+            at = now - self._offset_s
+            usage: Dict[int, Dict[int, Dict[str, Latest]]] = {}
+            for key in self._tables.get("usage", ()):
+                if isinstance(key, tuple):
+                    device, pid = key
+                    usage.setdefault(pid, {})[device] = self._all_latest("usage", key, at)
+            return [
+                ProcessView(
+                    self._processes.facts(pid),
+                    self._processes.ended(pid),
+                    self._all_latest("process", pid, at),
+                    usage.get(pid, {}),
+                )
+                for pid in sorted(self._processes.pids())
+            ]
+
+    def processes_on(self, device: int) -> List[Process]:
+        """What does not change of the processes on one device: `processes`, for little."""
+        with self._lock:
+            return self._processes.on(device)
+
+    def events(self, since: float = -inf) -> List[Event]:
+        """What happened after `since`, oldest first; the coming and going of processes apart."""
+        with self._lock:
+            return [event for event in self._events if event.time > since]
+
+    # -- the parts that hold the lock --------------------------------------------------------------
+
+    def _series(self, entity: str, key: Key, field: str) -> Optional[Series]:
+        row = self._tables.get(entity, {}).get(key)
+        return row.series.get(field) if row else None
+
+    def _all_latest(self, entity: str, key: Key, at: float) -> Dict[str, Latest]:
+        row = self._tables.get(entity, {}).get(key)
+        if row is None:
+            return {}
+        device = self._device(entity, key)
+        return {field: self._latest(entity, row, field, at, device) for field in row.readings}
+
+    def _device(self, entity: str, key: Key) -> Optional[DeviceRecord]:
+        """The device that a row is about, if it is about one."""
+        device = key if entity == "device" else key[0] if isinstance(key, tuple) else None
+        return self._devices.get(device) if isinstance(device, int) else None
+
+    def _latest(
+        self, entity: str, row: Optional[Row], field: str, at: float, device: Optional[DeviceRecord]
+    ) -> Latest:
+        latest = aged(row, entity, field, at, self.interval_s)
+        if device is None:
+            return latest
+        if device.gone:
+            return latest._replace(reading=Missing("lost", "no longer listed"), fresh=False)
+        if device.state is None:
+            return latest
+        if device.state.state == "lost":
+            return latest._replace(reading=Missing("lost", device.state.detail), fresh=False)
+        return latest._replace(fresh=latest.fresh and device.state.state != "hung")
+
+    # -- writing: called by Store under the lock ---------------------------------------------------
+
+    def take_header(self, header: Header) -> None:
+        before = self.header
+        self.header = header
+        self.generation += 1
+        if before is None or _stream(before) != _stream(header):
+            self._devices.begin()
+            self._processes.begin(header.time)
+            self._delays.clear()
+            self._offset_s = 0.0
+        self._devices.place(header.devices)
+        for entity, table in self._tables.items():
+            for row in table.values():
+                for field, series in row.series.items():
+                    series.period_s = period_s(entity, field, self.interval_s)
+
+    def take_sample(self, sample: Sample, received: Optional[float]) -> None:
+        self.generation += 1
+        self.last_time = sample.time
+        if received is not None:
+            self._delays.append(received - sample.time)
+            self._offset_s = min(self._delays)
+        kept = self._depth.fields
+        for entity, rows in self._devices.in_our_keys(sample.rows).items():
+            table = self._tables.setdefault(entity, {})
+            fields, new = kept.get(entity, frozenset()), partial(self._new_series, entity)
+            for key, readings in rows.items():
+                row = table.get(key)
+                if row is None:
+                    if len(table) >= _KEYS_KEPT:
+                        continue
+                    row = table[key] = Row()
+                row.take(readings, sample.time, fields, new)
+        self._devices.take_states(sample)
+        for event in sample.events:
+            self._take_event(event)
+        if not self._purged <= sample.time < self._purged + _PURGE_EVERY_S:
+            self._purged = sample.time
+            self._processes.purge(sample.time)
+
+    def take_past(self, past: Past) -> None:
+        """What was said before the first sample that comes."""
+        self.take_header(past.header)
+        for entity, rows in self._devices.in_our_keys(past.rows).items():
+            table = self._tables.setdefault(entity, {})
+            kept = self._depth.fields.get(entity, frozenset())
+            for key, fields in rows.items():
+                row = table.setdefault(key, Row())
+                for field in kept & fields.keys():
+                    if field not in row.series:
+                        row.series[field] = self._new_series(entity, field)
+                    row.series[field].begin(fields[field])
+        for item in past.rest:
+            if isinstance(item, Header):
+                self.take_header(item)
+            else:
+                self.take_sample(item, None)
+
+    def take_status(self, status: Status) -> None:
+        self.generation += 1
+        self._status = status
+
+    def thin(self, depth: Depth) -> None:
+        """Keep less from now on: there are more nodes."""
+        self._depth = depth
+        for entity, table in self._tables.items():
+            for row in table.values():
+                row.thin(depth.fields.get(entity, frozenset()), depth.tiers)
+
+    def _new_series(self, entity: str, field: str) -> Series:
+        return Series(period_s(entity, field, self.interval_s), self._depth.tiers)
+
+    def _take_event(self, event: Event) -> None:
+        if event.device is not None:
+            event = event._replace(device=self._devices.key_of(event.device))
+        if event.kind in ("process", "process-end"):
+            self._processes.take(event)
+            return
+        self._events.append(event)
+        if event.kind == "xid":
+            self._devices.take_xid(event)
+
+
+def _stream(header: Header) -> Tuple[str, int]:
+    """What tells one run of the agent from another."""
+    return header.boot_id, header.agent_pid

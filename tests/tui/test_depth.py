@@ -1,0 +1,49 @@
+"""What screens ask of a series is kept however many nodes there are."""
+
+import pytest
+
+from gpumon.model.depth import DEPTHS
+from gpumon.model.view import Status
+from gpumon.store import NodeView, Store
+from gpumon.tui.state import ViewState
+from gpumon.tui.views.device import device_view
+from gpumon.tui.views.job import job_view
+from gpumon.tui.views.node import node_view
+from gpumon.tui.views.nodes import nodes_view
+from tests.recording import made
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize("devices", [0, 8])
+@pytest.mark.parametrize("nodes", [1, 2, 40])
+def test_every_series_that_a_screen_reads_is_kept_of_many_nodes(monkeypatch, devices, nodes):
+    asked = set()
+
+    def note(method, self, entity, key, field, *more):
+        asked.add((entity, field))
+        return method(self, entity, key, field, *more)
+
+    for name in ("window", "stats", "first_time", "peak60"):
+        method = getattr(NodeView, name)
+        monkeypatch.setattr(NodeView, name, lambda *args, m=method: note(m, *args))
+    store, header = Store(), made.header()
+    facts = {"mem_total_bytes": 80 * GIB}
+    found = [each._replace(facts=facts) for each in header.devices[:devices]]
+    for n in range(nodes):
+        store.header(f"n{n}", header._replace(node=f"n{n}", devices=found))
+        store.status(f"n{n}", Status("live", made.START, "", "ssh"))
+    for sample in made.samples(90):
+        if not devices:
+            sample.rows.pop("device", None)
+        store.add("n0", sample)
+    state = ViewState("dark", "braille", 600.0, whole_node=False)
+    state.update(store.nodes(), made.START + 89)
+    for view in (job_view, device_view, nodes_view, node_view):
+        for size in ((80, 24), (200, 60)):
+            view(state, *size)
+    assert asked
+    kept = {(entity, field) for entity, fields in DEPTHS[-1].fields.items() for field in fields}
+    assert asked <= kept
+    if devices:
+        assert {field for entity, field in kept if entity == "device"} <= {f for _, f in asked}
