@@ -154,6 +154,7 @@ def _stretches(values: Values) -> Iterator[tuple[list[int], list[float]]]:
 _plotext_lock = Lock()  # its figure is one global; and a chart must not wait for the import
 _plotext_module: Any = None
 _plotext_tried = False
+_plotext_frame: _Frame | None = None  # what the figure is set to
 
 #: plotext resets and then sets absolute colours before every run; ours tell the number of the line
 _TOKEN = re.compile(r"\x1b\[(?:38;2;0;0;(\d+)|[0-9;]*)m|([^\x1b]+)")
@@ -193,17 +194,7 @@ def _plotext() -> Any:
 def _plotext_rows(plotext: Any, frame: _Frame, lines: Sequence[Line]) -> list[tuple[Run, ...]]:
     figure = plotext.figure
     with _plotext_lock:
-        figure.clear()
-        figure.plot_size(frame.width, frame.height)
-        figure.theme("colorless")  # else a blue line on a white canvas
-        for axis, last, labels in (("x", frame.n - 1, frame.x_labels), ("y", 1, frame.y_labels)):
-            ticks = [place for place in _spread(last, labels) if place[1]]  # it fails on blanks
-            figure.ruler(axis).lim(0, last)
-            figure.ruler(axis).ticks([at for at, _ in ticks], [label for _, label in ticks])
-        figure.axes(False, axis=0, side=1)  # no line above, none to the right
-        figure.axes(False, axis=1, side=1)
-        if not frame.x_labels:
-            figure.axes(False, axis=0, side=0)
+        _set_frame(figure, frame)
         for number, line in enumerate(lines):
             marker = plotext.marker(frame.glyphs.marker, (0, 0, number + 1))
             for places, shares in _stretches(line.values):
@@ -211,6 +202,27 @@ def _plotext_rows(plotext: Any, frame: _Frame, lines: Sequence[Line]) -> list[tu
                 figure.draw(points.lines() if line.joined else points)
         text = figure.build().string()
     return [_runs(row) for row in text.rstrip("\n").split("\n")]
+
+
+def _set_frame(figure: Any, frame: _Frame) -> None:
+    """Empty the figure; of plots that are alike the frame is set once, a third of the cost."""
+    global _plotext_frame
+    if frame == _plotext_frame:
+        figure.clear.data()
+        return
+    _plotext_frame = None  # while it is being set
+    figure.clear()
+    figure.plot_size(frame.width, frame.height)
+    figure.theme("colorless")  # else a blue line on a white canvas
+    for axis, last, labels in (("x", frame.n - 1, frame.x_labels), ("y", 1, frame.y_labels)):
+        ticks = [place for place in _spread(last, labels) if place[1]]  # it fails on blanks
+        figure.ruler(axis).lim(0, last)
+        figure.ruler(axis).ticks([at for at, _ in ticks], [label for _, label in ticks])
+    figure.axes(False, axis=0, side=1)  # no line above, none to the right
+    figure.axes(False, axis=1, side=1)
+    if not frame.x_labels:
+        figure.axes(False, axis=0, side=0)
+    _plotext_frame = frame
 
 
 def _runs(row: str) -> tuple[Run, ...]:

@@ -30,6 +30,7 @@ from gpumon.tui.keys import bindings
 from gpumon.tui.lines import Lines
 from gpumon.tui.marking import MarkActions, Marker
 from gpumon.tui.output import Output
+from gpumon.tui.pacing import Pacing
 from gpumon.tui.player import Player
 from gpumon.tui.playing import PlayerActions
 from gpumon.tui.prompts import PromptActions, Prompts
@@ -50,9 +51,7 @@ from gpumon.tui.views.title import title_row
 if TYPE_CHECKING:
     from gpumon.sources.base import Source
 
-_POLL_S = 0.1  # how often the timer asks whether a sample came
-_AGES_S = 1.0  # how often ages and the clock move without one
-_DRAW_SHARE = 0.05  # of a core, at most, for drawing what no key asked for
+_POLL_S = 0.1  # how often the timer asks whether to draw
 
 _VIEWS: dict[str, Callable[[ViewState, int, int], View]] = {
     "job": job_view,
@@ -125,9 +124,7 @@ class GpumonApp(
         self.prompts = prompts
         self.output = output
         self.state.has_output = output is not None
-        self._drawn: object = None  # what the screen was last drawn from
-        self._drawn_at = 0.0
-        self._not_before = 0.0  # monotonic; drawing many nodes costs, and has a share of a core
+        self._pacing = Pacing(store)
         self.fault: Exception | None = None
 
     # -- life
@@ -182,28 +179,24 @@ class GpumonApp(
     # -- drawing
 
     def _tick(self) -> None:
-        """Draw when a sample came; else once a second, because ages and the clock move."""
+        """Draw when it is due; see `Pacing`."""
         self.ask_pending()
         if self.state.frozen_at is not None or len(self.screen_stack) > 1:
             return
         if self.player is not None and self.player.seeking:
             return  # what is between here and there is not worth drawing
         self.tell_news()
-        generation, now = self._store.generation, time.monotonic()
-        if now < self._not_before or (generation == self._drawn and now - self._drawn_at < _AGES_S):
-            return
-        self._drawn = generation
-        began = time.thread_time()  # not of the clock: what other threads take is not its cost
-        self.draw()
-        cost_s = time.thread_time() - began
-        self._not_before = now + min(cost_s / _DRAW_SHARE, _AGES_S)
+        if self._pacing.is_due(time.monotonic(), self._source.now()):
+            began = time.thread_time()  # not of the clock: what other threads take is not its cost
+            self.draw()
+            self._pacing.end(time.thread_time() - began)
 
     def draw(self) -> None:
         """Bring the whole screen to what the store says now; only changed cells are sent."""
         state = self.state
-        self._drawn_at = time.monotonic()
         state.player = self.player
         if state.frozen_at is None:
+            self._pacing.begin(time.monotonic())
             if self.job is not None:
                 state.job = self.job.job()
             nodes = self._store.nodes()

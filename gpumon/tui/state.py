@@ -9,6 +9,8 @@ from gpumon.model.sample import JobContext
 from gpumon.model.units import span_text
 from gpumon.model.view import DeviceView, ProcessView
 from gpumon.store import NodeView
+from gpumon.tui.asking import Current, Turns
+from gpumon.tui.facts import DeviceLoad, Facts, device_load, facts_of
 from gpumon.tui.lines import Row
 from gpumon.tui.player import Player
 from gpumon.tui.summaries import METRICS, Metric, Summaries, Summary, in_order
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 
 #: more devices than this, on several nodes, are a heat map on the Job screen
 FOLD_ABOVE = 64
+
+#: of more nodes, what is seldom new is asked in turn, each node in so many seconds
+FEW_NODES, FACTS_ROUND_S = 8, 5
 
 #: widths of the plots in seconds; 0 is everything since the first sample
 ZOOMS_S = (60.0, 300.0, 600.0, 1800.0, 3600.0, 10800.0, 43200.0, 86400.0, 604800.0, 0.0)
@@ -67,7 +72,9 @@ class ViewState:
         self.now = 0.0
         self.nodes: list[NodeView] = []
         self.devices: list[tuple[NodeView, DeviceView]] = []  # all shown, in NVML's order
-        self._processes: dict[str, list[ProcessView]] = {}
+        self._shown: dict[bool, Current[list[DeviceView]]] = {True: Current(), False: Current()}
+        self._loads: Current[DeviceLoad] = Current()
+        self._processes: Current[list[ProcessView]] = Current()
         self.view = "job"
         self.opened_from = "job"  # the screen on which the device was opened
         self.selected = 0  # position in `devices`
@@ -101,6 +108,8 @@ class ViewState:
         self.opened_finding: Finding | None = None
         self._summaries = Summaries()
         self._summed: list[Summary] | None = None  # of this update
+        self._all_facts: Turns[Facts] = Turns(FACTS_ROUND_S, FEW_NODES)
+        self._facts: dict[NodeView, Facts] | None = None  # of this update
         self._first_time: float | None = None
         self.charts: dict[object, tuple[object, Canvas | None]] = {}
 
@@ -108,30 +117,46 @@ class ViewState:
         """Take the nodes as they are at `now`; views then see one moment."""
         self.now = now
         self.nodes = nodes
-        self.devices = [pair for node in nodes for pair in self._devices_of(node)]
+        self.devices = [(node, device) for node in nodes for device in self._devices_on(node)]
         self.selected = min(max(self.selected, 0), max(0, len(self.devices) - 1))
-        self._processes.clear()
         self._summed = None
+        self._facts = None
         self._first_time = None
 
-    def _devices_of(self, node: NodeView) -> list[tuple[NodeView, DeviceView]]:
+    def _devices_on(self, node: NodeView) -> list[DeviceView]:
+        return self._shown[self.whole_node].of(node, self.now, self._devices_of)
+
+    def _devices_of(self, node: NodeView) -> list[DeviceView]:
         """The node's devices; inside a job those that the job sees, if any is known to be one."""
         devices = node.devices()
         if self.job_of(node) is not None:
             mine = [view for view in devices if view.device.cuda_index is not None]
             devices = mine or devices
-        return [(node, view) for view in devices]
+        return devices
 
     def job_of(self, node: NodeView) -> JobContext | None:
         """The job to show for this node; None when the whole node is wanted."""
         return None if self.whole_node or node.header is None else node.header.job
 
     def processes(self, node: NodeView) -> list[ProcessView]:
-        """The node's processes, asked for once per update."""
-        found = self._processes.get(node.name)
-        if found is None:
-            found = self._processes[node.name] = node.processes(self.now)
-        return found
+        """The node's processes."""
+        return self._processes.of(node, self.now, lambda node: node.processes(self.now))
+
+    def facts(self) -> dict[NodeView, Facts]:
+        """What notes say of each node; of many nodes as it was at its turn."""
+        if self._facts is None:
+            self._facts = self._all_facts.of(self.nodes, self.now, self._facts_of)
+        return self._facts
+
+    def _facts_of(self, node: NodeView) -> Facts:
+        return facts_of(node, self._devices_on(node), self.now)
+
+    def device_loads(self) -> list[DeviceLoad]:
+        """What the devices shown do together, for each node."""
+        return [self._loads.of(node, self.now, self._load_of) for node in self.nodes]
+
+    def _load_of(self, node: NodeView) -> DeviceLoad:
+        return device_load(node, self._devices_on(node), self.now)
 
     @property
     def metric(self) -> Metric:

@@ -1,14 +1,15 @@
 """One line for each node: its devices as cells, its host's load, and what stands out.
 
 The Nodes screen and a Job screen of very many devices draw from here. A node is asked again when
-a sample of it came, or a second later because readings age; what looks back over a series (means,
-how long it is idle), only every few seconds.
+a sample of it came, or because readings age; what looks back over a series (means, how long it is
+idle), only in turn.
 """
 
 from __future__ import annotations
 
 import re
-from math import inf
+from collections.abc import Callable
+from functools import lru_cache
 from statistics import median
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from gpumon.model.text import clean
 from gpumon.model.units import age_text
 from gpumon.model.view import DeviceView, Status
 from gpumon.store import NodeView
+from gpumon.tui.asking import Current, Turns
 from gpumon.tui.values import lost_detail, value_of
 
 IDLE_PERCENT = 1.0  # below that a device does nothing (findings.md 1.2)
@@ -25,9 +27,8 @@ STRAGGLER_SHARE = 0.2  # of the median: further below, and it is named (findings
 STRAGGLER_NODES = 3  # of fewer there is no telling which one is the exception
 BACK_S = 300.0  # the stretch over which nodes are compared
 _SHORTEST_S = 60.0  # measured at least so long before they are
-_AGAIN_S, _AGAIN_BACK_S = 1.0, 5.0  # how long what was computed stands for now
-_BACK_AT_ONCE = 8  # nodes; a look back at one costs about 2 ms
 _BUCKETS = 60
+_BACK_ROUND_S = 10  # every node is looked back at so often; one costs up to 2 ms
 #: how bad, worst first
 LEVELS = ("bad", "attention", "unknown", "")
 
@@ -68,15 +69,34 @@ class Host(NamedTuple):
     disk_percent: float | None = None
 
 
-class Summary(NamedTuple):
-    """One node as a row. `mean`: of the metric over its devices."""
+class Load(NamedTuple):
+    """What a node does now. `mean`: of the metric over its devices."""
 
-    node: NodeView
     cells: tuple[Cell, ...]
     mean: float | None
     host: Host
+
+
+class Summary(NamedTuple):
+    """One node as a row; its load is asked for when the row is seen, or sorted by it."""
+
+    node: NodeView
+    devices: int
     level: str
     remark: str
+    ask: Callable[[NodeView], Load]
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        return self.ask(self.node).cells
+
+    @property
+    def mean(self) -> float | None:
+        return self.ask(self.node).mean
+
+    @property
+    def host(self) -> Host:
+        return self.ask(self.node).host
 
 
 class _Back(NamedTuple):
@@ -86,15 +106,12 @@ class _Back(NamedTuple):
     idle_s: float
 
 
-_NEVER: tuple[float, dict[int, _Back]] = (-inf, {})
-
-
 class Summaries:
     """Computes summaries and remembers them while they are true."""
 
     def __init__(self) -> None:
-        self._facts: dict[tuple[str, str], tuple[int, float, tuple[Cell, ...], Host, Status]] = {}
-        self._backs: dict[str, tuple[float, dict[int, _Back]]] = {}
+        self._loads: dict[str, Current[Load]] = {metric.name: Current() for metric in METRICS}
+        self._backs: Turns[dict[int, _Back]] = Turns(_BACK_ROUND_S)
 
     def all(
         self, nodes: list[NodeView], devices: list[tuple[NodeView, DeviceView]],
@@ -106,43 +123,26 @@ class Summaries:
         for node, device in devices:
             if device.device.uuid not in parents:  # its instances stand for it
                 mine[node.name].append(device)
-        self._look_back(nodes, mine, now)
-        backs = {node.name: self._backs.get(node.name, _NEVER)[1] for node in nodes}
-        means = [back.mean for devices_of in backs.values() for back in devices_of.values()]
+
+        def look_back(node: NodeView) -> dict[int, _Back]:
+            return {device.key: _look_back(node, device, now) for device in mine[node.name]}
+
+        def ask(node: NodeView) -> Load:
+            return _load(node, mine[node.name], metric, now)
+
+        def load(node: NodeView) -> Load:
+            return self._loads[metric].of(node, now, ask)
+
+        backs = self._backs.of(nodes, now, look_back)
+        means = [back.mean for by_key in backs.values() for back in by_key.values()]
         known = [mean for mean in means if mean is not None]
         middle = median(known) if len(nodes) >= STRAGGLER_NODES and known else None
         found = []
         for node in nodes:
-            cells, host, status = self._of(node, mine[node.name], metric, now)
-            level, remark = _verdict(mine[node.name], status, backs[node.name], middle, now)
-            values = [cell.value for cell in cells if cell.value is not None]
-            mean = sum(values) / len(values) if values else None
-            found.append(Summary(node, cells, mean, host, level, remark))
+            devices_of = mine[node.name]
+            level, remark = _verdict(devices_of, node.status(now), backs[node], middle, now)
+            found.append(Summary(node, len(devices_of), level, remark, load))
         return found
-
-    def _of(
-        self, node: NodeView, devices: list[DeviceView], metric: str, now: float
-    ) -> tuple[tuple[Cell, ...], Host, Status]:
-        kept = self._facts.get((node.name, metric))
-        if kept is None or kept[0] != node.generation or not 0 <= now - kept[1] < _AGAIN_S:
-            cells = tuple(_cell(node, device, metric, now) for device in devices)
-            kept = (node.generation, now, cells, _host(node, now), node.status(now))
-            self._facts[node.name, metric] = kept
-        return kept[2:]
-
-    def _look_back(
-        self, nodes: list[NodeView], mine: dict[str, list[DeviceView]], now: float
-    ) -> None:
-        """Look back at the nodes for which that is due, but at few of them in one update."""
-        due = [
-            node
-            for node in nodes
-            if not 0 <= now - self._backs.get(node.name, _NEVER)[0] < _AGAIN_BACK_S
-        ]
-        due.sort(key=lambda node: self._backs.get(node.name, _NEVER)[0])
-        for node in due[: max(_BACK_AT_ONCE, len(nodes) // 32)]:
-            found = {device.key: _look_back(node, device, now) for device in mine[node.name]}
-            self._backs[node.name] = (now, found)
 
 
 def in_order(found: list[Summary], sort: str, *, reverse: bool) -> list[Summary]:
@@ -157,10 +157,11 @@ def in_order(found: list[Summary], sort: str, *, reverse: bool) -> list[Summary]
     return found[::-1] if reverse else found
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
+@lru_cache(maxsize=4096)
+def _natural(name: str) -> tuple[tuple[int, str], ...]:
     """gpu2 before gpu10."""
-    return [(int(part[:15]), "") if part.isdecimal() else (-1, part)
-            for part in re.split(r"(\d+)", name)]  # fmt: skip
+    parts = re.split(r"(\d+)", name)
+    return tuple((int(part[:15]), "") if part.isdecimal() else (-1, part) for part in parts)
 
 
 def _figure(summary: Summary, sort: str) -> float | None:
@@ -169,6 +170,12 @@ def _figure(summary: Summary, sort: str) -> float | None:
         both = (host.rx_bytes_per_s, host.tx_bytes_per_s)
         return None if None in both else sum(value or 0.0 for value in both)
     return {"cells": summary.mean, "cpu": host.cpu_percent, "memory": host.mem_used_bytes}[sort]
+
+
+def _load(node: NodeView, devices: list[DeviceView], metric: str, now: float) -> Load:
+    cells = tuple(_cell(node, device, metric, now) for device in devices)
+    values = [cell.value for cell in cells if cell.value is not None]
+    return Load(cells, sum(values) / len(values) if values else None, _host(node, now))
 
 
 def _cell(node: NodeView, device: DeviceView, metric: str, now: float) -> Cell:
@@ -229,7 +236,8 @@ def _look_back(node: NodeView, device: DeviceView, now: float) -> _Back:
         return _Back(None, 0.0)
     stats = node.stats("device", device.key, "busy_percent", at - BACK_S, at)
     idle_s = 0.0
-    if value_of(node.latest("device", device.key, "busy_percent", now)) is not None:
+    busy = value_of(node.latest("device", device.key, "busy_percent", now))
+    if busy is not None and busy < IDLE_PERCENT:
         span_s = max(at - first, _SHORTEST_S)
         buckets = node.window("device", device.key, "busy_percent", at, span_s, _BUCKETS)
         for bucket in reversed(buckets):

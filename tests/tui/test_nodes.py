@@ -275,15 +275,22 @@ def test_only_nodes_with_a_new_sample_are_asked_again(eight, monkeypatch):
     summaries = Summaries()
     nodes = store.nodes()
     devices = [(node, device) for node in nodes for device in node.devices()]
-    summaries.all(nodes, devices, "busy", now)
+
+    def hosts(at):
+        return [summary.host for summary in summaries.all(nodes, devices, "busy", at)]
+
+    hosts(now)
     asked.clear()
-    summaries.all(nodes, devices, "busy", now + 0.1)
+    hosts(now + 0.1)
     assert asked == []
     store.add("gpu05", Sample(now + 0.2, 0, {"host": {"": {"cpu_percent": 7.0}}}))
-    found = summaries.all(nodes, devices, "busy", now + 0.2)
+    found = hosts(now + 0.2)
     assert set(asked) == {"gpu05"}
-    assert found[4].host.cpu_percent == 7.0
-    summaries.all(nodes, devices, "busy", now + 1.2)  # readings age
+    assert found[4].cpu_percent == 7.0
+    asked.clear()
+    summaries.all(nodes, devices, "busy", now + 0.2)
+    assert asked == []  # nor before a row is seen
+    hosts(now + 1.2)  # readings age
     assert set(asked) == {node.name for node in nodes}
 
 
@@ -350,3 +357,15 @@ def test_the_same_note_of_several_nodes_is_one_line():
         store.header(name, header)
     texts = [note.text for note in notes(looking_at((store, NOW)))]
     assert texts == ["gpu01 and 2 more: The driver needs a reboot."]
+
+
+def test_of_many_nodes_what_is_seldom_new_is_noted_within_a_round():
+    store, now = cluster.fill(12, seconds=70)
+    state = looking_at((store, now))
+    rows = {"device": {3: {"busy_percent": 90, "mem_used_bytes": 1, "throttle_mask": 0x40}}}
+    store.add("gpu12", Sample(now + 1, 0, rows))
+    noted = []
+    for second in range(1, 8):
+        state.update(store.nodes(), now + second)
+        noted += [note.text for note in notes(state) if "runs slower" in note.text]
+    assert set(noted) == {"gpu12:3 runs slower: too hot (hardware)"}

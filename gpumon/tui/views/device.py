@@ -7,12 +7,13 @@ from gpumon.model.reading import Missing, number
 from gpumon.model.units import bytes_text, rate_text
 from gpumon.model.view import DeviceView
 from gpumon.store import NodeView
+from gpumon.tui.facts import reserving_framework
 from gpumon.tui.lines import Row, fit, fit_row
 from gpumon.tui.state import View, ViewState
 from gpumon.tui.values import Format, celsius, percent, shown, value_of, watts
 from gpumon.tui.views.grid import memory_line, trouble_run
 from gpumon.tui.views.plots import chart_rows
-from gpumon.tui.views.request import FRAMEWORK_NAMES, device_name, reserving_framework
+from gpumon.tui.views.request import FRAMEWORK_NAMES, device_name
 from gpumon.tui.views.title import short_name
 
 _PERCENT_LABELS = ("  0", " 50", "100")
@@ -69,7 +70,7 @@ def _numbers(state: ViewState, node: NodeView, device: DeviceView) -> list[Row]:
         latest = node.latest("device", device.key, field, now)
         return [(f" {label} ", "dim"), shown(latest, form, role), ("  ", "")]
 
-    star = reserving_framework(state, node, device)
+    star = reserving_framework(node, device.key)
     memory = memory_line(node, device, now)
     reserved = f" reserved by {FRAMEWORK_NAMES[star]}" if star else ""
     groups = [

@@ -11,12 +11,13 @@ from gpumon.model.sample import Process
 from gpumon.model.units import age_text, bytes_text, of_bytes_text
 from gpumon.model.view import DeviceView
 from gpumon.store import NodeView
+from gpumon.tui.facts import reserving_framework
 from gpumon.tui.lines import Row, Run, fit, fit_row
 from gpumon.tui.state import View, ViewState, Zone
 from gpumon.tui.summaries import status_words
 from gpumon.tui.values import brief, celsius, lost_detail, percent, shown, value_of, watts
 from gpumon.tui.views.plots import chart_rows
-from gpumon.tui.views.request import FRAMEWORK_NAMES, reserving_framework
+from gpumon.tui.views.request import FRAMEWORK_NAMES
 
 MIN_PLOT_WIDTH, MIN_PLOT_HEIGHT = 44, 6  # cells, the title row included
 _Y_LABELS = ("  0", " 50", "100")
@@ -144,7 +145,7 @@ def mem_text(state: ViewState, node: NodeView, device: DeviceView) -> str:
     if share is None:
         reading = node.latest("device", device.key, "mem_used_bytes", state.now).reading
         return brief(reading, bytes_text)
-    star = "*" if reserving_framework(state, node, device) else ""
+    star = "*" if reserving_framework(node, device.key) else ""
     return f"{share:.0f} %{star}"
 
 

@@ -6,7 +6,7 @@ from gpumon.tui.lines import Row
 from gpumon.tui.state import View, ViewState
 from gpumon.tui.views.grid import device_grid
 from gpumon.tui.views.host import host_rows
-from gpumon.tui.views.jobstate import ended_rows, pending_rows
+from gpumon.tui.views.jobstate import connecting_rows, ended_rows, pending_rows
 from gpumon.tui.views.nodes import node_table
 from gpumon.tui.views.notes import note_rows
 from gpumon.tui.views.request import request_rows
@@ -21,6 +21,7 @@ def job_view(state: ViewState, width: int, height: int) -> View:
     time = time_row(state, width, state.glyphs)
     if time is not None:
         rows.append(time)
+    rows += connecting_rows(state, height - len(rows))
     rows += request_rows(state, width)
     rows += note_rows(state, width, most=2 if height < 30 else 4)
     if height >= 30 and rows:

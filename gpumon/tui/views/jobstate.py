@@ -57,6 +57,25 @@ def _expected(state: ViewState, job: Job) -> str:
     return f"{when}, in {age_text(wait_s)}" if wait_s > 0 else f"{when}, which has passed"
 
 
+def connecting_rows(state: ViewState, height: int) -> list[Row]:
+    """Before any node has told anything: how far each is, and which ways were refused."""
+    waiting = [node for node in state.nodes if node.status(state.now).state == "connecting"]
+    if not waiting or any(node.header is not None for node in state.nodes):
+        return []
+    rows: list[Row] = [[]]
+    wide = max(len(node.name) for node in waiting)
+    for node in waiting[: max(0, height - 2)]:
+        status = node.status(state.now)
+        doing = f"connecting by {status.source}" if status.source else "connecting"
+        row: Row = [(f" {node.name:<{wide}}  ", ""), (f"{doing} …", "attention")]
+        if status.detail:
+            row.append((f"  not by {clean(status.detail)}", "dim"))
+        rows.append(row)
+    if len(waiting) > len(rows) - 1:
+        rows.append([(f" … {len(waiting)} nodes in all", "dim")])
+    return rows
+
+
 def ended_rows(state: ViewState) -> list[Row]:
     """A banner over the last samples of a job that has ended; nothing while it runs."""
     job = state.job
@@ -76,7 +95,7 @@ def ended_rows(state: ViewState) -> list[Row]:
         row.append((f"  {reason}", "dim"))
     if job.failed_node:
         row.append((f"  failed node {clean(job.failed_node, 60)}", "bad"))
-    row.append(("   below: the last samples", "dim"))
+    row += [("   below: the last samples  ", "dim"), ("5", "key"), (" the report", "dim")]
     return [row]
 
 

@@ -75,7 +75,7 @@ def _layout(found: list[Summary], width: int) -> _Layout:
     if width >= 110:
         host += (("disk", 15),)
     fixed = name + sum(cells for _, cells in host) + 1
-    count = max((len(s.cells) for s in found), default=0)
+    count = max((s.devices for s in found), default=0)
     each = next(
         (each for each in (_NUMBER_CELLS, 2) if fixed + each * count + _REMARK_CELLS <= width), 1
     )
@@ -87,7 +87,7 @@ def _legend(
     state: ViewState, layout: _Layout, found: list[Summary], top: int, room: int, width: int
 ) -> tuple[Row, list[Zone]]:
     """What the cells show and how they are ordered; both take clicks."""
-    devices = sum(len(summary.cells) for summary in found)
+    devices = sum(summary.devices for summary in found)
     where = f" {len(found)} node{'s' if len(found) != 1 else ''}"
     if len(found) > room:
         where = f" nodes {top + 1}-{min(len(found), top + room)} of {len(found)}"

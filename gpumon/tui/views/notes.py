@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.model.fields import throttle_words
-from gpumon.model.reading import number
 from gpumon.model.text import clean
 from gpumon.model.units import age_text
 from gpumon.model.view import DeviceView
-from gpumon.store import NodeView
 from gpumon.tui.lines import Row, row_width
 from gpumon.tui.state import ViewState
+from gpumon.tui.summaries import STRAGGLER_NODES
 from gpumon.tui.values import lost_detail
 from gpumon.tui.views.request import (
     ASCII_SIGNS,
@@ -19,7 +18,6 @@ from gpumon.tui.views.request import (
     SIGNS,
     device_name,
     names_text,
-    reserving_framework,
 )
 
 if TYPE_CHECKING:
@@ -59,6 +57,9 @@ _SEEN_AT_ONCE = frozenset((
 ))  # fmt: skip
 
 
+_WELL: dict[str, float] = {}
+
+
 class Note(NamedTuple):
     level: str  # bad, attention, unknown, note
     text: str
@@ -70,22 +71,27 @@ def notes(state: ViewState) -> list[Note]:
     found: list[Note] = []
     about: list[tuple[Note, str]] = []
     several = len(state.nodes) > 1
+    facts = state.facts()
     for node in state.nodes:
         status = node.status(state.now)
         if status.state in ("lost", "ended") and status.detail and not state.has_ended:
             level = "bad" if status.state == "lost" else "note"
             about.append((Note(level, clean(status.detail)), node.name))
-        if node.header is not None:
+        if node.header is not None and node.header.notes:
             devices = bool(node.devices())
             hint = "" if devices else "gpumon demo shows how it looks with GPUs"
             for text in node.header.notes:  # without a driver or a device, that is no trouble
                 level = "note" if not devices and text.startswith("No ") else "attention"
                 about.append((Note(level, text, hint), node.name if several else ""))
-        about += [(note, node.name if several else "") for note in _failures(node, state.now)]
+        failures = facts[node].failures
+        about += [(Note("attention", text), node.name if several else "") for text in failures]
     found += _folded(about)
     found += _straggler_notes(state)
     for node, device in state.devices:
-        found += _device_notes(node, device, device_name(node, device, several=several), state.now)
+        troubles = facts[node].troubles.get(device.key, _WELL)
+        if troubles or device.state is not None or device.xid is not None:
+            name = device_name(node, device, several=several)
+            found += _device_notes(device, name, troubles, state.now)
     found += _mark_notes(state)
     verdict = state.verdict
     if verdict is not None:
@@ -130,22 +136,14 @@ def _folded(about: list[tuple[Note, str]]) -> list[Note]:
 
 def _straggler_notes(state: ViewState) -> list[Note]:
     """Nodes that do much less than the others; the Nodes screen has them all, first."""
+    if len(state.nodes) < STRAGGLER_NODES:
+        return []
     slow = [summary for summary in state.summaries() if "below the median" in summary.remark]
     if not slow:
         return []
     names = names_text([summary.node.name for summary in slow])
     what = slow[0].remark if len(slow) == 1 else "much less busy than the median"
     return [Note("attention", f"{names}: {what}", "4 shows the nodes")]
-
-
-def _failures(node: NodeView, now: float) -> list[Note]:
-    """Collectors that failed in their latest run."""
-    found = []
-    for name in node.keys("collector"):
-        row = node.row("collector", name, now)
-        if number(row["ok"].reading) == 0 and row["ok"].fresh:
-            found.append(Note("attention", f"the {name} collector failed: {row['detail'].reading}"))
-    return found
 
 
 def _mark_notes(state: ViewState) -> list[Note]:
@@ -163,19 +161,16 @@ def _mark_notes(state: ViewState) -> list[Note]:
 def _idle_notes(state: ViewState, *, several: bool) -> list[Note]:
     """Devices that never worked while they were watched, others having worked or not.
 
-    After 300 s, as `gpu-never-used` of the findings; on the driver's own samples, which miss no
-    burst between ticks. Never without a reading: MIG and a lost device say nothing here.
+    After 300 s, as `gpu-never-used` of the findings. Never without a reading: MIG and a lost device
+    say nothing here.
     """
     idle = []
     watched_s = 0.0
+    facts = state.facts()
     for node, device in state.devices:
-        first = node.first_time("device", device.key, "busy_percent")
-        peaks = [
-            node.peak("device", device.key, field) for field in ("busy_percent", "busy_max_percent")
-        ]
-        known = [peak for peak in peaks if peak is not None]
-        watched = state.now - node.clock_offset_s - first if first is not None else 0.0
-        if known and max(known) < 1 and watched >= _IDLE_AFTER_S and device.state is None:
+        since = facts[node].idle_since.get(device.key)
+        watched = state.now - node.clock_offset_s - since if since is not None else 0.0
+        if watched >= _IDLE_AFTER_S and device.state is None:
             idle.append(device_name(node, device, several=several))
             watched_s = max(watched_s, watched)
     if not idle:
@@ -189,8 +184,9 @@ def _idle_notes(state: ViewState, *, several: bool) -> list[Note]:
 def _reservation_notes(state: ViewState, *, several: bool) -> list[Note]:
     """Memory that a framework took ahead of need, so that it is not read as a need."""
     by_framework: dict[str, list[str]] = {}
+    facts = state.facts()
     for node, device in state.devices:
-        framework = reserving_framework(state, node, device)
+        framework = facts[node].frameworks.get(device.key, "")
         if framework in _RESERVATION_ACTIONS:
             name = device_name(node, device, several=several)
             by_framework.setdefault(framework, []).append(name)
@@ -202,7 +198,9 @@ def _reservation_notes(state: ViewState, *, several: bool) -> list[Note]:
     return found
 
 
-def _device_notes(node: NodeView, device: DeviceView, name: str, now: float) -> list[Note]:
+def _device_notes(
+    device: DeviceView, name: str, troubles: dict[str, float], now: float
+) -> list[Note]:
     found = []
     state = device.state
     if state is not None:
@@ -218,25 +216,20 @@ def _device_notes(node: NodeView, device: DeviceView, name: str, now: float) -> 
             found.append(Note("bad", f"{name}: the driver has not answered for {ago}{call}"))
             return found
         found.append(Note("attention", f"{name}: {state.detail or state.state}"))
-    key = device.key
-
-    def value(field: str) -> float | None:
-        return number(node.latest("device", key, field, now).reading)
-
-    mask = value("throttle_mask")
-    slowed = [_SLOWED[word] for word in throttle_words(int(mask or 0)) if word in _SLOWED]
+    mask = int(troubles.get("throttle_mask", 0))
+    slowed = [_SLOWED[word] for word in throttle_words(mask) if word in _SLOWED]
     if slowed:
         found.append(Note("attention", f"{name} runs slower: {', '.join(slowed)}"))
-    if value("ecc_uncorrected"):
+    if "ecc_uncorrected" in troubles:
         found.append(
-            Note("bad", f"{name}: {value('ecc_uncorrected'):.0f} uncorrectable memory errors",
+            Note("bad", f"{name}: {troubles['ecc_uncorrected']:.0f} uncorrectable memory errors",
                  "results may be wrong; tell the staff")
         )  # fmt: skip
-    if value("remap_failed"):
+    if "remap_failed" in troubles:
         found.append(Note("bad", f"{name}: memory row remapping failed", "tell the staff"))
-    if value("remap_pending") or value("retired_pending"):
+    if "remap_pending" in troubles or "retired_pending" in troubles:
         found.append(Note("attention", f"{name}: memory repair waits for a reset of the GPU"))
-    if value("recovery_action"):
+    if "recovery_action" in troubles:
         found.append(Note("bad", f"{name}: the driver asks for a reset", "tell the staff"))
     if device.xid is not None:
         ago = age_text(now - device.xid.time)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpumon.analysis.reservation import reserves
 from gpumon.chart import bar
 from gpumon.model.reading import Missing, number
 from gpumon.model.units import bytes_text, of_bytes_text
@@ -18,9 +17,6 @@ from gpumon.tui.values import value_of
 
 if TYPE_CHECKING:
     from gpumon.slurm.job import Resources
-
-ACTIVE_PERCENT = 1.0  # a device busier than this works (findings.md 1.2)
-
 
 SIGNS = {"bad": "●", "attention": "▲", "note": "·", "unknown": "?"}
 ASCII_SIGNS = {"bad": "!", "attention": "^", "note": "-", "unknown": "?"}
@@ -44,14 +40,6 @@ class Line(NamedTuple):
 def device_name(node: NodeView, device: DeviceView, *, several: bool) -> str:
     """`gpu02:3` among several nodes, `GPU 3` on the only one."""
     return f"{node.name}:{device.device.label}" if several else f"GPU {device.device.label}"
-
-
-def reserving_framework(state: ViewState, node: NodeView, device: DeviceView) -> str:
-    """The framework on this device that takes memory ahead of need, "" if there is none."""
-    for process in node.processes_on(device.key):
-        if reserves(process):
-            return process.framework
-    return ""
 
 
 def request_lines(state: ViewState) -> list[Line]:
@@ -103,7 +91,7 @@ def silent_nodes(state: ViewState) -> list[str]:
 def allocated(state: ViewState) -> Resources | None:
     """What Slurm gave the job, if that is for the nodes shown: of a het job, one component's."""
     job = state.job
-    if job is None or any(node.name not in job.nodes for node in state.nodes):
+    if job is None or not {node.name for node in state.nodes} <= set(job.nodes):
         return None
     return job.allocated
 
@@ -248,27 +236,13 @@ def _gpus(state: ViewState) -> list[Line]:
     given = whole.gpus if whole is not None else None
     if not devices:
         return [Line("GPUs", str(given), "n/a", role="unknown")] if given else []
-    known = active = 0
-    used_bytes = total_bytes = 0.0
-    mem_known = 0
-    reserved = ""
-    parents = {device.device.mig.parent for _, device in devices if device.device.mig}
-    counted = 0
-    for node, device in devices:
-        if device.device.uuid in parents:  # its instances count, not the whole beside them
-            continue
-        counted += 1
-        busy = device_activity(node, device, state.now)
-        if busy is not None:
-            known += 1
-            active += busy >= ACTIVE_PERCENT
-        used = value_of(node.latest("device", device.key, "mem_used_bytes", state.now))
-        total = number(device.device.facts.get("mem_total_bytes"))
-        if used is not None and total:
-            mem_known += 1
-            used_bytes += used
-            total_bytes += total
-            reserved = reserved or reserving_framework(state, node, device)
+    loads = state.device_loads()
+    counted = sum(load.devices for load in loads)
+    known = sum(load.known for load in loads)
+    active = sum(load.active for load in loads)
+    mem_known = sum(len(load.mem_keys) for load in loads)
+    used_bytes = sum(load.mem_used_bytes for load in loads)
+    total_bytes = sum(load.mem_total_bytes for load in loads)
     work = f"{active} of {known} at work" if known else "n/a"
     if 0 < known < counted:
         work += f", {counted - known} unknown"
@@ -284,6 +258,11 @@ def _gpus(state: ViewState) -> list[Line]:
     if not mem_known:
         return [gpus, Line("GPU mem", "?", "n/a", role="unknown")]
     some = f" ({mem_known} of {counted})" if mem_known < counted else ""
+    reserving = [facts.frameworks for facts in state.facts().values()]
+    reserved = next(
+        (names[key] for load, names in zip(loads, reserving) for key in load.mem_keys
+         if key in names), ""
+    )  # fmt: skip
     memory = Line(
         "GPU mem", bytes_text(total_bytes),
         of_bytes_text(used_bytes, total_bytes) + some,
@@ -299,15 +278,6 @@ FRAMEWORK_NAMES = {
     "tf": "TensorFlow", "jax": "JAX", "vllm": "vLLM", "rmm": "RMM", "torch": "PyTorch",
     "llama": "llama.cpp", "cuda-other": "CUDA",
 }  # fmt: skip
-
-
-def device_activity(node: NodeView, device: DeviceView, now: float) -> float | None:
-    """How much the device works: busy %, where there is none (MIG) SM activity."""
-    for field in ("busy_percent", "sm_active_percent"):
-        value = value_of(node.latest("device", device.key, field, now))
-        if value is not None:
-            return value
-    return None
 
 
 def request_rows(state: ViewState, width: int) -> list[Row]:

@@ -24,7 +24,9 @@ def short_name(name: str) -> str:
 
 def devices_text(names: list[str]) -> str:
     """`8 × A100-SXM4-80GB`, `4 × H200 + 2 × L40S`."""
-    counts = Counter(short_name(name) or "unknown device" for name in names)
+    counts: Counter[str] = Counter()
+    for name, count in Counter(names).items():
+        counts[short_name(name) or "unknown device"] += count
     return " + ".join(f"{count} × {name}" for name, count in counts.items())
 
 

@@ -1,0 +1,57 @@
+"""When to draw what no key asked for: early enough for every sample, and not more often."""
+
+from __future__ import annotations
+
+from math import inf
+
+from gpumon.store import NodeView, Store
+
+_AGES_S = 1.0  # how often ages and the clock move without a sample
+_DRAW_SHARE = 0.05  # of a core, for drawing; but no pause is longer than
+_LONGEST_PAUSE_S = 0.5
+_WAIT_SHARE = 0.3  # of the interval, from the first sample that is not on screen
+_LONGEST_WAIT_S = 1.0
+
+
+class Pacing:
+    """Nodes tick together, so their samples come as a burst: it is drawn once, when it is over.
+
+    That is when every live node has given a sample that is not on screen yet; of one node, at once.
+    Who is late is not waited for: after 0.3 of the interval what came is drawn, and 0.3 after the
+    first straggler the rest. So at an interval of 1 s a sample is on screen 0.6 s after it came,
+    whatever the others do; there are at most three drawings an interval, usually one.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._generation = -1  # of the store, when it was drawn last
+        self._times: dict[str, float | None] = {}  # of the newest sample on screen, by node
+        self._drawn_at = -inf  # monotonic, as all times here but `clock`
+        self._news_at = inf  # when the first change was seen that is not on screen
+        self._not_before = -inf
+
+    def begin(self, now: float) -> None:
+        """A drawing begins: it shows what the store has now."""
+        self._generation = self._store.generation
+        self._times = {node.name: node.last_time for node in self._store.nodes()}
+        self._drawn_at, self._news_at = now, inf
+
+    def end(self, cost_s: float) -> None:
+        """It took so much time of a core: drawing many nodes costs, and has a share of it."""
+        self._not_before = self._drawn_at + min(cost_s / _DRAW_SHARE, _LONGEST_PAUSE_S)
+
+    def is_due(self, now: float, clock: float) -> bool:
+        """Whether to draw now; `clock`: epoch s of what is shown, by which streams are stale."""
+        if self._store.generation == self._generation:
+            return now - self._drawn_at >= _AGES_S
+        self._news_at = min(self._news_at, now)
+        if now < self._not_before:
+            return False
+        nodes = self._store.nodes()
+        interval_s = min((node.interval_s for node in nodes), default=0.0)
+        waited = now - self._news_at >= min(interval_s * _WAIT_SHARE, _LONGEST_WAIT_S)
+        return waited or not any(self._is_awaited(node, clock) for node in nodes)
+
+    def _is_awaited(self, node: NodeView, clock: float) -> bool:
+        is_shown = node.last_time == self._times.get(node.name)
+        return is_shown and node.status(clock).state == "live"
