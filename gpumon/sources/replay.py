@@ -10,13 +10,17 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from itertools import chain
+from math import floor
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from gpumon.errors import GpumonError, NotFoundError, WireError
+from gpumon.model.past import Past
 from gpumon.model.sample import Header, Sample
 from gpumon.model.view import Status
 from gpumon.recording import SUFFIX, Recording
 from gpumon.sources.base import Sink
+from gpumon.sources.past import GRID_S, PROCESS_EVENTS, FilePast, Items
 from gpumon.wire import MAX_LINE_BYTES, Decoder
 
 
@@ -46,10 +50,23 @@ def read_stream(path: str) -> Iterator[Header | Sample]:
 
 
 class Track(NamedTuple):
-    """One node's stream: its name for messages, and its items from a moment on (None: all)."""
+    """One node's stream: its name for messages, and its items from a moment on (None: all).
+
+    `ticks` gives all items faster than one by one, where the file can.
+    """
 
     name: str
     items: Callable[[float | None], Iterator[Header | Sample]]
+    ticks: Callable[[], Items] | None = None
+    span_s: float = 0.0
+
+
+@runtime_checkable
+class PastSink(Sink, Protocol):
+    """One that need not be told of long ago sample by sample."""
+
+    def past(self, node: str, pasts: Sequence[Past], items: Items) -> None:
+        """What was before the next sample: its series in buckets, and all of it in full."""
 
 
 def tracks_of(paths: Sequence[str]) -> list[Track]:
@@ -58,7 +75,8 @@ def tracks_of(paths: Sequence[str]) -> list[Track]:
     for path in paths:
         if path.endswith(SUFFIX):
             recording = Recording(path)
-            found.append(Track(os.path.basename(path), recording.items))
+            span_s = recording.end - recording.start
+            found.append(Track(os.path.basename(path), recording.items, recording.ticks, span_s))
         else:
             found.append(Track(os.path.basename(path), partial(_all_of, path)))
     return found
@@ -74,8 +92,9 @@ class ReplaySource:
     Streams of several nodes are merged by their own times. With `loop` they begin again at their
     end, on a clock that goes on, so that the plots go on too.
 
-    Going back, or far ahead, empties the sink and feeds it again from the start, as fast as it
-    takes samples: what is then shown is what playing up to there would have shown.
+    Going back, or far ahead, empties the sink and feeds it again: what is then shown is what
+    playing up to there would have shown. Short streams are fed from their start; of long ones
+    what was before the last quarter of an hour is fed in buckets, once a thread has read them.
     """
 
     name = "replay"
@@ -106,6 +125,7 @@ class ReplaySource:
                 raise WireError(f"{track.name} holds no recorded stream")
             firsts.append(first.time)
         self.origin = min(firsts)
+        self._pasts = [] if loop else _pasts_of(tracks)
         self.at_end = False
         #: more moments worth going to, epoch s in order; whoever finds some sets them at any time
         self.moments: Sequence[float] = ()
@@ -123,11 +143,12 @@ class ReplaySource:
             self._lose(sink, error)
             return
         threading.Thread(target=self._run, args=(sink,), daemon=True, name="replay").start()
+        threading.Thread(target=self._read_pasts, daemon=True, name="past").start()
 
     def stop(self) -> None:
         with self._wake:
             self._stopping = True
-            self._wake.notify()
+            self._wake.notify_all()
 
     def now(self) -> float:
         if self._paused_at is not None:
@@ -160,14 +181,14 @@ class ReplaySource:
         with self._wake:
             self._target = max(to, self.origin)
             self.seeking = True
-            self._wake.notify()
+            self._wake.notify_all()
 
     def next_event(self) -> None:
         """Go to the next mark, Xid, change of a device's state, or of `moments`."""
         with self._wake:
             self._target = _NEXT_EVENT
             self.seeking = True
-            self._wake.notify()
+            self._wake.notify_all()
 
     # -- the thread
 
@@ -220,7 +241,7 @@ class ReplaySource:
                 self._wake.wait()
 
     def _go(self, sink: Sink, target: float) -> None:
-        """Feed up to the target; from the start again when it lies behind."""
+        """Feed up to the target, unless another comes meanwhile."""
         with self._wake:
             self._target = None
             was_paused = self.paused and not self.at_end
@@ -228,20 +249,26 @@ class ReplaySource:
             self.at_end = False
         if target == _NEXT_EVENT:
             target = self._find_event(here)
-        if target < here:
+        begin = floor((target - FINE_S) / GRID_S) * GRID_S
+        is_near = here <= target <= here + _LONG_S or begin <= self.origin + _LONG_S
+        far = bool(self._pasts) and not is_near
+        if far and isinstance(sink, PastSink) and self._wait_for_pasts(begin):
+            self._begin_at(sink, begin)
+        elif target < here:
             sink.reset()
             self._rewind()
         self._feed_until(sink, target)
         with self._wake:
-            self._set_clock(target)
-            self._paused_at = target if was_paused else None
             self.seeking = self._target is not None
+            at = self._last if self.seeking else target
+            self._set_clock(at)
+            self._paused_at = at if was_paused else None
 
     def _find_event(self, after: float) -> float:
         """When the next event is; `after` itself when there is none."""
         moment = next((at for at in self.moments if at > after + 0.5), None)
         known: dict[int, dict[int, str]] = {}
-        for at, number, item in self._merged(loop=False):
+        for at, number, item in self._merged(loop=False, since=after):
             if isinstance(item, Sample):
                 states = {key: state.state for key, state in item.states.items()}
                 told = any(event.kind in _EVENT_KINDS for event in item.events)
@@ -257,20 +284,55 @@ class ReplaySource:
         self._items = self._merged(loop=self._loop)
         self._pending = None
 
+    def _read_pasts(self) -> None:
+        """In a thread of its own, from the beginning of the replay on."""
+        for past in self._pasts:
+            for _ in past.read():
+                with self._wake:
+                    if self._stopping:
+                        return
+                    self._wake.notify_all()
+
+    def _wait_for_pasts(self, until: float) -> bool:
+        """False when something else is to be done first."""
+        with self._wake:
+            while any(past.reached < until for past in self._pasts):
+                if self._stopping or self._target is not None:
+                    return False
+                self._wake.wait(_ASK_S)
+        return True
+
+    def _begin_at(self, sink: PastSink, begin: float) -> None:
+        """Empty the sink, and feed what was before `begin` in buckets."""
+        sink.reset()
+        streams = []
+        for number, (track, past) in enumerate(zip(self._tracks, self._pasts)):
+            opening, items = _opened(track.items(begin), begin)
+            pasts = [*past.before(begin), *opening]
+            if pasts:
+                node = self._nodes[number] = pasts[0].header.node
+                sink.past(node, pasts, past.items_before(begin))
+                sink.status(node, self._status("live"))
+            streams.append(_numbered(number, items))
+        self._items = heapq.merge(*streams, key=_time_of)
+        self._pending, self._last = None, begin
+
     def _feed_until(self, sink: Sink, to: float) -> None:
         """Deliver what was recorded up to `to`; of long ago only what series are made of."""
         while (entry := self._next()) is not None and entry[0] <= to:
+            if self._stopping or self._target is not None:
+                return
             if entry[0] < to - _WHOLE_S and isinstance(entry[2], Sample):
                 entry = (*entry[:2], _without_processes(entry[2]))
             self._deliver(entry, sink)
 
-    def _merged(self, *, loop: bool) -> Iterator[_Item]:
+    def _merged(self, *, loop: bool, since: float | None = None) -> Iterator[_Item]:
         """All streams by time, once or for ever; each round's times follow on the round before."""
         shift = 0.0
         while True:
             last = self.origin
-            streams = [_numbered(number, track) for number, track in enumerate(self._tracks)]
-            for at, number, item in heapq.merge(*streams, key=lambda entry: entry[0]):
+            streams = [_numbered(n, track.items(since)) for n, track in enumerate(self._tracks)]
+            for at, number, item in heapq.merge(*streams, key=_time_of):
                 last = max(last, at)
                 yield at + shift, number, _shifted(item, shift)
             if not loop or last <= self.origin:
@@ -302,6 +364,13 @@ MIN_SPEED, MAX_SPEED = 0.1, 1000.0
 
 #: readings older than this have gone stale and ended processes are no longer listed
 _WHOLE_S = 180.0
+#: the finest buckets of a series reach no further back
+FINE_S = 920.0
+#: so much is fed about as fast as a past
+_LONG_S = 1800.0
+#: of all nodes together: pasts of 16 days take a quarter of a GB
+_MOST_S = 16 * 86_400.0
+_ASK_S = 1.0
 
 
 def _without_processes(sample: Sample) -> Sample:
@@ -309,9 +378,42 @@ def _without_processes(sample: Sample) -> Sample:
     return sample._replace(rows=rows)
 
 
-def _numbered(number: int, track: Track) -> Iterator[_Item]:
-    for item in track.items(None):
+def _time_of(entry: _Item) -> float:
+    return entry[0]
+
+
+def _numbered(number: int, items: Iterator[Header | Sample]) -> Iterator[_Item]:
+    for item in items:
         yield item.time, number, item
+
+
+def _pasts_of(tracks: Sequence[Track]) -> list[FilePast]:
+    """Nothing where feeding all is as fast, or where they would take too much memory."""
+    long = max(track.span_s for track in tracks) > 2 * _LONG_S
+    if not long or sum(track.span_s for track in tracks) > _MOST_S:
+        return []
+    found = [FilePast(track.ticks) for track in tracks if track.ticks is not None]
+    return found if len(found) == len(tracks) else []
+
+
+def _opened(
+    items: Iterator[Header | Sample], begin: float
+) -> tuple[list[Past], Iterator[Header | Sample]]:
+    """What the frame that holds `begin` repeats and says of processes before it; then the rest."""
+    header: Header | None = None
+    rest: list[Header | Sample] = []
+    for item in items:
+        if item.time >= begin:
+            items = chain([item], items)
+            break
+        if isinstance(item, Sample):
+            events = [event for event in item.events if event.kind in PROCESS_EVENTS]
+            rest.append(item._replace(rows={}, events=events))
+        elif header is None:
+            header = item
+        else:
+            rest.append(item)
+    return ([] if header is None else [Past(header, {}, rest)]), items
 
 
 def _shifted(item: Header | Sample, shift: float) -> Header | Sample:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Union
 
 from gpumon.model.sample import Header, Sample
 from gpumon.model.view import Status
@@ -19,6 +19,8 @@ from gpumon.model.view import Status
 if TYPE_CHECKING:
     from gpumon.analysis.evidence import Evidence
     from gpumon.analysis.finding import Finding
+    from gpumon.model.past import Past
+    from gpumon.model.ticks import Ticks
     from gpumon.report.model import Report
     from gpumon.slurm.job import Job
     from gpumon.store import Store
@@ -35,6 +37,9 @@ _MAX_NODES = 256
 _MAX_WAITING = 100_000
 
 
+Item = Union[Header, Sample, "Ticks"]
+
+
 class Verdict(NamedTuple):
     """What was found at one moment."""
 
@@ -48,7 +53,10 @@ class Judging:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._waiting: deque[tuple[str, Header | Sample] | None] = deque(maxlen=_MAX_WAITING)
+        self._waiting: deque[tuple[str, Header | Sample | Iterator[Item]] | None] = deque(
+            maxlen=_MAX_WAITING
+        )
+        self._resets = 0
         self._nodes: set[str] = set()
         self._stopping = threading.Event()
         self._job: Callable[[], Job | None] = lambda: None
@@ -70,11 +78,18 @@ class Judging:
     def status(self, node: str, status: Status) -> None:
         self._store.status(node, status)
 
+    def past(self, node: str, pasts: Sequence[Past], items: Iterator[Item]) -> None:
+        """What was before: for the store in buckets, for the verdict in full: that takes longer."""
+        self._store.past(node, pasts)
+        self._nodes.add(node)
+        self._keep(node, items)
+
     def reset(self) -> None:
         self._store.reset()
+        self._resets += 1
         self._waiting.append(None)
 
-    def _keep(self, node: str, item: Header | Sample) -> None:
+    def _keep(self, node: str, item: Header | Sample | Iterator[Item]) -> None:
         if len(self._nodes) <= _MAX_NODES:
             self._waiting.append((node, item))
             return
@@ -101,6 +116,13 @@ class Judging:
         except Exception as error:  # findings may fail; the dashboard must not
             self.trouble = f"no findings: {type(error).__name__}: {error}"
 
+    def _until_reset(self, items: Iterator[Item]) -> Iterator[Item]:
+        resets = self._resets
+        for item in items:
+            if self._resets != resets or self._stopping.is_set():
+                return
+            yield item
+
     def _judge(self, site: object) -> None:
         from gpumon.analysis.catalogue import evaluate
         from gpumon.analysis.gather import Gathering
@@ -110,27 +132,31 @@ class Judging:
 
         assert isinstance(site, Site)
         gathering, live = Gathering(_LEAST_BINS), Live()
-        new, due, told = False, 0.0, False
+        new, due = False, 0.0
+        known = told = over = False  # whether there are samples; what the last verdict was made of
         while not self._stopping.wait(_IDLE_S):
             while self._waiting:
                 item = self._waiting.popleft()
                 if item is None:
                     gathering, live, self.latest = Gathering(_LEAST_BINS), Live(), None
-                else:
-                    gathering.add(*item)
-                    new = True
-            began = time.monotonic()
-            asked = self.wants_report and not told
-            if not new or (began < due and not asked):
+                    known = False
+                    continue
+                node, said = item
+                for each in self._until_reset(said) if isinstance(said, Iterator) else (said,):
+                    gathering.add(node, each)
+                new = known = True
+            began, job = time.monotonic(), self._job()
+            ended = job is not None and job.has_ended  # then no sample comes any more
+            asked = (self.wants_report and not told) or ended != over
+            if not known or not (asked or (new and began >= due)):
                 continue
-            job = self._job()
             evidence = gathering.evidence(job, site, live=True)
             findings = live.update(evaluate(evidence), evidence.end)
             report = None
             if self.wants_report:
-                ended = gathering.evidence(job, site)
-                coverage = replace(ended.coverage, source="live")
-                report = build(replace(ended, coverage=coverage))
+                whole = gathering.evidence(job, site)
+                coverage = replace(whole.coverage, source="live")
+                report = build(replace(whole, coverage=coverage))
             self.latest = Verdict(findings, evidence, report)
-            new, told = False, self.wants_report
+            new, told, over = False, self.wants_report, ended
             due = began + max(_PERIOD_S, (time.monotonic() - began) / _SHARE)
