@@ -174,7 +174,7 @@ def main() -> None:
     job = made_job(fed + real)
     way = ladder(args.via, args.folder, fed)
     watched = WatchedJob(
-        [job], lambda: [job], lambda jobs: AttachSource(tasks_of(jobs, ()), way, args.interval)
+        [job], lambda soon: [job], lambda jobs: AttachSource(tasks_of(jobs, ()), way, args.interval)
     )
     source = Tee(watched, marks_dir(), record=args.record)
     store = TimedStore()

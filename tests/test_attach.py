@@ -33,7 +33,7 @@ class Slurm:
         self.jobs = list(jobs)
         self.asked = []
 
-    def live(self, id):
+    def live(self, id, *, soon=False):
         self.asked.append(id)
         return self.jobs
 

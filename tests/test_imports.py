@@ -129,7 +129,7 @@ def test_the_screen_is_painted_without_the_plots(tmp_path):
 # -- contracts ---------------------------------------------------------------------------------
 #: contract -> a line that breaks it, and where
 VIOLATIONS = {
-    "Nothing imports upwards": ("store.py", "import gpumon.sources.base"),
+    "Nothing imports upwards": ("store/node.py", "import gpumon.sources.base"),
     "The agent travels alone": ("collect/host.py", "import pynvml"),
     "The screen knows no connection": ("tui/state.py", "import gpumon.sources.base"),
     "The light modules stay light": ("export/sample_text.py", "import plotext"),

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gpumon.cli.arguments import interval
 from gpumon.cli.live import add_screen_arguments
-from gpumon.errors import EXIT_INTERRUPTED, EXIT_OK, UsageError
+from gpumon.errors import EXIT_INTERRUPTED, EXIT_OK, GpumonError, UsageError
 
 if TYPE_CHECKING:
     from gpumon.cli.prompting import Prompting
     from gpumon.config import Settings
+    from gpumon.slurm.client import Slurm
     from gpumon.slurm.job import Job
     from gpumon.slurm.runner import Runner
     from gpumon.sources.supervisor import AttachSource
@@ -41,6 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-record", dest="record", action="store_false", default=None, help="only show"
     )
+    parser.add_argument(
+        "--json", action="store_true", help="one sample of each node, for programs; docs/json.md"
+    )
     add_screen_arguments(parser)
 
 
@@ -60,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     prompting = Prompting()
     ways = Ways(prompting, here(os.environ), via=args.via, login=args.login)
     slurm = Slurm(ways.runner)
-    on_screen = not can_show_screen()
+    on_screen = not args.json and not can_show_screen()
     jobs = finding.find_jobs(slurm, id)
     if finding.is_array(jobs):
         if not on_screen:
@@ -72,16 +77,19 @@ def run(args: argparse.Namespace) -> int:
     jobs = finding.with_cluster(slurm, jobs)
     nodes = finding.chosen_nodes(args.nodes, jobs)
     if not on_screen and not any(job.is_running for job in jobs):
-        print(finding.waiting_text(jobs[0]))
+        text = finding.waiting_text(jobs[0])
+        if args.json:
+            raise GpumonError(text)
+        print(text)
         return EXIT_OK
     if args.interval is None:
         settings = paced(settings, len(nodes) or sum(len(job.nodes) for job in jobs))
-    watched = watch(jobs, lambda: finding.look_again(slurm, jobs), ways, nodes, settings)
+    watched = watch(jobs, slurm, ways, nodes, settings)
     if on_screen:
         return open_screen(watched, settings, prompting, ways.on_login if args.login else None)
     from gpumon.cli.attach_text import print_samples
 
-    return print_samples(watched, nodes or [node for job in jobs for node in job.nodes])
+    return print_samples(watched, nodes, as_json=args.json)
 
 
 def paced(settings: Settings, nodes: int) -> Settings:
@@ -95,14 +103,18 @@ def paced(settings: Settings, nodes: int) -> Settings:
 
 def watch(
     jobs: Sequence[Job],
-    look: Callable[[], Sequence[Job]],
+    slurm: Slurm,
     ways: Ways,
     nodes: Sequence[str],
     settings: Settings,
 ) -> WatchedJob:
     """The source that follows these jobs on these nodes (none named: on all)."""
+    from gpumon.cli.finding import look_again
     from gpumon.sources.supervisor import AttachSource
     from gpumon.sources.watched import WatchedJob, tasks_of
+
+    def look(soon: bool) -> Sequence[Job]:
+        return look_again(slurm, jobs, soon=soon)
 
     def attach(running: Sequence[Job]) -> AttachSource:
         return AttachSource(tasks_of(running, nodes), ways.ladders(running), settings.interval_s)
@@ -133,6 +145,7 @@ def open_screen(
         return run_app(tee, settings, job=watched, prompts=prompting, output=files)
     finally:
         prompting.close()
+        gc.freeze()  # to look through what a thousand nodes left would hold up the exit by seconds
 
 
 def _chosen_task(jobs: Sequence[Job], settings: Settings) -> list[Job]:

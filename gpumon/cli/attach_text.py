@@ -1,7 +1,8 @@
-"""One sample of each node of a job as text, where there is no terminal for the dashboard."""
+"""One sample of each node of a job as text or JSON, where there is no dashboard."""
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 import time
@@ -9,10 +10,11 @@ from collections.abc import Sequence
 
 from gpumon.cli.once import merged
 from gpumon.errors import EXIT_FAILED, EXIT_OK
+from gpumon.export.sample_json import sample_json
 from gpumon.export.sample_text import sample_text
 from gpumon.model.sample import Header, Sample
 from gpumon.model.view import Status
-from gpumon.sources.watched import WatchedJob
+from gpumon.sources.watched import WatchedJob, parts_of
 
 #: a node that has not told anything by then is reported as such
 _WAIT_S = 60.0
@@ -61,21 +63,26 @@ class Samples:
                 self._news.wait(min(1.0, until - time.monotonic()))  # so that Ctrl-C comes through
 
 
-def print_samples(source: WatchedJob, nodes: Sequence[str]) -> int:
-    """Print a sample of each node, and why there is none; 1 where that is any. Returns the code."""
+def print_samples(source: WatchedJob, only: Sequence[str] = (), *, as_json: bool = False) -> int:
+    """Print a sample of each node (those in `only`), and why there is none; 1 where that is any.
+
+    As JSON a line each. Returns the exit code.
+    """
+    nodes = [part.name for part in parts_of(source.jobs(), only)]
     samples = Samples(nodes)
     source.start(samples)
     try:
         samples.wait(_WAIT_S)
     finally:
         source.stop()
-    parts = [
-        sample_text(samples.headers[node], samples.samples[node])
-        for node in nodes
-        if node in samples.samples
+    told = [
+        (samples.headers[node], samples.samples[node]) for node in nodes if node in samples.samples
     ]
-    if parts:
-        print("\n\n".join(parts))
+    if as_json:
+        for each in told:
+            print(json.dumps(sample_json(*each)))
+    elif told:
+        print("\n\n".join(sample_text(*each) for each in told))
     failed = [node for node in nodes if node not in samples.samples]
     for node in failed:
         refused = "; ".join(f"{rung.name}: {rung.why}" for rung in source.rungs(node))

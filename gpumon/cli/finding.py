@@ -45,11 +45,14 @@ def is_array(jobs: Sequence[Job]) -> bool:
     return len(jobs) > 1 and not jobs[0].het_job_id
 
 
-def look_again(slurm: Slurm, jobs: Sequence[Job]) -> list[Job]:
-    """The same jobs as Slurm has them now. Raises NotFoundError and SlurmError."""
+def look_again(slurm: Slurm, jobs: Sequence[Job], *, soon: bool = False) -> list[Job]:
+    """The same jobs as Slurm has them now, `soon` as in Slurm.live.
+
+    Raises NotFoundError and SlurmError.
+    """
     first = jobs[0]
     whole = first.array_job_id if first.array_task else first.het_job_id or first.raw_id
-    found = {job.raw_id: job for job in slurm.live(whole)}
+    found = {job.raw_id: job for job in slurm.live(whole, soon=soon)}
     if not any(job.raw_id in found for job in jobs):
         job = slurm.job(first.id or first.raw_id)
         found = {job.raw_id: job}

@@ -43,16 +43,21 @@ def run(args: argparse.Namespace) -> int:
     )
     reason = can_show_screen()
     if reason:
-        from gpumon.cli import once
-
         print(f"gpumon: {reason}; one sample as text instead", file=sys.stderr)
-        return once.show(as_json=False)
     if not args.node:
         from gpumon.cli.own_job import jobs_around
 
         jobs = jobs_around(os.environ)
         if jobs:
-            return _attach(jobs, settings)
+            if args.interval is None:
+                from gpumon.cli.attach import paced
+
+                settings = paced(settings, sum(len(job.nodes) for job in jobs))
+            return _attach(jobs, settings, on_screen=not reason)
+    if reason:
+        from gpumon.cli import once
+
+        return once.show(as_json=False)
     from gpumon.cli.record import marks_dir, start_retention
     from gpumon.collect.base import node_name
     from gpumon.sources.local import LocalSource
@@ -73,10 +78,10 @@ def run(args: argparse.Namespace) -> int:
     return run_app(tee, settings, job=own, output=JobFiles(own.job))
 
 
-def _attach(jobs: Sequence[Job], settings: Settings) -> int:
+def _attach(jobs: Sequence[Job], settings: Settings, *, on_screen: bool) -> int:
     """All nodes of the allocation around this shell, of which this may be one."""
     from gpumon.cli.attach import open_screen, watch
-    from gpumon.cli.finding import look_again
+    from gpumon.cli.attach_text import print_samples
     from gpumon.cli.own_job import known_better
     from gpumon.cli.prompting import Prompting
     from gpumon.slurm.client import Slurm
@@ -87,5 +92,5 @@ def _attach(jobs: Sequence[Job], settings: Settings) -> int:
     slurm = Slurm(LocalRunner())
     jobs = known_better(jobs)
     ways = Ways(prompting, here(os.environ))
-    watched = watch(jobs, lambda: look_again(slurm, jobs), ways, (), settings)
-    return open_screen(watched, settings, prompting)
+    watched = watch(jobs, slurm, ways, (), settings)
+    return open_screen(watched, settings, prompting) if on_screen else print_samples(watched)

@@ -14,7 +14,7 @@ from gpumon.model.text import clean
 from gpumon.slurm import ids, records, sacct, scontrol, sinfo, squeue, sstat
 from gpumon.slurm.choose import choose
 from gpumon.slurm.job import Job, Step
-from gpumon.slurm.pace import Pace
+from gpumon.slurm.pace import LEAST_PERIOD_S, Pace
 from gpumon.slurm.runner import Result, Runner, SlurmError
 
 #: epoch times, whole array ranges, English
@@ -70,14 +70,16 @@ class Slurm:
             raise NotFoundError(_not_found(id, accounting_error))
         return self._with_facts(_combined(now, past, accounting_error))
 
-    def live(self, id: str) -> list[Job]:
+    def live(self, id: str, *, soon: bool = False) -> list[Job]:
         """What the controller knows: of an array all tasks, of a het job all components.
 
         squeue, whose rows no job's name can forge, says which jobs these are; scontrol adds
         their allocations. Empty where the controller knows none: it forgets jobs minutes after
-        their end. Raises SlurmError.
+        their end. `soon`: something has happened, so an answer may be as young as is allowed.
+        Raises SlurmError.
         """
-        listed = self.queue([id], states=["all"])
+        period_s = LEAST_PERIOD_S if soon else self._controller_period_s
+        listed = self.queue([id], states=["all"], period_s=period_s)
         if not listed:
             return []
 
@@ -85,7 +87,7 @@ class Slurm:
             answer = self._run(scontrol.show_job(id))
             return [] if answer.code else scontrol.parse(answer.out, single=len(listed) == 1)
 
-        shown = self._pace.ask(("show job", id), self._controller_period_s, call)
+        shown = self._pace.ask(("show job", id), period_s, call)
         details = {job.raw_id: job for job in reversed(shown)}
         return [_detailed(job, details.get(job.raw_id)) for job in listed]
 
@@ -125,7 +127,12 @@ class Slurm:
         return self._pace.ask(question, SACCT_PERIOD_S, call)
 
     def queue(
-        self, job_ids: Sequence[str] = (), *, user: str = "", states: Sequence[str] = ()
+        self,
+        job_ids: Sequence[str] = (),
+        *,
+        user: str = "",
+        states: Sequence[str] = (),
+        period_s: float | None = None,
     ) -> list[Job]:
         """Jobs in the queue: these, a user's, or all. Raises SlurmError."""
 
@@ -138,7 +145,7 @@ class Slurm:
             return squeue.parse(_checked("squeue", answer), delimiter)
 
         question = ("squeue", *job_ids, "", user, *states)
-        return self._pace.ask(question, self._controller_period_s, call)
+        return self._pace.ask(question, period_s or self._controller_period_s, call)
 
     # -- usage of running jobs
 

@@ -18,7 +18,7 @@ Answer = TypeVar("Answer")
 
 class _Asked(NamedTuple):
     at: float
-    wait_s: float
+    wait_s: float  # after an error; 0: as long as the next question says
     answer: Any
     error: SlurmError | None
     failures: int
@@ -36,9 +36,10 @@ class Pace:
 
         An error is raised anew without asking for as long, twice as long after each further one.
         """
+        period_s = max(period_s, LEAST_PERIOD_S)
         last = self._asked.get(question)
-        if last is None or self._clock() - last.at >= last.wait_s:
-            last = self._call(max(period_s, LEAST_PERIOD_S), call, last)
+        if last is None or self._clock() - last.at >= (last.wait_s or period_s):
+            last = self._call(period_s, call, last)
             self._asked.pop(question, None)
             self._asked[question] = last  # the newest last
             if len(self._asked) > _MAX_ANSWERS:
@@ -55,4 +56,4 @@ class Pace:
             failures = (last.failures if last else 0) + 1
             wait_s = min(period_s * 2 ** min(failures - 1, 10), max(LONGEST_WAIT_S, period_s))
             return _Asked(self._clock(), wait_s, None, error, failures)
-        return _Asked(self._clock(), period_s, answer, None, 0)
+        return _Asked(self._clock(), 0.0, answer, None, 0)

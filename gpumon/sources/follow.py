@@ -37,14 +37,17 @@ class Follower:
         sink: Sink,
         complete: Callable[[Header], Header],
         begin: Callable[[Header], bool],
+        done: Callable[[], bool] = lambda: False,
     ) -> None:
         """`complete` adds to a header what the stream does not know, its node's name first;
-        `begin` is asked before the first sample whether to take this stream.
+        `begin` is asked before the first sample whether to take this stream; after `done` nothing
+        more is taken: who quits must not wait for what a thousand nodes have sent.
         """
         self._node = node
         self._sink = sink
         self._complete = complete
         self._begin = begin
+        self._done = done
         self._decoder = Decoder()
         self._header: Header | None = None  # held back until the agent has said if it is the job's
         self._live = False
@@ -64,6 +67,8 @@ class Follower:
                 if len(rest) > MAX_LINE_BYTES:
                     rest = b""
                 for line in lines:
+                    if self._done():
+                        return Outcome("ended", "")
                     self._line(line)
                     if self._aside:
                         return Outcome("aside", "")

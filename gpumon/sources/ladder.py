@@ -12,6 +12,9 @@ from gpumon.sources.local import LocalLauncher
 from gpumon.sources.srun import SrunLauncher
 from gpumon.sources.stream import Failure, Launcher, Rung
 
+#: both land in the same place: what one does not see the other does not
+_TWINS = {"ssh": "openssh", "openssh": "ssh"}
+
 #: which way should be tried before the others for this node, and why; None for the usual order
 Preference = Callable[[str], Rung | None]
 
@@ -81,8 +84,9 @@ class Climb:
 
         Else it comes back when the others have been refused.
         """
+        twin = _TWINS.get(launcher.name, "")
         others = any(
-            each.name not in self._refused and not each.lacks
+            each.name not in (*self._refused, twin) and not each.lacks
             for each in self._launchers
             if each != launcher
         )
@@ -90,6 +94,8 @@ class Climb:
             return False
         self._lesser.append(launcher)
         self._refused[launcher.name] = Failure(why)
+        if any(each.name == twin for each in self._launchers):
+            self._refused.setdefault(twin, Failure(f"leads where {launcher.name} does"))
         return True
 
     def take(self, launcher: Launcher) -> None:

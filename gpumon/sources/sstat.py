@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from gpumon import __version__
 from gpumon.analysis.accounting import Meaning, meaning_of
@@ -18,6 +19,7 @@ from gpumon.model.sample import Header, Sample
 from gpumon.slurm.client import SSTAT_PERIOD_S, Slurm
 from gpumon.slurm.job import Job, Step
 from gpumon.slurm.runner import SlurmError
+from gpumon.slurm.sacct import nodes_of
 from gpumon.sources.stream import Failure
 from gpumon.wire import Encoder
 
@@ -26,7 +28,7 @@ _ANSWERS = 10
 
 
 class SstatLauncher:
-    """Figures of a job that has one node: of several, sstat tells only all of them together."""
+    """Figures of the steps that run on one node alone: over several, sstat adds them up."""
 
     name = "sstat"
     lacks = "No GPUs and nothing of the node: only what sstat says of the job's steps each minute."
@@ -34,46 +36,96 @@ class SstatLauncher:
     def __init__(self, job: Job, slurm: Slurm, period_s: float = SSTAT_PERIOD_S) -> None:
         self._job = job
         self._slurm = slurm
-        self._period_s = period_s
+        self._asked = _Asked(job.raw_id, slurm, period_s)
 
     def open(self, node: str, argv: list[str]) -> SstatStream:
-        """Asks once, to see whether sstat answers. Raises Failure."""
-        raw_id = self._job.raw_id
-        command = f"sstat -a -j {raw_id}"
-        if len(self._job.nodes) != 1:
-            text = "it tells the usage of all the job's nodes together, not of one"
-            raise Failure(text, command, final=True)
+        """Asks once, to see whether sstat tells anything of this node. Raises Failure."""
+        command = f"sstat -a -j {self._job.raw_id}"
         try:
             config = self._slurm.config()
-            steps = self._slurm.usage([raw_id]).get(raw_id, ())
+            answer = self._asked.newest()
+            if not answer.steps:
+                raise SlurmError(answer.trouble or "it tells nothing of the job")
+            steps_of(self._job, node, answer.steps)
         except SlurmError as error:
             raise Failure(str(error), command) from None
-        if not steps:
-            raise Failure("it tells nothing of the job", command)
         known = replace(
             self._job,
             slurm_version=config.version,
             acct_gather=config.gathered_by,
             acct_params=config.gather_params,
         )
-        return SstatStream(node, raw_id, meaning_of(known), self._slurm, self._period_s)
+        return SstatStream(node, known, self._asked)
 
     def close(self) -> None:
-        """Nothing is shared."""
+        """Nothing is shared that must be given up."""
+
+
+class _Answer(NamedTuple):
+    """What sstat told of a job's running steps, and when; without any, why."""
+
+    time: float
+    mono: float
+    steps: Sequence[Step] = ()
+    trouble: str = ""
+
+
+class _Asked:
+    """sstat, asked once for all nodes of a job: it asks them all each time."""
+
+    def __init__(self, raw_id: str, slurm: Slurm, period_s: float) -> None:
+        self.period_s = period_s
+        self._raw_id = raw_id
+        self._slurm = slurm
+        self._lock = threading.Lock()
+        self._answer: _Answer | None = None
+
+    def newest(self) -> _Answer:
+        with self._lock:
+            last = self._answer
+            if last is None or time.monotonic() - last.mono >= self.period_s:
+                last = self._answer = self._ask()
+            return last
+
+    def _ask(self) -> _Answer:
+        steps: Sequence[Step] = ()
+        trouble = ""
+        try:
+            steps = self._slurm.usage([self._raw_id]).get(self._raw_id, ())
+        except SlurmError as error:
+            trouble = str(error)
+        return _Answer(time.time(), time.monotonic(), steps, trouble)
+
+
+def steps_of(job: Job, node: str, steps: Sequence[Step]) -> list[Step]:
+    """The steps that run on this node and on no other.
+
+    Raises SlurmError where that is not all that the job does there: of a step on several nodes
+    sstat tells sums, and which task used most. `extern` is on all nodes and is left out.
+    """
+    if len(job.nodes) == 1:
+        return list(steps)
+    on = {step.id: nodes_of(step.node_list) for step in steps}
+    spread = [id for id, nodes in on.items() if nodes != (node,) and (node in nodes or not nodes)]
+    for id in spread:
+        if id != "extern":
+            raise SlurmError(f"step {id} runs on several nodes, and sstat only adds them up")
+    alone = [step for step in steps if on[step.id] == (node,)]
+    if not alone:
+        raise SlurmError("no step runs on this node")
+    return alone
 
 
 class SstatStream:
     """Lines of an agent that is not there."""
 
-    def __init__(
-        self, node: str, raw_id: str, meaning: Meaning, slurm: Slurm, period_s: float
-    ) -> None:
+    def __init__(self, node: str, job: Job, asked: _Asked) -> None:
         self._node = node
-        self._raw_id = raw_id
-        self._meaning = meaning
-        self._slurm = slurm
-        self._period_s = period_s
+        self._job = job
+        self._meaning = meaning_of(job)
+        self._asked = asked
         self._closed = threading.Event()
+        self._trouble = "looking for a way that shows more"
         self._lines = self._told()
 
     def read(self) -> bytes:
@@ -86,30 +138,33 @@ class SstatStream:
         self._closed.set()
 
     def complaint(self) -> str:
-        return "looking for a way that shows more"
+        return self._trouble
 
     def _told(self) -> Iterator[bytes]:
-        encoder, rates = Encoder(), _Cores()
+        encoder, rates, period_s = Encoder(), _Cores(), self._asked.period_s
+        notes = [SstatLauncher.lacks, f"Memory is {self._meaning.words}."]
+        if len(self._job.nodes) > 1:
+            notes.append("Without ssh sessions (step extern): sstat adds up those of all nodes.")
         header = Header(
-            self._node, "", time.time(), time.monotonic(), self._period_s, __version__,
-            notes=[SstatLauncher.lacks, f"Memory is {self._meaning.words}."],
-        )  # fmt: skip
+            self._node, "", time.time(), time.monotonic(), period_s, __version__, notes=notes
+        )
         yield _line(encoder.header(header))
+        told = 0.0
         for _ in range(_ANSWERS):
-            steps = self._steps()
-            if steps and not self._closed.is_set():
-                now, mono = time.time(), time.monotonic()
-                row = {"cpu_cores_used": rates.of(steps, mono), **memory(steps, self._meaning)}
-                yield _line(encoder.sample(Sample(now, mono, {"job": {"": row}})))
-            if self._closed.wait(self._period_s):
+            answer = self._asked.newest()
+            if answer.steps and answer.mono > told and not self._closed.is_set():  # else a gap
+                told = answer.mono
+                try:
+                    steps = steps_of(self._job, self._node, answer.steps)
+                except SlurmError as error:
+                    self._trouble = str(error)
+                    return
+                row = {
+                    "cpu_cores_used": rates.of(steps, answer.mono), **memory(steps, self._meaning)
+                }  # fmt: skip
+                yield _line(encoder.sample(Sample(answer.time, answer.mono, {"job": {"": row}})))
+            if self._closed.wait(max(0.0, answer.mono + period_s - time.monotonic())):
                 return
-
-    def _steps(self) -> Sequence[Step]:
-        """Those that run; none while Slurm does not answer: a gap."""
-        try:
-            return self._slurm.usage([self._raw_id]).get(self._raw_id, ())
-        except SlurmError:
-            return ()
 
 
 class _Cores:

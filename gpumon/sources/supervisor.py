@@ -40,6 +40,11 @@ class NodeTask(NamedTuple):
     names: tuple[str, ...]  # of the job there: its raw id, its SLUID
     gpus: int | None = None  # of the job on this node
     complete: Callable[[Header], Header] = lambda header: header
+    part: str = ""  # its name on the screen, where that is not the node's
+
+    @property
+    def name(self) -> str:
+        return self.part or self.node
 
 
 class AttachSource:
@@ -53,32 +58,41 @@ class AttachSource:
         ladder: Ladder | Mapping[str, Ladder],
         interval_s: float,
     ) -> None:
-        """`ladder`: one for all nodes, or each node's, as components of a het job need."""
-        ladders = ladder if isinstance(ladder, Mapping) else {task.node: ladder for task in tasks}
+        """`ladder`: one for all tasks, or each's by name, as components of a het job need."""
+        ladders = ladder if isinstance(ladder, Mapping) else {task.name: ladder for task in tasks}
         self._ladders = {id(each): each for each in ladders.values()}
         self._runs = {
-            task.node: _NodeRun(task, ladders[task.node], interval_s, self) for task in tasks
+            task.name: _NodeRun(task, ladders[task.name], interval_s, self) for task in tasks
         }
         self.stopping = threading.Event()
+        self.when_dark: Callable[[], None] = lambda: None  # no node is live any more
         self.held = ""  # why trying again makes no sense now: the job is suspended
 
     def start(self, sink: Sink) -> None:
         for ladder in self._ladders.values():
-            ladder.expect([n for n, run in self._runs.items() if run.ladder is ladder])
-        for node, run in self._runs.items():
-            sink.status(node, Status("connecting", self.now(), "", ""))
-            threading.Thread(target=run.run, args=(sink,), daemon=True, name=node).start()
+            runs = [run for run in self._runs.values() if run.ladder is ladder]
+            ladder.expect([run.task.node for run in runs])
+        for name, run in self._runs.items():
+            sink.status(name, Status("connecting", self.now(), "", ""))
+            threading.Thread(target=run.run, args=(sink,), daemon=True, name=name).start()
         threading.Thread(target=self._keep, daemon=True, name="heartbeats").start()
 
     def stop(self) -> None:
+        if self.stopping.is_set():
+            return
         self.stopping.set()
-        closing = [threading.Thread(target=run.close, daemon=True) for run in self._runs.values()]
-        closing += [threading.Thread(target=self._close_ladders, daemon=True)]
-        for thread in closing:
+        closing = threading.Thread(target=self._close, daemon=True, name="close")
+        closing.start()
+        closing.join(_STOP_S)
+
+    def _close(self) -> None:
+        """End all streams. In threads, as one may hang; of a thousand, to start them takes long."""
+        closers = [run.close for run in self._runs.values()] + [self._close_ladders]
+        threads = [threading.Thread(target=close, daemon=True) for close in closers]
+        for thread in threads:
             thread.start()
-        until = time.monotonic() + _STOP_S
-        for thread in closing:
-            thread.join(max(0.0, until - time.monotonic()))
+        for thread in threads:
+            thread.join()
 
     def now(self) -> float:
         return time.time()
@@ -87,6 +101,11 @@ class AttachSource:
         """The job has ended, as Slurm says: a lost node cannot tell."""
         for run in self._runs.values():
             run.end(text)
+
+    def broke(self) -> None:
+        """A live node is no longer: all together is a sign that the job has ended."""
+        if not self.stopping.is_set() and not any(run.live for run in self._runs.values()):
+            self.when_dark()
 
     @property
     def over(self) -> bool:
@@ -118,7 +137,7 @@ class _NodeRun:
     def __init__(
         self, task: NodeTask, ladder: Ladder, interval_s: float, source: AttachSource
     ) -> None:
-        self._task = task
+        self.task = task
         self.ladder = ladder
         self._source = source
         self.climb: Climb = ladder.climb(task.node)
@@ -130,6 +149,7 @@ class _NodeRun:
         self._loaded = False
         self._follower: Follower | None = None
         self._live_at: float | None = None
+        self.live = False
         flags = ["--interval", f"{interval_s:g}", "--heartbeat", "--job", ",".join(task.names)]
         if task.gpus is not None:
             flags += ["--gpus", str(task.gpus)]
@@ -143,7 +163,7 @@ class _NodeRun:
             self._run(sink)
         except Exception as error:  # a mistake of ours: said, and the other nodes go on
             self._say(sink, "lost", f"a mistake in gpumon: {type(error).__name__}: {error}")
-        self.ladder.settle(self._task.node)
+        self.ladder.settle(self.task.node)
         self.over.set()
         if self._ended:
             self._say(sink, "ended", self._ended)
@@ -153,7 +173,10 @@ class _NodeRun:
         while not self._done:
             self._live_at = None
             outcome = self._round(sink)
-            self.ladder.settle(self._task.node)
+            self.ladder.settle(self.task.node)
+            if self.live:
+                self.live = False
+                self._source.broke()
             if outcome.kind == "ended":
                 self._ended = self._ended or outcome.text
             if self._done:
@@ -174,13 +197,14 @@ class _NodeRun:
         while (launcher := self.climb.next()) is not None and not self._done:
             self._say(sink, "connecting", self.climb.refusals, launcher.name)
             try:
-                stream = launcher.open(self._task.node, self._argv)
+                stream = launcher.open(self.task.node, self._argv)
             except Failure as failure:
                 self.climb.refuse(launcher, failure)
                 continue
             begin = partial(self._begin, sink, launcher)
             complete = partial(self._complete, launcher)
-            outcome = self._follow(stream, Follower(self._task.node, sink, complete, begin))
+            follower = Follower(self.task.name, sink, complete, begin, lambda: self._done)
+            outcome = self._follow(stream, follower)
             if outcome.kind in ("lost", "ended"):
                 return outcome
             if outcome.kind == "refused":
@@ -189,12 +213,12 @@ class _NodeRun:
 
     def _begin(self, sink: Sink, launcher: Launcher, header: Header) -> bool:
         """Whether this way will do: the agent stands in the right job, or sees it from outside."""
-        missing = header.driver and (self._task.gpus or 0) > len(leaves(header.devices))
+        missing = header.driver and (self.task.gpus or 0) > len(leaves(header.devices))
         if missing and self.climb.set_aside(launcher, "outside the job: only GPUs in use are seen"):
             return False
-        self._live_at = time.monotonic()
+        self._live_at, self.live = time.monotonic(), True
         self.climb.take(launcher)
-        self.ladder.settle(self._task.node)
+        self.ladder.settle(self.task.node)
         self._say(sink, "live", self.climb.refusals)
         return True
 
@@ -215,18 +239,18 @@ class _NodeRun:
         self._loaded = True
 
     def _complete(self, launcher: Launcher, header: Header) -> Header:
-        blind = launcher.lacks and self._task.gpus and not header.devices
+        blind = launcher.lacks and self.task.gpus and not header.devices
         if blind and launcher.lacks not in header.notes:
             # what an agent says of a driver that it must not open is of its way, not of the node
             header = header._replace(notes=[launcher.lacks])
-        return self._task.complete(header._replace(node=self._task.node))
+        return self.task.complete(header._replace(node=self.task.node))
 
     def _say(self, sink: Sink, state: str, detail: str, source: str = "") -> None:
         if self._source.stopping.is_set():
             return
         taken = self.climb.taken
         source = source or (taken.name if taken is not None else "")
-        sink.status(self._task.node, Status(state, self._source.now(), detail, source))
+        sink.status(self.task.name, Status(state, self._source.now(), detail, source))
 
     def _pause(self, seconds: float) -> None:
         until = time.monotonic() + seconds

@@ -7,26 +7,29 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from gpumon.errors import GpumonError, NotFoundError
 from gpumon.model.sample import Header, JobContext
 from gpumon.model.text import clean
-from gpumon.model.units import bytes_text
 from gpumon.slurm.job import Job, NodeAllocation
+from gpumon.slurm.pace import LEAST_PERIOD_S
 from gpumon.sources.base import Sink
 from gpumon.sources.stream import Rung
 from gpumon.sources.supervisor import AttachSource, NodeTask
 
 #: Slurm's man pages ask for no loops; this is the least that they leave
 ASK_S = 30.0
+#: when no node tells anything any more, Slurm is asked so often: a job may need that long to end
+_SOON_ASKS = 4
 _HELD = frozenset(("SUSPENDED", "STOPPED"))
 
 
 class WatchedJob:
     """A Source of all nodes of a job (of a het job, of its components), and what is known of it.
 
-    `look` asks Slurm for the jobs as they are now; it may block and raise GpumonError. `attach`
-    makes the source of a running job's nodes.
+    `look` asks Slurm for the jobs as they are now, of late or (True) as soon as is allowed; it may
+    block and raise GpumonError. `attach` makes the source of a running job's nodes.
     """
 
     name = "attach"
@@ -34,7 +37,7 @@ class WatchedJob:
     def __init__(
         self,
         jobs: Sequence[Job],
-        look: Callable[[], Sequence[Job]],
+        look: Callable[[bool], Sequence[Job]],
         attach: Callable[[Sequence[Job]], AttachSource],
         ask_s: float = ASK_S,
     ) -> None:
@@ -45,6 +48,7 @@ class WatchedJob:
         self._nodes: AttachSource | None = None
         self._lock = threading.Lock()
         self._stopping = threading.Event()
+        self._dark = threading.Event()  # no node is live any more: has the job ended?
         self._news: deque[str] = deque()
         self._silent = False
 
@@ -57,6 +61,7 @@ class WatchedJob:
 
     def stop(self) -> None:
         self._stopping.set()
+        self._dark.set()
         with self._lock:
             nodes = self._nodes
         if nodes is not None:
@@ -101,17 +106,26 @@ class WatchedJob:
             except GpumonError as error:
                 self._news.append(str(error))
                 return
+            self._nodes.when_dark = self._dark.set
             self._nodes.start(self._sink)
 
     def _watch(self) -> None:
-        while not self._stopping.wait(self._ask_s * random.uniform(1.0, 1.2)):
-            self._ask()
+        soon = 0  # so many questions are to follow each other as soon as is allowed
+        while True:
+            wait_s = min(self._ask_s, LEAST_PERIOD_S) if soon else self._ask_s
+            if self._dark.wait(wait_s * random.uniform(1.0, 1.2)):
+                self._dark.clear()
+                soon = _SOON_ASKS
+            if self._stopping.is_set():
+                return
+            self._ask(soon=soon > 0)
+            soon = max(0, soon - 1)
             if all(job.has_ended for job in self._jobs):
                 return
 
-    def _ask(self) -> None:
+    def _ask(self, *, soon: bool) -> None:
         try:
-            found = list(self._look())
+            found = list(self._look(soon))
         except NotFoundError:
             self._end("Slurm no longer knows the job")
             return
@@ -142,44 +156,42 @@ class WatchedJob:
             self._nodes.end(text)
 
 
-def tasks_of(jobs: Sequence[Job], only: Sequence[str] = ()) -> list[NodeTask]:
-    """A task for each node of the jobs (components of one het job), or for those in `only`.
+class Part(NamedTuple):
+    """A job's share of a node, under the name that it has on the screen."""
 
-    Of two components on one node the first is followed, and what is left out is said: an agent
-    speaks for one job.
+    name: str
+    job: Job
+    node: str
+
+
+def parts_of(jobs: Sequence[Job], only: Sequence[str] = ()) -> list[Part]:
+    """What there is to follow of the jobs (components of one het job), on all nodes or `only`.
+
+    An agent speaks for one job. So of two components on one node each has an agent: the first
+    under the node's name, the other as `node1+1`, by its offset.
     """
-    tasks: dict[str, NodeTask] = {}
+    found: dict[str, Part] = {}
     for job in jobs:
         for node in job.nodes:
-            if node in tasks or (only and node not in only):
-                continue
-            share = _share(job, node)
-            names = tuple(name for name in (job.raw_id, job.sluid) if name)
-            gpus = share.gpus if share is not None else None
-            others = [each for each in jobs if each is not job and node in each.nodes]
-            complete = _completer(job, share, [_left_out(each, node) for each in others])
-            tasks[node] = NodeTask(node, names, gpus, complete)
-    return list(tasks.values())
+            name = f"{node}+{job.het_offset or 0}" if node in found else node
+            found[name] = Part(name, job, node)
+    return [part for part in found.values() if not only or part.node in only]
 
 
-def _share(job: Job, node: str) -> NodeAllocation | None:
-    return next((share for share in job.allocations if share.node == node), None)
+def tasks_of(jobs: Sequence[Job], only: Sequence[str] = ()) -> list[NodeTask]:
+    """What the nodes' agents are told, and what Slurm adds to what they tell."""
+    tasks = []
+    for name, job, node in parts_of(jobs, only):
+        share = next((share for share in job.allocations if share.node == node), None)
+        names = tuple(name for name in (job.raw_id, job.sluid) if name)
+        gpus = share.gpus if share is not None else None
+        notes = [] if name == node else [_beside(job, node)]
+        tasks.append(NodeTask(node, names, gpus, _completer(job, share, notes), name))
+    return tasks
 
 
-def _left_out(job: Job, node: str) -> str:
-    """A sentence for people about a component that has a share of the node, too."""
-    share = _share(job, node) or NodeAllocation(node)
-    parts = [
-        f"{share.cpus} CPUs" if share.cpus is not None else "",
-        bytes_text(share.mem_bytes) if share.mem_bytes is not None else "",
-        f"{share.gpus} GPUs" if share.gpus else "",
-    ]
-    told = ", ".join(part for part in parts if part)
-    own = f" ({told})" if told else ""
-    return (
-        f"Component {job.id} has a share of this node, too{own}: not in these figures; "
-        f"gpumon attach {job.id} shows it."
-    )
+def _beside(job: Job, node: str) -> str:
+    return f"The share of component {job.id}, on {node} too; CPU and memory of the host are shared."
 
 
 def _completer(

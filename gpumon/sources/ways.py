@@ -19,6 +19,7 @@ from gpumon.sources.ssh import SshLauncher
 from gpumon.sources.sshconfig import first_way
 from gpumon.sources.sstat import SstatLauncher
 from gpumon.sources.stream import Failure, Launcher, Rung, Stream
+from gpumon.sources.watched import parts_of
 
 VIAS = ("ssh", "openssh", "srun")
 
@@ -52,13 +53,10 @@ class Ways:
         self.openssh = OpensshLauncher(login)
 
     def ladders(self, jobs: Sequence[Job]) -> Mapping[str, Ladder]:
-        """The ladder of each node; nodes of one component share one, and so one srun."""
-        found: dict[str, Ladder] = {}
-        for job in jobs:
-            ladder = Ladder(self._launchers(job), None if self._via else self._prefer)
-            for node in job.nodes:
-                found.setdefault(node, ladder)
-        return found
+        """The ladder of each part; nodes of one component share one, and so one srun."""
+        prefer = None if self._via else self._prefer
+        shared = {job.raw_id: Ladder(self._launchers(job), prefer) for job in jobs}
+        return {part.name: shared[part.job.raw_id] for part in parts_of(jobs)}
 
     def _launchers(self, job: Job) -> list[Launcher]:
         sruns = [

@@ -12,14 +12,16 @@ The fixture `cluster` (conftest.py) makes one for a whole run of pytest, shared 
 skips where the machine cannot run it. Tests go on beside each other: they know their own jobs and
 processes by id, and expect others. Everybody's home is on all hosts, and here under `home(user)`.
 
-- **Users** `alice` and `bob` (account `research`) and root. Commands and jobs of `run` and
+- **Users** `alice`, `bob` and `carol` (account `research`) and root. carol is for tests that change
+  what lies in a home, while they hold `faulty`. Commands and jobs of `run` and
   `submit` find `gpumon` (an environment on the shared file system) and `python` in their PATH;
   an ssh session does not: to it the nodes have /usr/bin/python3 and nothing of ours.
 - **Nodes** have 8 CPUs, 64 GB and 4 GPUs (`gpu:a100`) as Slurm counts them; the machine has less,
   so nothing may depend on how fast they are. `node1` to `node3` make up the partitions `standard`
   and `gpu`. ssh to `node3` asks pam_slurm_adopt, where it is installed: no job there, no entry.
 - **`node4`**, alone in the partition `faults`, is for tests that break things, one at a time:
-  `with cluster.faulty() as node:` waits for its turn and mends it afterwards.
+  `with cluster.faulty() as node:` waits for its turn and mends it afterwards. `-p all -w
+  node2,node4` puts a job on a sound node, too.
 - **ssh** from here: `ssh -F cluster.ssh_config login`, `... node1` (through login), `node1-direct`.
 - **GPUs** are the emulated driver's: a job sees those that its device cgroup lets it open. `gpus`
   changes what they say.
@@ -42,7 +44,7 @@ from tests.nvml.scenario import Scenario
 
 TESTBED = Path(__file__).parent / "testbed" / "cluster.sh"
 NODES = ("node1", "node2", "node3", "node4")
-USERS = ("alice", "bob")
+USERS = ("alice", "bob", "carol")
 #: only what hangs takes as long as this
 HANGS_S = 60
 #: states in which a job stays
@@ -236,7 +238,9 @@ class Cluster:
                 yield "node4"
             finally:
                 self.link("node4", up=True)
-                self.run("node4", ["pkill", "-CONT", "-U", "20001,20002"], "root", check=False)
+                self.run(
+                    "node4", ["pkill", "-CONT", "-U", "20001,20002,20003"], "root", check=False
+                )
                 self.start_sshd("node4")
 
     def link(self, node: str, *, up: bool) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import threading
 import time
 
+from tests.e2e.program import environment
 from tests.slurm.cluster import HANGS_S, end, until
 
 #: agents end sooner than by themselves, which takes them 45 s
@@ -18,7 +19,7 @@ SOON_S = 30
 
 #: prints what the source brings as lines of JSON, until its input ends
 FOLLOW = """\
-import json, os, sys
+import json, os, sys, threading, time
 from gpumon.cli import finding
 from gpumon.cli.attach import watch
 from gpumon.cli.prompting import Prompting
@@ -49,9 +50,20 @@ class Sink:
     def reset(self): pass
 
 ways = Ways(Prompting(), here({}), via=sys.argv[2] if len(sys.argv) > 2 else None)
-source = watch(jobs, lambda: finding.look_again(slurm, jobs), ways, (), Settings(interval_s=0.5))
-source._ask_s = 3.0
-source.start(Sink())
+source = watch(jobs, slurm, ways, (), Settings(interval_s=0.5))
+source._ask_s = float(os.environ.get("ASK_S", 3))
+sink = Sink()
+source.start(sink)
+
+def watch_state():
+    known = ""
+    while True:
+        if source.job().state != known:
+            known = source.job().state
+            sink._say("job", "", known)
+        time.sleep(0.2)
+
+threading.Thread(target=watch_state, daemon=True).start()
 sys.stdin.read()
 source.stop()
 """
@@ -93,6 +105,11 @@ class Following:
     def states(self, node):
         return [status[0] for status in self.of("status", node)]
 
+    @property
+    def job_states(self):
+        """Of the job, as the screen would show them."""
+        return [state for (state,) in self.of("job", "")]
+
     def last(self, node):
         return self.of("status", node)[-1]
 
@@ -126,6 +143,15 @@ def gone(cluster, job, *nodes):
 
 def attach(cluster, *args, **options):
     return cluster.run("login", ["gpumon", "attach", "--no-record", *args], check=False, **options)
+
+
+def laptop(cluster, folder):
+    """The environment of a user on this machine, whose ssh knows the way to the login host."""
+    (folder / "bin").mkdir()
+    ssh = folder / "bin" / "ssh"
+    ssh.write_text(f'#!/bin/sh\nexec /usr/bin/ssh -F {cluster.ssh_config} "$@"\n')
+    ssh.chmod(0o755)
+    return environment(PATH=f"{ssh.parent}:{os.environ['PATH']}")
 
 
 def heads(done):

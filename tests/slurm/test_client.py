@@ -164,6 +164,25 @@ def test_the_controller_is_never_asked_faster_than_every_10_s(clock):
     assert replies.asked("squeue") == 2
 
 
+def test_what_has_happened_is_asked_sooner_and_no_oftener_than_every_10_s(clock):
+    asked, replies = slurm(clock=clock)
+    asked.live("11")
+    times = []
+    for _ in range(40):
+        clock.now += 1
+        before = replies.asked("squeue"), replies.asked("scontrol")
+        asked.live("11", soon=clock.now > 1015)
+        if (replies.asked("squeue"), replies.asked("scontrol")) != before:
+            times.append(clock.now - 1000)
+    assert times == [16, 26, 36]
+    clock.now += 29 - 4  # since the last
+    asked.live("11")
+    assert replies.asked("squeue") == 4
+    clock.now += 1
+    asked.live("11")
+    assert replies.asked("squeue") == 5
+
+
 def test_sstat_is_asked_every_minute(clock):
     asked, replies = slurm(clock=clock)
     for _ in range(119):

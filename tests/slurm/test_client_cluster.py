@@ -11,6 +11,7 @@ from gpumon.model.text import clean
 from gpumon.slurm.client import Slurm
 from gpumon.slurm.job import ExitCode
 from gpumon.slurm.runner import LocalRunner, Result, SlurmError
+from gpumon.sources.sstat import steps_of
 from tests.slurm import jobs
 from tests.slurm.cluster import Cluster, until
 
@@ -19,6 +20,8 @@ HOSTILE = (
     "x\x1f1\x1f|a UserId=root(0) JobState=FAILED\n   UserId=root(0)\n\n"
     "JobId=1 JobName=evil\n   UserId=bob(20002)\n1|1|FAILED|\x1b[31m é"
 )
+#: a step on all nodes
+WIDE = "srun sleep 600"
 
 
 class OnLogin:
@@ -65,6 +68,35 @@ def test_a_running_job_with_a_hostile_name(cluster):
         assert "srun sleep 600" in asked.batch_script(id)
     finally:
         cluster.cancel(id)
+
+
+def test_what_sstat_tells_of_a_node(cluster):
+    """Of steps on one node all, of a step on several nothing."""
+    script = (
+        f"srun -N1 -n1 -w node1 {jobs.hold(60, 600).strip()} & srun -N1 -n1 -w node2 sleep 600 &"
+    )
+    options = ("-w", "node1,node2", "--mem=500M")
+    with cluster.job(f"{script}\nwait\n", *options) as id, cluster.job(WIDE, *options) as wide:
+
+        def told(id, enough):
+            asked = slurm(cluster)
+            job, steps = asked.job(id), asked.usage([id]).get(id, ())
+            there = {step.id for step in steps} >= enough
+            return there and [
+                {step.id: step.usage.total.get("mem") for step in steps_of(job, node, steps)}
+                for node in job.nodes
+            ]
+
+        def measured():
+            first, second = told(id, {"batch", "0", "1"}) or ({}, {})
+            assert "extern" not in {**first, **second}
+            own = first.get("0", 0) or first.get("1", 0)
+            return own > 60 << 20 and (set(first), set(second))
+
+        assert until(measured) in (({"batch", "0"}, {"1"}), ({"batch", "1"}, {"0"}))
+        until(lambda: "0" in {step.id for step in slurm(cluster).usage([wide]).get(wide, ())})
+        with pytest.raises(SlurmError, match="step 0 runs on several nodes"):
+            told(wide, {"0"})
 
 
 def test_somebody_elses_job(cluster):

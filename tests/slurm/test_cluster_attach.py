@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -11,10 +12,9 @@ import time
 
 import pytest
 
-from screenshots.terminal_png import Session
-from tests.e2e.program import environment, gpumon
+from tests.e2e.program import gpumon
 from tests.slurm.cluster import HANGS_S, until
-from tests.slurm.following import Following, agents, attach, gone, gpumon_steps, heads
+from tests.slurm.following import Following, agents, attach, gone, gpumon_steps, heads, laptop
 from tests.slurm.jobs import hold
 
 
@@ -43,14 +43,20 @@ def test_a_sample_of_every_node(cluster, wide, via):
     gone(cluster, job, *nodes)
 
 
-def test_it_leaves_at_most_one_step_and_the_jobs_exit_code_alone(cluster):
-    with cluster.job("srun sleep 600", "-N3", "-p", "gpu", "--gres=gpu:1") as job:
+def test_three_nodes_by_each_way_leave_at_most_one_step_and_the_exit_code_alone(cluster):
+    """carol's: on node3 an ssh session goes into the newest job that its user has there."""
+    options = ["-N3", "-p", "gpu", "--gres=gpu:1", "--mem=500M"]
+    with cluster.faulty(), cluster.job("srun sleep 600", *options, user="carol") as job:
         nodes = cluster.nodes(job)
-        attach(cluster, job, "--via", "ssh")
+        for via in ("ssh", "openssh"):
+            done = attach(cluster, job, "--via", via, user="carol")
+            assert (done.returncode, done.stderr, heads(done)) == (0, "", nodes)
         assert gpumon_steps(cluster, job) == []
-        with Following(cluster, job) as following:
+        with Following(cluster, job, user="carol") as following:
             following.live(*nodes)
             assert {following.last(node)[2] for node in nodes} <= {"ssh", "srun"}
+            devices = [following.of("header", node)[-1][1] for node in nodes]
+            assert [len(each) for each in devices] == [1, 1, 1]
             following.stop()
         gone(cluster, job, *nodes)
         (step,) = until(lambda: gpumon_steps(cluster, job))
@@ -74,11 +80,7 @@ def test_only_the_named_nodes(cluster, wide):
 def test_from_a_machine_that_is_not_on_the_cluster(cluster, wide, tmp_path):
     """--login: Slurm's commands run there, and nodes are reached through it."""
     job, nodes = wide
-    bin_dir = tmp_path / "bin"
-    bin_dir.mkdir()
-    (bin_dir / "ssh").write_text(f'#!/bin/sh\nexec /usr/bin/ssh -F {cluster.ssh_config} "$@"\n')
-    (bin_dir / "ssh").chmod(0o755)
-    env = environment(PATH=f"{bin_dir}:{os.environ['PATH']}")
+    env = laptop(cluster, tmp_path)
     done = gpumon("attach", job, "--login", "login", "--no-record", env=env)
     assert (done.returncode, done.stderr) == (0, "")
     assert heads(done) == nodes
@@ -237,16 +239,21 @@ def test_a_second_job_of_the_user_on_the_node(cluster):
         gone(cluster, first, "node3")
 
 
-def test_gpumon_in_an_allocation_of_several_nodes_shows_them_all(cluster):
-    name = f"several{os.getpid()}"
-    argv = ["salloc", "-N2", "-J", name, "-p", "gpu", "--gres=gpu:1", "gpumon", "--no-record"]
-    with dashboard(cluster, "login", *argv) as screen:
-        listed = ["squeue", "-h", "-n", name, "-t", "RUNNING", "-o", "%i"]
-        job = until(lambda: cluster.run("login", listed).stdout.strip(), "it is allocated")
-        nodes = cluster.nodes(job)
-        until(lambda: set(agents(cluster, job, *nodes)) >= set(nodes), "agents run")
-        screen.keys("q")
-        gone(cluster, job, *nodes)
+def test_gpumon_in_an_allocation_of_several_nodes_tells_of_them_all(cluster):
+    """A shell of salloc on the login host: as text, and as JSON for programs."""
+    allocation = ["salloc", "-N2", "-p", "gpu", "--gres=gpu:1", "--mem=500M"]
+    done = cluster.run("login", [*allocation, "gpumon"])
+    job = re.search(r"Granted job allocation (\d+)", done.stderr)[1]
+    nodes = heads(done)
+    assert len(nodes) == 2
+    assert done.stdout.count(f"job {job} ") == 2
+    assert done.stdout.count("[0] A100") == 2
+    program = "gpumon attach --json $SLURM_JOB_ID"
+    done = cluster.run("login", [*allocation, "sh", "-c", program])
+    job = re.search(r"Granted job allocation (\d+)", done.stderr)[1]
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len({each["node"] for each in told}) == 2
+    assert [(each["job"]["id"], len(each["devices"])) for each in told] == [(job, 1)] * 2
 
 
 def test_from_inside_of_the_job_its_own_node_is_local(cluster):
@@ -262,36 +269,37 @@ def test_from_inside_of_the_job_its_own_node_is_local(cluster):
     assert len(steps) <= 1  # for the other node
 
 
-def test_what_is_shown_is_recorded(cluster, wide):
-    job, nodes = wide
-    argv = ["gpumon", "attach", job, "--via", "srun"]
-    with dashboard(cluster, "login", *argv) as screen:
-        screen.wait_for("recording to", HANGS_S)
-        folder = cluster.home() / ".local" / "state" / "gpumon" / "jobs" / cluster.name / job
-        until(lambda: len(list(folder.glob("*.gpumon"))) == 2, "a recording of each node")
-        screen.keys("q")
-        screen.wait_exit(HANGS_S)
-    done = cluster.run("login", ["gpumon", "export", job, "--to", "json"])
-    assert {json.loads(line).get("node") for line in done.stdout.splitlines()} >= set(nodes)
-
-
 # -- faults ------------------------------------------------------------------------------------
+SOUND = "node2"
+
+
 @pytest.fixture
 def pair(cluster):
-    """A job on a sound node and, by its own partition, one on the node that breaks."""
-    with (
-        cluster.faulty() as node,
-        cluster.job("srun sleep 900", "-p", "faults", "--gres=gpu:2") as job,
-    ):
-        yield job, node
+    """A job on a sound node and on the one that breaks."""
+    with cluster.faulty() as node:
+        options = ["-p", "all", "-w", f"{SOUND},{node}", "--gres=gpu:2", "--mem=500M"]
+        with cluster.job("srun sleep 900", *options) as job:
+            yield job, node
+
+
+@contextlib.contextmanager
+def unharmed(following, node=SOUND):
+    """What happens meanwhile to another node does not happen to this one."""
+    following.live(node)
+    known = len(following.of("sample", node))
+    yield
+    following.until(lambda f: len(f.of("sample", node)) > known + 2)
+    assert following.states(node)[-1] == "live"
+    assert "lost" not in following.states(node)
 
 
 def test_sshd_dies_in_mid_stream(cluster, pair):
     job, node = pair
     with Following(cluster, job, "openssh") as following:
         following.live(node)
-        cluster.stop_sshd(node)
-        following.until(lambda f: f.states(node).count("lost") >= 2)
+        with unharmed(following):
+            cluster.stop_sshd(node)
+            following.until(lambda f: f.states(node).count("lost") >= 2)
         gone(cluster, job, node)
         cluster.start_sshd(node)
         following.until(lambda f: f.states(node).count("live") == 2)
@@ -315,24 +323,31 @@ def test_without_sshd_srun_goes_on(cluster, pair):
 def test_an_agent_that_stands_still_is_replaced(cluster, pair, via):
     job, node = pair
     with Following(cluster, job, via) as following:
-        following.live(node)
+        following.live(node, SOUND)
         stopped = agents(cluster, job, node)[node]
-        cluster.kill(node, signal.SIGSTOP, *stopped)
-        following.until(lambda f: f.states(node).count("live") == 2)
+        if via == "ssh":
+            with unharmed(following):
+                cluster.kill(node, signal.SIGSTOP, *stopped)
+                following.until(lambda f: f.states(node).count("live") == 2)
+        else:  # by one srun for both
+            cluster.kill(node, signal.SIGSTOP, *stopped)
+            following.until(lambda f: f.states(node).count("live") == 2)
         continued = ["kill", "-CONT", *map(str, stopped)]
         cluster.run(node, continued, "root", check=False)  # Slurm has killed its own already
         following.stop()
-    gone(cluster, job, node)
+    gone(cluster, job, node, SOUND)
 
 
-def test_a_network_that_swallows_everything(cluster, pair):
+@pytest.mark.parametrize("via", ["ssh", "openssh"])
+def test_a_network_that_swallows_everything(cluster, pair, via):
     """The agent ends although nobody tells it that its reader has gone."""
     job, node = pair
-    with Following(cluster, job, "openssh") as following:
+    with Following(cluster, job, via) as following:
         following.live(node)
         (agent,) = agents(cluster, job, node)[node]
-        cluster.link(node, up=False)
-        following.until(lambda f: "lost" in f.states(node))
+        with unharmed(following):
+            cluster.link(node, up=False)
+            following.until(lambda f: "lost" in f.states(node))
         until(
             lambda: agent not in agents(cluster, job, node).get(node, []),
             "the agent ends",
@@ -342,76 +357,69 @@ def test_a_network_that_swallows_everything(cluster, pair):
         following.until(lambda f: f.states(node).count("live") == 2)
 
 
-def test_the_end_of_the_job_ends_it(cluster, pair):
+@pytest.mark.parametrize("via", ["ssh", "srun"])
+def test_the_end_of_the_job_ends_it(cluster, pair, via):
+    """At once: Slurm, which would not be asked for an hour, is asked when all streams end."""
     job, node = pair
-    with Following(cluster, job) as following:
-        following.live(node)
+    with Following(cluster, job, via, env={"ASK_S": "3600"}) as following:
+        following.live(node, SOUND)
         cluster.cancel(job)
-        following.until(lambda f: f.states(node)[-1] == "ended")
-        assert "ended" in following.last(node)[1]
-        gone(cluster, job, node)
+        following.until(lambda f: f.states(node)[-1] == f.states(SOUND)[-1] == "ended")
+        following.until(lambda f: f.job_states[-1] == "CANCELLED")
+        gone(cluster, job, node, SOUND)
 
 
-@pytest.mark.parametrize(
-    ("setting", "says"),
-    [
-        ("UserKnownHostsFile /dev/null\n  GlobalKnownHostsFile /dev/null", "key"),
-        ("HostName no-such-host.invalid", "no host is called no-such-host.invalid"),
-    ],
-)
-def test_what_ssh_refuses_is_said_and_srun_taken(cluster, pair, setting, says):
-    job, node = pair
-    config = cluster.home() / ".ssh" / "config"
-    cluster.write(".ssh/config", f"Host {node}\n  {setting}\n  StrictHostKeyChecking yes\n")
-    config.chmod(0o600)
+#: what is wrong with the way to a node, by ssh's configuration, and what is said
+WRONG = [
+    ("UserKnownHostsFile /dev/null\n  GlobalKnownHostsFile /dev/null", "is not known"),
+    ("UserKnownHostsFile {home}/.ssh/wrong", "WARNING: the host key of node4 differs"),
+    ("HostName no-such-host.invalid", "no host is called no-such-host.invalid"),
+]
+
+
+@pytest.mark.parametrize(("setting", "says"), WRONG)
+def test_what_ssh_refuses_is_said_and_srun_taken(cluster, carols, setting, says):
+    job, node = carols
+    home = cluster.home("carol")
+    strange = home / ".ssh" / "id_ed25519.pub"  # nobody's host key
+    cluster.write(".ssh/wrong", f"{node} {strange.read_text()}", "carol")
+    text = f"Host {node}\n  {setting.format(home=home)}\n  StrictHostKeyChecking yes\n"
+    cluster.write(".ssh/config", text, "carol").chmod(0o600)
     try:
-        with Following(cluster, job) as following:
+        with Following(cluster, job, user="carol") as following:
             following.live(node)
             state, detail, source = following.last(node)
             assert (state, source) == ("live", "srun")
             assert "ssh: " in detail
             assert says in detail
     finally:
-        config.unlink()
+        (home / ".ssh" / "config").unlink()
 
 
-def test_a_full_temporary_folder_does_not_matter(cluster, pair):
-    job, node = pair
-    folder = cluster.home() / "tmp"
-    folder.mkdir()
+def test_a_full_temporary_folder_does_not_matter(cluster, carols):
+    job, node = carols
+    folder = cluster.home("carol") / "tmp"
+    folder.mkdir(exist_ok=True)
     full = ["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", folder]
     cluster.run(node, full, "root")
     try:
         cluster.run(node, ["sh", "-c", f"cat /dev/zero >{folder}/full"], "root", check=False)
-        cluster.write(".bashrc", f"export TMPDIR={folder}\n")
-        with Following(cluster, job, "openssh") as following:
+        start = cluster.write(".bashrc", f"export TMPDIR={folder}\n", "carol")
+        with Following(cluster, job, "openssh", user="carol") as following:
             following.live(node)
             (agent,) = agents(cluster, job, node)[node]
             environ = cluster.run(node, ["cat", f"/proc/{agent}/environ"], "root").stdout
             assert f"TMPDIR={folder}" in environ
+        start.unlink()
     finally:
-        (cluster.home() / ".bashrc").unlink()
         cluster.run(node, ["umount", folder], "root", check=False)
-        folder.rmdir()
 
 
-# -- quitting ----------------------------------------------------------------------------------
-def dashboard(cluster, host, *argv):
-    env = {**os.environ, "GPUMON_CLUSTER_ID": cluster.folder.name.rpartition("-")[2]}
-    return Session(cluster.command(host, argv, env={"TERM": "xterm-256color"}), (120, 40), env)
-
-
-@pytest.mark.parametrize("via", ["ssh", "srun"])
-@pytest.mark.parametrize("how", ["q", signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
-def test_nothing_is_left_however_it_ends(cluster, wide, via, how):
-    job, nodes = wide
-    with dashboard(
-        cluster, "login", "gpumon", "attach", "--no-record", job, "--via", via
-    ) as screen:
-        until(lambda: set(agents(cluster, job, *nodes)) >= set(nodes), "agents run")
-        if how == "q":
-            screen.keys("q")
-        else:
-            pids = cluster.pids("login", f"bin/gpumo[n] attach --no-record {job} ")
-            cluster.kill("login", how, *pids)
-        gone(cluster, job, *nodes)
+@pytest.fixture
+def carols(cluster):
+    """A job of carol's on the node that breaks: meanwhile her home is this test's alone."""
+    with (
+        cluster.faulty() as node,
+        cluster.job("srun sleep 900", "-p", "faults", "--gres=gpu:2", user="carol") as job,
+    ):
+        yield job, node

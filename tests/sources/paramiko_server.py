@@ -16,7 +16,7 @@ from pathlib import Path
 
 import paramiko
 
-from tests.sources.sshd import free_port
+from tests.e2e.program import HANGS_S
 
 
 class AskingServer:
@@ -29,8 +29,8 @@ class AskingServer:
         self.password, self.rounds, self.key, self.user = password, list(rounds), key, user
         self.logins = 0
         self.answers: list[str] = []
-        self.port = free_port()
-        self._socket = socket.create_server(("127.0.0.1", self.port))
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self._socket.getsockname()[1]
         self._transports: list[paramiko.Transport] = []
         threading.Thread(target=self._serve, daemon=True).start()
 
@@ -42,6 +42,7 @@ class AskingServer:
                 return
             transport = paramiko.Transport(taken)
             transport.add_server_key(self.host_key)
+            transport.banner_timeout = transport.handshake_timeout = HANGS_S
             self._transports.append(transport)
             try:
                 transport.start_server(server=_Session(self, transport))

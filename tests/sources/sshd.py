@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import itertools
 import os
 import shutil
 import signal
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import psutil
 
+from gpumon.sources import sshconfig
 from tests.e2e.program import HANGS_S
 
 SSH = shutil.which("ssh") or "ssh"
@@ -35,10 +37,17 @@ def public(key: Path) -> str:
     return " ".join(Path(f"{key}.pub").read_text().split()[:2])
 
 
+#: below those that the kernel gives to connections, and apart from those of other processes
+_PORTS = itertools.count(10000 + os.getpid() % 220 * 100)
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port on which nothing listens: nobody takes it before its server does."""
+    for port in _PORTS:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("there are always more")
 
 
 class Sshd:
@@ -96,7 +105,12 @@ class Sshd:
         """The listener and the processes of its connections, without what these run."""
         found = [psutil.Process(self.process.pid)]
         found += found[0].children(recursive=True)
-        return [one for one in found if one.is_running() and "sshd" in one.name()]
+        servers = []
+        for one in found:
+            with contextlib.suppress(psutil.NoSuchProcess):  # a connection's may end meanwhile
+                if "sshd" in one.name():
+                    servers.append(one)
+        return servers
 
     def signal(self, number: signal.Signals):
         for one in self.servers():
@@ -129,6 +143,7 @@ class World:
         script.chmod(0o755)
         monkeypatch.setenv("PATH", f"{script.parent}:{os.environ['PATH']}")
         monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+        monkeypatch.setattr(sshconfig, "_ASK_S", HANGS_S)
         self._monkeypatch = monkeypatch
         self._agents: list[int] = []
         self.write_config()

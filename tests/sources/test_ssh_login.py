@@ -7,6 +7,7 @@ import getpass
 import os
 import subprocess
 import threading
+from functools import partial
 
 import pytest
 
@@ -14,9 +15,13 @@ from gpumon.sources.hostcert import signer
 from gpumon.sources.prompt import Question
 from gpumon.sources.ssh import SshLauncher
 from gpumon.sources.stream import Failure
+from tests.e2e.program import HANGS_S
 from tests.sources.paramiko_server import AskingServer
 from tests.sources.sshd import keygen, public, read_all
 from tests.sources.test_ssh_streams import CAT
+
+#: a machine under load may need longer than people wait
+Launcher = partial(SshLauncher, timeout_s=HANGS_S)
 
 
 class Person:
@@ -65,7 +70,7 @@ def test_a_key_file_of_each_kind(world, kind):
     key = keygen(world.folder / f"file_{kind}", kind)
     server = world.sshd("n1", AuthorizedKeysFile=f"{key}.pub")
     world.write_config(*world.blocks, IdentityFile=str(key))
-    assert hello(SshLauncher(Person()))
+    assert hello(Launcher(Person()))
     assert server.logins() == 1
 
 
@@ -75,7 +80,7 @@ def test_a_key_of_the_agent(world, kind):
     world.agent(key)
     os.remove(key)
     world.sshd("n1", AuthorizedKeysFile=f"{key}.pub")
-    assert hello(SshLauncher(Person()))
+    assert hello(Launcher(Person()))
 
 
 def test_an_agent_that_the_configuration_names(world, monkeypatch):
@@ -85,7 +90,7 @@ def test_an_agent_that_the_configuration_names(world, monkeypatch):
     monkeypatch.delenv("SSH_AUTH_SOCK")
     world.sshd("n1", AuthorizedKeysFile=f"{key}.pub")
     world.write_config(*world.blocks, IdentityAgent=sock)
-    assert hello(SshLauncher(Person()))
+    assert hello(Launcher(Person()))
 
 
 def test_with_identities_only_the_agent_s_others_are_not_offered(world):
@@ -93,19 +98,19 @@ def test_with_identities_only_the_agent_s_others_are_not_offered(world):
     world.agent(*(keygen(world.folder / f"other{number}") for number in range(8)), world.key)
     world.sshd("n1", MaxAuthTries="2")
     world.write_config(*world.blocks, IdentitiesOnly="yes")
-    assert hello(SshLauncher(Person()))
+    assert hello(Launcher(Person()))
 
 
 def test_the_agent_s_configured_key_is_offered_first(world):
     world.agent(*(keygen(world.folder / f"other{number}") for number in range(8)), world.key)
     world.sshd("n1", MaxAuthTries="2")
-    assert hello(SshLauncher(Person()))
+    assert hello(Launcher(Person()))
 
 
 def test_a_dead_agent_is_no_reason_to_fail(world, monkeypatch):
     world.sshd("n1")
     monkeypatch.setenv("SSH_AUTH_SOCK", str(world.folder / "nothing"))
-    assert hello(SshLauncher(Person()))
+    assert hello(Launcher(Person()))
 
 
 def test_a_passphrase_is_asked_once_for_many_nodes(world):
@@ -113,7 +118,7 @@ def test_a_passphrase_is_asked_once_for_many_nodes(world):
     world.sshd("n1", "n2", "n3", AuthorizedKeysFile=f"{key}.pub")
     world.write_config(*world.blocks, IdentityFile=str(key))
     person = Person(passphrase=["wrong", "ge heim"])
-    launcher = SshLauncher(person)
+    launcher = Launcher(person)
     done = []
     threads = [
         threading.Thread(target=lambda node=node: done.append(hello(launcher, node)))
@@ -135,7 +140,7 @@ def test_a_cancelled_passphrase_is_not_asked_for_again(world):
     world.sshd("n1", "n2", AuthorizedKeysFile=f"{key}.pub")
     world.write_config(*world.blocks, IdentityFile=str(key))
     person = Person()
-    launcher = SshLauncher(person)
+    launcher = Launcher(person)
     for node in ("n1", "n2"):
         with pytest.raises(Failure, match="no key was accepted"):
             launcher.open(node, CAT)
@@ -150,7 +155,7 @@ def test_the_passphrase_of_a_key_in_the_agent_is_not_asked(world):
     world.write_config(*world.blocks, IdentityFile=str(key))
     person = Person()
     with pytest.raises(Failure):
-        SshLauncher(person).open("n1", CAT)
+        Launcher(person).open("n1", CAT)
     assert person.asked == []
 
 
@@ -178,7 +183,7 @@ def test_a_certificate_of_the_user(world, kind, named):
         os.rename(f"{key}-cert.pub", world.folder / "elsewhere")
         more["CertificateFile"] = str(world.folder / "elsewhere")
     world.write_config(*world.blocks, IdentityFile=str(key), **more)
-    assert hello(SshLauncher(Person()))
+    assert hello(Launcher(Person()))
 
 
 def test_two_keys_that_are_both_needed(world):
@@ -189,7 +194,7 @@ def test_two_keys_that_are_both_needed(world):
         "n1", AuthorizedKeysFile=str(both), AuthenticationMethods="publickey,publickey"
     )
     world.write_config(*world.blocks, IdentityFile=f"{world.key}\n  IdentityFile {second}")
-    assert hello(SshLauncher(Person()))
+    assert hello(Launcher(Person()))
     assert "Partial publickey" in server.log()
 
 
@@ -198,7 +203,7 @@ def test_one_login_with_a_password_carries_all_nodes(world, login):
     server = login(password="right")
     world.sshd("n1", "n2", "n3")
     person = Person(password=["wrong", "right"])
-    launcher = SshLauncher(person, "login")
+    launcher = Launcher(person, "login")
     done = []
     threads = [
         threading.Thread(target=lambda node=node: done.append(hello(launcher, node)))
@@ -220,7 +225,7 @@ def test_a_lost_login_connection_is_made_again_with_the_same_password(world, log
     server = login(password="right")
     world.sshd("n1")
     person = Person(password=["right"])
-    launcher = SshLauncher(person, "login")
+    launcher = Launcher(person, "login")
     assert hello(launcher)
     server.drop()
     assert hello(launcher)
@@ -238,7 +243,7 @@ def test_a_second_factor_is_asked_once_in_its_own_words(world, login):
     server = login(rounds=DUO)
     world.sshd("n1", "n2")
     person = Person(password=["right"], code=["123456", "99"])
-    launcher = SshLauncher(person, "login")
+    launcher = Launcher(person, "login")
     assert hello(launcher)
     assert hello(launcher, "n2")
     assert server.logins == 1
@@ -257,7 +262,7 @@ def test_a_code_is_never_used_twice(world, login):
     server = login(rounds=DUO)
     world.sshd("n1")
     person = Person(password=["right"], code=["123456", "99", "123456", "99"])
-    launcher = SshLauncher(person, "login")
+    launcher = Launcher(person, "login")
     assert hello(launcher)
     server.drop()
     assert hello(launcher)
@@ -269,7 +274,7 @@ def test_a_wrong_password_in_a_conversation_is_asked_for_anew(world, login):
     login(rounds=DUO)
     world.sshd("n1")
     person = Person(password=["wrong", "right"], code=["123456", "99"])
-    assert hello(SshLauncher(person, "login"))
+    assert hello(Launcher(person, "login"))
     assert [one.attempt for one in person.asked if one.kind == "password"] == [1, 2]
 
 
@@ -279,7 +284,7 @@ def test_a_key_and_then_a_code(world, login):
     server = login(rounds=[[("Code:", False, "7")]], key=base64_key)
     world.sshd("n1")
     person = Person(code=["7"])
-    assert hello(SshLauncher(person, "login"))
+    assert hello(Launcher(person, "login"))
     assert server.logins == 1
 
 
@@ -288,7 +293,7 @@ def test_a_cancelled_login_is_final(world, login, asks):
     login(**asks)
     world.sshd("n1", "n2")
     person = Person()
-    launcher = SshLauncher(person, "login")
+    launcher = Launcher(person, "login")
     for node in ("n1", "n2"):
         with pytest.raises(Failure, match="@login: the login was cancelled") as caught:
             launcher.open(node, CAT)
@@ -303,7 +308,7 @@ def test_wrong_answers_are_final_after_three(world, login, asks):
     world.sshd("n1")
     person = Person(password=["a", "b", "c", "d"])
     with pytest.raises(Failure, match="@login did not accept the answers") as caught:
-        SshLauncher(person, "login").open("n1", CAT)
+        Launcher(person, "login").open("n1", CAT)
     assert caught.value.final
     assert len(person.asked) == 3
 
@@ -313,7 +318,7 @@ def test_a_question_without_a_prompt_needs_nobody(world, login):
     login(rounds=[[]])
     world.sshd("n1")
     person = Person()
-    assert hello(SshLauncher(person, "login"))
+    assert hello(Launcher(person, "login"))
     assert person.asked == []
 
 
@@ -322,7 +327,7 @@ def test_behind_a_login_host_the_user_is_the_same(world):
     """No server has that user; what it was asked for stands in its log."""
     login = world.sshd("login")
     with pytest.raises(Failure, match="no-such-ada@login: no key was accepted"):
-        SshLauncher(Person(), "no-such-ada@login").open("n1", CAT)
+        Launcher(Person(), "no-such-ada@login").open("n1", CAT)
     assert "no-such-ada" in login.log()
 
 
@@ -331,9 +336,9 @@ def test_hashed_and_pattern_lines_of_known_hosts(world):
     server = world.sshd("n1")
     subprocess.run(["ssh-keygen", "-q", "-H", "-f", world.known_hosts], check=True)
     assert world.known_hosts.read_text().startswith("|1|")
-    assert hello(SshLauncher(Person()))
+    assert hello(Launcher(Person()))
     world.known_hosts.write_text(f"bad line\n[127.0.0.?]:* {public(server.host_key)}\n")
-    assert hello(SshLauncher(Person()))
+    assert hello(Launcher(Person()))
 
 
 def test_the_key_that_is_known_is_asked_for(world):
@@ -341,7 +346,7 @@ def test_the_key_that_is_known_is_asked_for(world):
     rsa = keygen(world.folder / "host_rsa", "rsa")
     server = world.sshd("n1", known=False, PidFile=f"none\nHostKey {rsa}")
     world.known_hosts.write_text(f"[127.0.0.1]:{server.port} {public(rsa)}\n")
-    assert hello(SshLauncher(Person()))
+    assert hello(Launcher(Person()))
 
 
 def certified(world, kind="ed25519", authority_kind="ed25519", principals="127.0.0.1", **options):
@@ -364,13 +369,13 @@ def certified(world, kind="ed25519", authority_kind="ed25519", principals="127.0
 @pytest.mark.parametrize("authority", ["ed25519", "rsa", "ecdsa"])
 def test_a_host_certificate(world, kind, authority):
     certified(world, kind, authority)
-    assert hello(SshLauncher(Person()))
+    assert hello(Launcher(Person()))
 
 
 @pytest.mark.parametrize("principals", ["*.0.0.1", "other,127.0.0.1", ""])
 def test_names_in_a_host_certificate(world, principals):
     certified(world, principals=principals)
-    assert hello(SshLauncher(Person()))
+    assert hello(Launcher(Person()))
 
 
 @pytest.mark.parametrize(
@@ -384,7 +389,7 @@ def test_names_in_a_host_certificate(world, principals):
 def test_a_host_certificate_that_does_not_hold(world, options, why):
     certified(world, **options)
     with pytest.raises(Failure) as caught:
-        SshLauncher(Person()).open("n1", CAT)
+        Launcher(Person()).open("n1", CAT)
     assert caught.value.text == f"host key of n1 is not known ({why}); run: ssh n1"
 
 
@@ -393,7 +398,7 @@ def test_a_host_certificate_of_an_authority_that_is_not_trusted(world):
     other = keygen(world.folder / "other_ca")
     world.known_hosts.write_text(f"@cert-authority * {public(other)}\n")
     with pytest.raises(Failure, match="no known authority signed its certificate"):
-        SshLauncher(Person()).open("n1", CAT)
+        Launcher(Person()).open("n1", CAT)
 
 
 def test_an_authority_that_was_revoked(world):
@@ -401,7 +406,7 @@ def test_an_authority_that_was_revoked(world):
     with world.known_hosts.open("a") as file:
         file.write(f"@revoked * {public(authority)}\n")
     with pytest.raises(Failure, match=r"WARNING.*revoked"):
-        SshLauncher(Person()).open("n1", CAT)
+        Launcher(Person()).open("n1", CAT)
 
 
 def test_a_key_that_is_known_needs_no_certificate_that_holds(world):
@@ -409,7 +414,7 @@ def test_a_key_that_is_known_needs_no_certificate_that_holds(world):
     world.known_hosts.write_text(
         f"@cert-authority * {public(authority)}\n[127.0.0.1]:* {public(key)}\n"
     )
-    assert hello(SshLauncher(Person()))
+    assert hello(Launcher(Person()))
 
 
 def test_an_altered_certificate_is_refused(world):

@@ -200,8 +200,10 @@ class Slurm:
 
     def __init__(self, *jobs):
         self.jobs = list(jobs)
+        self.asked = []
 
-    def __call__(self):
+    def __call__(self, soon=False):
+        self.asked.append(soon)
         return self.jobs
 
 
@@ -210,11 +212,15 @@ def watch(monkeypatch):
     monkeypatch.setattr(supervisor, "BACK_OFF_S", (0.1,))
     running = []
 
-    def start(way, slurm):
-        def attach(jobs):
-            return AttachSource(tasks_of(jobs), Ladder([way]), 0.2)
+    def start(way, slurm, ask_s=0.2):
+        """`way`: to all nodes, or each by its name."""
 
-        watched, sink = WatchedJob(slurm(), slurm, attach, ask_s=0.2), Sink()
+        def attach(jobs):
+            ways = way if isinstance(way, dict) else {task.name: way for task in tasks_of(jobs)}
+            ladders = {name: Ladder([each]) for name, each in ways.items()}
+            return AttachSource(tasks_of(jobs), ladders, 0.2)
+
+        watched, sink = WatchedJob(slurm(), slurm, attach, ask_s=ask_s), Sink()
         running.append(watched)
         watched.start(sink)
         return watched, sink
@@ -244,6 +250,22 @@ def test_a_job_that_ends_ends_its_nodes(watch):
     assert watched.job().has_ended
 
 
+def test_slurm_is_asked_at_once_when_no_node_is_live_any_more(watch):
+    slurm, way = Slurm(JOB), Here()
+    _, sink = watch(way, slurm, ask_s=3600.0)
+    sink.wait(live("n1", "n2"))
+    way.agent("n1").kill()
+    sink.wait(lambda sink: sink.states("n1").count("live") == 2)
+    assert slurm.asked == [False]  # the other node went on
+    slurm.jobs = [replace(JOB, state="COMPLETED")]
+    for node in JOB.nodes:
+        way.agent(node).suspend()  # so that none comes back before the other has gone
+    for node in JOB.nodes:
+        way.agent(node).kill()
+    sink.wait(lambda sink: [sink.last(node).state for node in JOB.nodes] == ["ended", "ended"])
+    assert slurm.asked == [False, True]
+
+
 def test_a_requeued_job_is_followed_where_it_starts_again(watch):
     slurm = Slurm(replace(JOB, nodes=("n1",)))
     _, sink = watch(Here(), slurm)
@@ -271,31 +293,39 @@ def test_a_suspended_job_is_not_tried_again_and_again(watch):
 
 
 def test_components_of_a_het_job_each_have_their_nodes():
+    """And a share of a node that another has, too, stands beside it under a name of its own."""
     parts = [
-        Job(raw_id="14", nodes=("n1", "n2"), sluid="sEKNKTV3WPV500"),
-        Job(raw_id="15", nodes=("n2", "n3"), allocations=(NodeAllocation("n3", gpus=0),)),
-    ]
-    tasks = {task.node: (task.names, task.gpus) for task in tasks_of(parts)}
-    assert tasks == {
-        "n1": (("14", "sEKNKTV3WPV500"), None), "n2": (("14", "sEKNKTV3WPV500"), None),
-        "n3": (("15",), 0),
-    }  # fmt: skip
-    assert [task.node for task in tasks_of(parts, ["n3"])] == ["n3"]
-
-
-def test_a_component_that_is_left_out_is_said():
-    """An agent speaks for one job: the other's share of the node is in no figure."""
-    parts = [
-        Job(raw_id="14", id="14+0", nodes=("n1",)),
-        Job(raw_id="15", id="14+1", nodes=("n1", "n2"), allocations=(
-            NodeAllocation("n1", cpus=2, mem_bytes=400 << 20, gpus=1),)),
+        Job(raw_id="14", nodes=("n1", "n2"), sluid="sEKNKTV3WPV500", het_offset=0),
+        Job(raw_id="15", nodes=("n2", "n3"), het_offset=1,
+            allocations=(NodeAllocation("n3", gpus=0),)),
     ]  # fmt: skip
-    shared, alone = tasks_of(parts)
-    header = Header("n1", "b", 1.0, 1.0, 1.0, "0.1", notes=["No driver."])
-    notes = shared.complete(header).notes
-    assert notes[0] == "No driver."
-    assert "14+1 has a share of this node, too (2 CPUs, 400 MiB, 1 GPUs)" in notes[1]
-    assert alone.complete(header).notes == ["No driver."]
+    tasks = {task.name: (task.node, task.names, task.gpus) for task in tasks_of(parts)}
+    assert tasks == {
+        "n1": ("n1", ("14", "sEKNKTV3WPV500"), None),
+        "n2": ("n2", ("14", "sEKNKTV3WPV500"), None),
+        "n2+1": ("n2", ("15",), None),
+        "n3": ("n3", ("15",), 0),
+    }
+    assert [task.name for task in tasks_of(parts, ["n3"])] == ["n3"]
+    assert [task.name for task in tasks_of(parts, ["n2"])] == ["n2", "n2+1"]
+
+
+def test_two_components_on_one_node_are_both_followed(watch):
+    """Each by an agent of its own, which speaks for its component alone."""
+    parts = [
+        Job(raw_id=raw_id, id=f"14+{offset}", state="RUNNING", het_job_id="14", het_offset=offset,
+            nodes=("n1",), allocations=(NodeAllocation("n1", cpus=cpus),))
+        for offset, (raw_id, cpus) in enumerate([("14", 1), ("15", 2)])
+    ]  # fmt: skip
+    ways = {"n1": Here(job="14"), "n1+1": Here(job="15")}
+    watched, sink = watch(ways, Slurm(*parts))
+    sink.wait(live("n1", "n1+1"))
+    first, second = (sink.of("header", name)[0] for name in ways)
+    assert (first.node, first.job.id, first.job.cpus) == ("n1", "14", 1)
+    assert (second.node, second.job.id, second.job.cpus) == ("n1", "15", 2)
+    assert first.notes == second.notes[:-1]
+    assert second.notes[-1].startswith("The share of component 14+1, on n1 too;")
+    assert [rung.name for rung in watched.rungs("n1+1")] == ["ssh"]
 
 
 def test_a_header_is_completed_by_what_slurm_knows():

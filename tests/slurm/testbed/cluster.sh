@@ -86,7 +86,7 @@ nodes_idle() {
 }
 add_accounts() {
   enter ctl bash -c 'sacctmgr -iQ add account research Description=research Organization=uva &&
-    sacctmgr -iQ add user alice,bob,root account=research' >"$D/log/sacctmgr.log" 2>&1
+    sacctmgr -iQ add user alice,bob,carol,root account=research' >"$D/log/sacctmgr.log" 2>&1
 }
 
 up() {

@@ -25,13 +25,13 @@ PYTHON_PREFIX='$PYTHON_PREFIX' PYTHON_PACKAGES='$PYTHON_PACKAGES' ADOPTING_NODE=
 E
 }
 
-configure_users() { # alice and bob; the homes are on every host
+configure_users() { # the homes are on every host
   local user id=20000
-  grep -vE '^(alice|bob):' /etc/passwd >"$D/etc/passwd"
-  grep -vE '^(alice|bob|lab):' /etc/group >"$D/etc/group"
-  echo "lab:x:$id:alice,bob" >>"$D/etc/group"
+  grep -vE '^(alice|bob|carol):' /etc/passwd >"$D/etc/passwd"
+  grep -vE '^(alice|bob|carol|lab):' /etc/group >"$D/etc/group"
+  echo "lab:x:$id:alice,bob,carol" >>"$D/etc/group"
   ssh-keygen -q -t ed25519 -N '' -C "$TAG user" -f "$D/ssh/id_ed25519"
-  for user in alice bob; do
+  for user in alice bob carol; do
     id=$((id + 1))
     echo "$user:x:$id:20000:$user:$D/home/$user:/bin/bash" >>"$D/etc/passwd"
     mkdir -p "$D/home/$user/.ssh"
@@ -166,6 +166,7 @@ E
     echo "PartitionName=standard Nodes=node[1-3] Default=YES MaxTime=1-0 DefaultTime=10 State=UP"
     echo "PartitionName=gpu Nodes=node[1-3] MaxTime=3-0 DefaultTime=10 State=UP"
     echo "PartitionName=faults Nodes=node4 MaxTime=1-0 DefaultTime=10 State=UP"
+    echo "PartitionName=all Nodes=node[1-4] MaxTime=1-0 DefaultTime=10 State=UP"
   } >"$D/etc/slurm/slurm.conf"
   for host in "${NODES[@]}"; do mkdir -p "$D/spool/$host"; done
 }

@@ -1,0 +1,76 @@
+"""Quitting waits for no node: neither for a close that hangs nor for what still comes in."""
+
+import threading
+import time
+
+from gpumon.sources.ladder import Ladder
+from gpumon.sources.supervisor import AttachSource, NodeTask
+from gpumon.wire import Encoder
+from tests.recording import made
+from tests.sources.sinks import Sink
+
+NODES = 64
+WAIT_S = 60
+
+
+class Endless:
+    """A stream that has always more to say, and hangs when it is closed."""
+
+    def __init__(self, lines, hang, closed):
+        self._lines = iter(lines)
+        self._last = lines[-1]
+        self._hang, self._closed = hang, closed
+
+    def read(self):
+        time.sleep(0.01)
+        return next(self._lines, self._last) + b"\n"
+
+    def write(self, data):
+        pass
+
+    def close(self):
+        self._closed.append(self)
+        self._hang.wait()
+
+    def complaint(self):
+        return ""
+
+
+class Way:
+    name, lacks = "ssh", ""
+
+    def __init__(self):
+        self.hang = threading.Event()
+        self.closed = []
+        encoder = Encoder()
+        self._lines = [encoder.header(made.header()).encode()]
+        self._lines += [encoder.sample(sample).encode() for sample in made.samples(1)]
+
+    def open(self, node, argv):
+        return Endless(self._lines, self.hang, self.closed)
+
+    def close(self):
+        self.hang.wait()
+
+
+def test_streams_that_hang_and_go_on_do_not_hold_up_who_quits():
+    way, sink = Way(), Sink()
+    names = [f"n{n}" for n in range(NODES)]
+    source = AttachSource([NodeTask(name, ("4711",)) for name in names], Ladder([way]), 1.0)
+    source.start(sink)
+    sink.wait(lambda sink: all(sink.of("sample", name) for name in names))
+    try:
+        source.stop()
+        source.stop()  # the screen and the command both do
+    finally:
+        assert not way.hang.is_set()
+        way.hang.set()
+    until = time.monotonic() + WAIT_S
+    while not source.over and time.monotonic() < until:
+        time.sleep(0.05)
+    assert source.over
+    taken = len(sink.got)
+    time.sleep(0.2)
+    assert len(sink.got) == taken
+    # by the source once each, and by the node's own thread
+    assert len(way.closed) <= 2 * NODES
