@@ -7,6 +7,7 @@ takes its bytes. It is given what a reader of the lines gets, so both gather the
 from __future__ import annotations
 
 import os
+from threading import Lock
 from typing import List, Optional, Protocol, Union
 
 from gpumon.errors import WireError
@@ -20,6 +21,8 @@ from gpumon.wire import Decoder
 #: lines wait for so many: more at a time cost less, and 90 KiB of a node of eight devices
 BATCH = 40
 _CHUNK_BYTES = 1 << 18
+#: parsing takes megabytes for a moment, and the recorders of many nodes flush at the same time
+_one_at_a_time = Lock()
 
 
 class Digester(Protocol):
@@ -46,23 +49,28 @@ class Digesting:
 
     def take(self, lines: bytes) -> None:
         """Some whole lines of the frame that is being written."""
-        for line in lines.splitlines() if self._digester is not None else ():
-            if line.startswith(self._restated):
-                self._decode(line)
-            else:
-                self._add(self._tabulator.take(line))
+        if self._digester is None:
+            return
+        with _one_at_a_time:
+            for line in lines.splitlines():
+                if line.startswith(self._restated):
+                    self._decode(line)
+                else:
+                    self._add(self._tabulator.take(line))
 
     def digest(self) -> Optional[PackedDigest]:
         """Of the frame that ends here."""
         if self._digester is None:
             return None
-        self._add(self._tabulator.rest())
-        data = self._digester.digest()
-        if not 0 < len(data) <= MAX_DIGEST_BYTES:
+        with _one_at_a_time:
+            self._add(self._tabulator.rest())
+            data = self._digester.digest()
+            packed = packed_digest(data) if 0 < len(data) <= MAX_DIGEST_BYTES else None
+        if packed is None:
             self._digester = None  # those behind a gap would be of no use
             return None
         self._number += 1
-        return PackedDigest(packed_digest(data), self._number - 1, self._stream)
+        return PackedDigest(packed, self._number - 1, self._stream)
 
     def _add(self, items: List[Union[Header, Sample, Ticks]]) -> None:
         if self._digester is not None:
