@@ -10,6 +10,7 @@ end.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import time
 from array import array
@@ -191,6 +192,7 @@ def main() -> None:
             ("draws", screen.draws),
         ):
             (args.folder / f"{LOG}.{name}").write_bytes(times.tobytes())
+        gc.freeze()  # as attach does
     if screen.fault is not None:
         raise screen.fault
 

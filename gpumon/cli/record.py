@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "gpumon record [-o FILE] [--interval S] [--quiet] [-- COMMAND ARG...]"
     parser.add_argument("-o", dest="output", metavar="FILE", help="a new file, or a folder")
     parser.add_argument("--interval", type=interval, metavar="S", help="seconds (1)")
-    parser.add_argument("--quiet", action="store_true", help="no summary at the end")
+    parser.add_argument("--quiet", action="store_true", help="no summary, only what went wrong")
     parser.add_argument(
         "wrapped", nargs=argparse.REMAINDER, metavar="-- COMMAND ARG...",
         help="run this, end with it and by its exit code; else record until SIGTERM or the "
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
         if another_records:
             return become(command)
-        return run_wrapped(command, lambda: _beside(args))
+        return run_wrapped(command, lambda: _beside(args), quiet=args.quiet)
     return EXIT_OK if another_records else _alone(args)
 
 

@@ -33,12 +33,13 @@ _STOPS = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
-def run_wrapped(command: list[str], beside: Callable[[], None]) -> int:
+def run_wrapped(command: list[str], beside: Callable[[], None], *, quiet: bool = False) -> int:
     """Run the command, and `beside` in a process next to it; the command's exit code.
 
     Where a signal ended the command, this process ends by the same one: a shell then says 128 + n
     and breaks its loops on Ctrl-C, as without us. `beside` finds the reason to end on its standard
-    input, at whose end it has a second; what it writes to its standard output is printed.
+    input, at whose end it has a second; what it writes to its standard output is printed, and,
+    unless `quiet`, that it takes longer.
     """
     child_action = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else nobody tells us
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
@@ -49,7 +50,9 @@ def run_wrapped(command: list[str], beside: Callable[[], None]) -> int:
     companion = Companion(beside, before)
     status = _follow(pid, companion)
     code = os.waitstatus_to_exitcode(status)
-    companion.end(f"exit {code}" if code >= 0 else f"signal {-code}")
+    ended = companion.end(f"exit {code}" if code >= 0 else f"signal {-code}")
+    if not ended and not quiet:
+        _say("gpumon: the recorder is not done yet; 'gpumon runs' shows what it wrote\n")
     if code < 0:
         _die_by(-code)
         return 128 - code
@@ -241,17 +244,16 @@ class Companion:
             if os.WIFSIGNALED(status):
                 _say(f"gpumon: the recorder was ended by signal {os.WTERMSIG(status)}\n")
 
-    def end(self, reason: str) -> None:
-        """Tell it to end, and print what it says to that, if it says it soon."""
+    def end(self, reason: str) -> bool:
+        """Tell it to end, and print what it says to that; False: it does not end soon."""
         if not self._pid:
-            return
+            return True
         try:
             os.write(self._tell, reason.encode())
         except BrokenPipeError:
             pass
         os.close(self._tell)
-        if not self._print_words(END_S):
-            _say("gpumon: the recorder is not done yet; 'gpumon runs' shows what it wrote\n")
+        return self._print_words(END_S)
 
     def _print_words(self, patience_s: float) -> bool:
         """Print what it says; False when it does not come to an end."""
