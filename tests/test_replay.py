@@ -1,7 +1,9 @@
 """A replay is live with another clock: the same samples give the same screens, wherever it goes."""
 
 import gzip
+import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +15,7 @@ from gpumon.sources.replay import ReplaySource, read_stream, tracks_of
 from gpumon.store import Store
 from gpumon.tui.lines import plain
 from gpumon.tui.player import parse_moment
+from gpumon.tui.playing import PlayerActions
 from gpumon.tui.state import ViewState
 from gpumon.tui.views.job import job_view
 from gpumon.tui.views.processes import process_view
@@ -99,6 +102,45 @@ def test_it_goes_on_from_where_it_was_sent(playing):
     held = source.now()
     time.sleep(0.1)
     assert source.now() == held
+
+
+class Held(Store):
+    """Takes no sample until it is told to."""
+
+    def __init__(self):
+        super().__init__()
+        self.free = threading.Event()
+
+    def add(self, node, sample, received=None):
+        self.free.wait(20)
+        super().add(node, sample, received)
+
+
+class Keys(PlayerActions):
+    """Those of a screen that shows 100 s, without the screen."""
+
+    def __init__(self, player):
+        self.player = player
+        self.state = SimpleNamespace(span_s=100.0, nodes=[])
+
+
+def test_steps_add_up_while_it_is_on_its_way(tmp_path):
+    path = stream(tmp_path / "a", "n1", [START + n for n in range(100)])
+    source, store = ReplaySource(tracks_of([path])), Held()
+    keys = Keys(source)
+    store.free.set()
+    source.start(store)
+    source.pause()
+    go(source, START + 80)
+    store.free.clear()
+    for _ in range(3):
+        keys.action_seek(-1)
+    keys.action_step(1)
+    assert source.aim == START + 51
+    store.free.set()
+    wait(lambda: not source.seeking)
+    assert source.now() == source.aim == START + 51
+    source.stop()
 
 
 def test_at_the_end_it_says_so_and_can_go_back(tmp_path):

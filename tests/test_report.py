@@ -188,12 +188,12 @@ def test_time_of_killed_processes_proves_nothing(report, tmp_path):
 
 # -- recordings -----------------------------------------------------------------------------------
 def test_the_recorded_example(report):
-    code, page, err = report("--recording", demos.path("finetune"))
+    code, page, err = report(demos.path("finetune"))
     assert (code, err) == (0, "")
     assert "Source: recording, " in page
     assert re.search(r"^\w+:\d +\d+/\d+/\d+ %", page, re.M)
     assert len(page.splitlines()) <= 60
-    body = told(report, "--recording", demos.path("finetune"))
+    body = told(report, demos.path("finetune"))
     assert body["coverage"]["source"] == "recording"
     assert body["devices"]
     assert {each["id"] for each in body["findings"]}
@@ -201,7 +201,7 @@ def test_the_recorded_example(report):
 
 def test_one_gpu_of_two_was_never_used(report, tmp_path):
     path = record(tmp_path / "r.gpumon", run(80, 0, seconds=900))
-    body = told(report, "--recording", path)
+    body = told(report, path)
     (found,) = [each for each in body["findings"] if each["id"] == "gpus-partly-idle"]
     assert found["waste_gpu_hours"] == pytest.approx(0.25, abs=0.01)
     assert body["devices"][1]["busy_mean"] == 0
@@ -211,8 +211,42 @@ def test_one_gpu_of_two_was_never_used(report, tmp_path):
 def test_a_damaged_recording_is_named_in_one_line(report, tmp_path):
     path = tmp_path / "r.gpumon"
     path.write_bytes(b"no zstd at all")
-    code, out, err = report("--recording", path)
+    code, out, err = report(path)
     assert (code, out, err.count("\n")) == (2, "", 1)
+
+
+def test_a_folder_is_one_run(report, tmp_path):
+    for number in (1, 2):
+        record(tmp_path / f"n{number}.gpumon", run(80, seconds=300, node=f"n{number}"))
+    body = told(report, tmp_path)
+    assert [each["node"] for each in body["devices"]] == ["n1", "n2"]
+
+
+def test_a_folder_of_several_jobs_is_refused(report, tmp_path):
+    for job in ("1", "2"):
+        header, *samples = run(80, seconds=60)
+        header = header._replace(job=header.job._replace(id=job))
+        record(tmp_path / f"{job}.gpumon", [header, *samples])
+    code, out, err = report(tmp_path)
+    assert (code, out) == (2, "")
+    assert "several jobs" in err
+
+
+def test_a_number_is_a_job_and_what_lies_beside_it_a_path(report, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("4711", "mine"):
+        (tmp_path / folder).mkdir()
+        record(tmp_path / folder / "r.gpumon", run(80, seconds=300))
+    asked = [report(name)[2] for name in ("4711", "./4711", "mine")]
+    assert "the recording alone is used" in asked[0]
+    assert asked[1:] == ["", ""]  # Slurm, which is not here, was not asked
+
+
+def test_jobs_and_recordings_together_are_a_table(report, tmp_path):
+    paths = [record(tmp_path / f"{n}.gpumon", run(80, 0, seconds=900)) for n in "ab"]
+    code, page, _ = report(*paths)
+    assert code == 0
+    assert "2 jobs" in page
 
 
 # -- a terminal -----------------------------------------------------------------------------------
@@ -238,12 +272,12 @@ def terminal(*args, **env):
 
 def test_plots_where_the_terminal_has_colours(tmp_path):
     path = record(tmp_path / "r.gpumon", run(80, 0, seconds=900))
-    shown = terminal("--recording", path)
+    shown = terminal(path)
     assert "100┤" in re.sub(r"\x1b\[[\d;]*m", "", shown)
     assert "\x1b[" in shown
     assert len(shown.splitlines()) <= 60
     assert all(len(re.sub(r"\x1b\[[\d;]*m", "", line)) <= 80 for line in shown.splitlines())
-    bare = terminal("--recording", path, NO_COLOR="1")
+    bare = terminal(path, NO_COLOR="1")
     assert "\x1b" not in bare
     assert "100┤" not in bare
     assert "▇" in bare
@@ -257,8 +291,12 @@ def test_plots_where_the_terminal_has_colours(tmp_path):
         (("x y",), 2, "no job id"),
         (("4711",), 1, "no recording of job 4711 is here"),
         (("--from-sacct", "/nowhere/dump"), 2, "cannot read /nowhere/dump"),
-        (("--recording", "/nowhere/run.gpumon"), 4, "/nowhere/run.gpumon"),
+        (("/nowhere/run.gpumon",), 4, "/nowhere/run.gpumon"),
+        (("--recording", "a"), 2, "'gpumon report FILE' needs none"),
+        (("--recording", "a", "./b"), 2, "'gpumon report FILE' needs none"),
         (("--recording", "a", "--from-sacct", "b"), 2, "not both"),
+        (("--from-sacct", "a", "./b"), 2, "only JOBIDs"),
+        (("--diff", "./b"), 2, "holds no script"),
         (("--user", "ada", "4711"), 2, "name no JOBID"),
         (("4711", "--fail-if", "gpu.busy <"), 2, "--fail-if"),
     ],
@@ -353,7 +391,7 @@ def test_every_name_of_the_json_is_told(report, newest):
     told_names = set(re.findall(r"`(\w+)`", DOCUMENT[DOCUMENT.index("`gpumon report --format") :]))
     inner = {"from", "to", "kind", "text", "after", "before"}  # of actions and windows
     array = samples.job_ids(NEWEST)["array"]
-    bodies = [told(report, "--recording", demos.path("finetune")),
+    bodies = [told(report, demos.path("finetune")),
               told(report, "--from-sacct", newest, array)]  # fmt: skip
     assert names(bodies) - inner <= told_names
 

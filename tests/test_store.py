@@ -234,6 +234,9 @@ def test_processes_on_a_device_are_those_with_usage_there():
     started = [process_event(0, 5, framework="jax"), process_event(0, 6)]
     store.add("gpu01", sample(0, {"usage": usage}, events=started))
     held = node.frozen()
+    bare = [view._replace(readings={}, usage={key: {} for key in view.usage})
+            for view in node.processes(T0)]  # fmt: skip
+    assert node.listed() == bare
     assert [facts.pid for facts in node.processes_on(0)] == [5]
     assert [facts.framework for facts in node.processes_on(1)] == ["jax", ""]
     assert node.processes_on(2) == []

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from gpumon.model.depth import DEPTHS, depth_of
+from gpumon.model.depth import depth_of
 from gpumon.model.fields import FIELDS
 from gpumon.model.sample import Header, Sample
 from gpumon.model.view import Status
@@ -67,7 +67,6 @@ def test_nodes_that_join_make_those_before_them_shallower_and_change_no_figure()
     held = node.frozen()
     store.status("n16", Status("connecting", T0))
     assert node.window(*name, T0 + 289, 280, 280) == before
-    assert node.window("device", 0, "mem_controller_percent", T0 + 289, 60, 6) == [None] * 6
     assert node.peak("device", 0, "mem_controller_percent") == 100
     assert held.peak("device", 0, "mem_controller_percent") == 100
     feed(store, "n0", 300, begun_s=290)
@@ -84,9 +83,8 @@ def test_nodes_that_join_make_those_before_them_shallower_and_change_no_figure()
     assert [bucket.count for bucket in shown] == [1] * 900
 
 
-@pytest.mark.parametrize("depth", DEPTHS, ids=lambda depth: f"{depth.nodes} nodes")
-def test_series_are_kept_of_the_fields_that_a_depth_names(depth):
-    store, node = store_of(depth.nodes or 300)
+def test_series_are_kept_of_the_fields_that_say_so_and_peaks_of_all():
+    store, node = store_of(1)
     store.header("n0", Header("n0", "b", T0, 0.0, 1.0, "0.1.0"))
     rows = {
         entity: {KEYS.get(entity, ""): {n: 1.0 for n, field in fields.items() if not field.text}}
@@ -97,5 +95,5 @@ def test_series_are_kept_of_the_fields_that_a_depth_names(depth):
         for field in fields[KEYS.get(entity, "")]:
             key = KEYS.get(entity, "")
             is_series = node.first_time(entity, key, field) is not None
-            assert is_series == (field in depth.fields.get(entity, ()))
+            assert is_series == FIELDS[entity][field].series
             assert node.peak(entity, key, field) == 1

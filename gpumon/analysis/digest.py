@@ -34,7 +34,7 @@ from gpumon.model.fields import FIELDS
 from gpumon.model.sample import Event, Header
 from gpumon.wire import Decoder, Encoder
 
-_VERSION = 1
+_VERSION = 2  # 1 had no extremes of busy within a tick
 #: version, bytes of directory, news and state; first bin, bins, step; series, numbers
 _HEAD = struct.Struct("<IIIIqIdII")
 #: of one digest; ten minutes have 60

@@ -17,7 +17,9 @@ from gpumon.slurm.job import Job
 
 #: a day of bins of 10 s for eight devices: 12 bytes a bin, about 30 readings a device
 _MAX_BINS, _AT_DEVICES = 8640, 8
-_LEAST_BINS = 720  # however many devices there are
+LEAST_BINS = 720  # however many devices there are
+#: the same beside a screen: with 512 devices they take 45 MiB
+LIVE_BINS = 240
 #: samples that begin within a minute of the job's start cover it from the start
 _NEAR_S = 60.0
 _MAX_EVENTS = 10_000
@@ -35,7 +37,7 @@ class Gathering:
     Costs about 0.2 ms a sample of 8 devices and 16 processes.
     """
 
-    def __init__(self, least_bins: int = _LEAST_BINS) -> None:
+    def __init__(self, least_bins: int = LEAST_BINS) -> None:
         self._least_bins = least_bins
         self._lock = Lock()
         self._nodes: dict[str, NodeGathering] = {}
@@ -183,7 +185,7 @@ class Gathering:
         low, high = floor(begin / self._step_s), floor(end / self._step_s)
         if count:
             low, high = min(low, first), max(high, first + count - 1)
-        devices = sum(node.device_count for node in self._nodes.values())
+        devices = sum(len(node.devices) for node in self._nodes.values())
         most = max(_MAX_BINS * _AT_DEVICES // max(devices, _AT_DEVICES), self._least_bins)
         return high - low + 1 > most
 

@@ -23,7 +23,8 @@ Tick = tuple[float, Row, "Mapping[int, Row] | None"]
 #: a device or process that does more than this works
 ACTIVE_PERCENT = 1.0
 TRACKED = (
-    "busy_percent", "mem_controller_percent", "mem_used_bytes", "power_w",
+    "busy_percent", "busy_min_percent", "busy_max_percent",
+    "mem_controller_percent", "mem_used_bytes", "power_w",
     "sm_active_percent", "sm_occupancy_percent", "tensor_active_percent", "dram_active_percent",
     "fp64_active_percent", "fp32_active_percent", "fp16_active_percent", "int_active_percent",
     "sm_clock_mhz", "pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s",

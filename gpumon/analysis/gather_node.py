@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import floor
 from typing import Any
 
@@ -36,7 +36,8 @@ _TRACKED = {
 _BATCH = 64
 _MAX_SERIES = 512  # of the job, the host, its interfaces and disks
 _MAX_FACTS = 20_000  # processes of which it is known who they are
-_MAX_EVENTS = 2000
+_MAX_EVENTS = 2000  # that processes ended, and others
+_MAX_HEADERS = 1000
 
 
 class NodeGathering:
@@ -45,7 +46,9 @@ class NodeGathering:
     def __init__(self, name: str) -> None:
         self.name = name
         self.header: Header | None = None
-        self.events: deque[Event] = deque(maxlen=_MAX_EVENTS)
+        self.headers: deque[Header] = deque(maxlen=_MAX_HEADERS)
+        self._events: deque[Event] = deque(maxlen=_MAX_EVENTS)
+        self._ends: deque[Event] = deque(maxlen=_MAX_EVENTS)  # of processes, in jobs of thousands
         self.first = self.last = 0.0  # epoch s of the first and the newest sample
         self.seen = self.gaps = 0
         self.longest_gap_s = 0.0
@@ -71,6 +74,7 @@ class NodeGathering:
     def take_header(self, header: Header, step_s: float) -> None:
         self.flush(step_s)
         self.header = header
+        self.headers.append(header)
         self._of_key = {device.key: self._device(device) for device in header.devices}
         self.ticks.pace(header.interval_s)
         self._cores.pace(header.interval_s)
@@ -96,8 +100,17 @@ class NodeGathering:
         return min(first, self._pending_index), max(newest, self._pending_index)
 
     @property
-    def device_count(self) -> int:
-        return len(self._devices)
+    def devices(self) -> Sequence[DeviceGathering]:
+        """All that were ever listed; their series are named by their place here."""
+        return self._devices
+
+    @property
+    def events(self) -> list[Event]:
+        """In order of time, but those that name a process."""
+        return sorted((*self._events, *self._ends), key=lambda event: event.time)
+
+    def _keep(self, event: Event) -> None:
+        (self._ends if event.kind == "process-end" else self._events).append(event)
 
     @property
     def _in_job(self) -> bool:
@@ -146,7 +159,7 @@ class NodeGathering:
                 device.end_process(event.pid)
         elif event.kind == "xid" and event.device in self._of_key:
             self._of_key[event.device].take_xid(event)
-        self.events.append(event)
+        self._keep(event)
 
     # -- one batch, all of one bin
 
@@ -377,7 +390,7 @@ class NodeGathering:
         """Events, and what they did to the devices. Raises what Python does on other news."""
         for event in events:
             if event.kind != "process" or event.pid is None:
-                self.events.append(event)
+                self._keep(event)
             elif event.pid in self._facts or len(self._facts) < _MAX_FACTS:
                 self._facts[event.pid] = process_of(event)
         for place, news in devices:

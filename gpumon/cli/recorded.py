@@ -43,9 +43,9 @@ def open_run(run: str) -> list[Stream]:
     `run` is a recording, a folder of recordings or a job id; also a plain file of lines, gzip or
     not, as `gpumon collect` prints them.
     """
-    from gpumon.recording import SUFFIX, Recording, resolve
+    from gpumon.recording import SUFFIX, Recording, is_job, resolve
 
-    if os.path.isfile(run) and not run.endswith(SUFFIX):
+    if os.path.isfile(run) and not run.endswith(SUFFIX) and not is_job(run):
         return [_plain(run)]
     by_node: dict[str, list[Recording]] = {}
     for recording in sorted(map(Recording, resolve(run).paths), key=lambda each: each.start):

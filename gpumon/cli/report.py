@@ -16,8 +16,13 @@ _FORMATS = ("text", "md", "html", "json")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("jobs", nargs="*", metavar="JOBID", help="inside a job: that one")
-    parser.add_argument("--recording", metavar="RUN", help="of this file, folder or job id")
+    parser.add_argument(
+        "runs",
+        nargs="*",
+        metavar="JOBID|FILE",
+        help="jobs, or recordings: files or folders; inside a job: that one",
+    )
+    parser.add_argument("--recording", metavar="FILE", help="of the one JOBID, where it lies apart")
     parser.add_argument(
         "--from-sacct", metavar="FILE", help="a saved dump of sacct; needs no Slurm"
     )
@@ -81,7 +86,7 @@ def _rendered(reports: list[Report], args: argparse.Namespace) -> str:
         from gpumon.report.document import document
 
         bodies = [document(report) for report in reports]
-        as_list = len(reports) > 1 or len(args.jobs) > 1
+        as_list = len(reports) > 1 or len(args.runs) > 1
         return json.dumps(bodies if as_list else bodies[0], allow_nan=False) + "\n"
     if args.format == "html":
         from gpumon.report.html import html_page

@@ -19,7 +19,7 @@ from gpumon.analysis.summary import RunSummary, merge, summarise
 from gpumon.cli.recorded import Stream, open_run
 from gpumon.errors import GpumonError, NotFoundError, UsageError
 from gpumon.model.text import clean
-from gpumon.recording import Run, find_runs, resolve
+from gpumon.recording import SUFFIX, Run, find_runs, resolve
 from gpumon.report.arrays import build_array
 from gpumon.report.build import build, from_accounting
 from gpumon.report.model import Attempt, Report
@@ -60,23 +60,44 @@ def uncollected() -> Iterator[None]:
 def _made(args: argparse.Namespace) -> tuple[list[Report], list[str]]:
     maker = _Maker(args)
     if args.recording:
-        return [maker.of_recording(args.recording, args.jobs)], maker.notes
+        return [maker.of_recording(args.recording, args.runs[0])], maker.notes
     if args.from_sacct:
-        return maker.of_dump(args.from_sacct, args.jobs), maker.notes
+        return maker.of_dump(args.from_sacct, args.runs), maker.notes
     if args.user or args.since or args.until:
         return maker.of_window(), maker.notes
-    names = args.jobs or [_own_job()]
-    return [report for name in names for report in maker.of_job(name)], maker.notes
+    runs = args.runs or [_own_job()]
+    return [report for run in runs for report in maker.of_run(run)], maker.notes
 
 
 def _check(args: argparse.Namespace) -> None:
+    paths = [run for run in args.runs if _is_path(run)]
     if args.recording and args.from_sacct:
         raise UsageError("give --recording or --from-sacct, not both")
-    if args.recording and len(args.jobs) > 1:
-        raise UsageError("--recording is of one run; name one JOBID at most")
+    if args.recording and (len(args.runs) != 1 or paths):
+        raise UsageError("--recording needs its one JOBID; 'gpumon report FILE' needs none")
     window = args.user or args.since or args.until
-    if window and (args.jobs or args.recording or args.from_sacct):
+    if window and (args.runs or args.recording or args.from_sacct):
         raise UsageError("--user, --since and --until choose jobs; name no JOBID or file with them")
+    if paths and args.from_sacct:
+        raise UsageError("with --from-sacct name only JOBIDs")
+    if paths and args.diff:
+        raise UsageError("a recording holds no script; for --diff give JOBID --recording FILE")
+
+
+def _is_path(run: str) -> bool:
+    """Whether a word names a recording. A job's id does not, not even beside a file of its name.
+
+    Raises UsageError where it is neither.
+    """
+    if os.sep in run or run.endswith(SUFFIX):
+        return True
+    try:
+        ids.parse(run)
+    except UsageError as error:
+        if os.path.exists(run):
+            return True
+        raise UsageError(f"{error}; nor is it a file") from None
+    return False
 
 
 def _own_job() -> str:
@@ -132,6 +153,10 @@ class _Maker:
         self._runs: dict[str, Run] | None = None
 
     # -- one job
+
+    def of_run(self, run: str) -> list[Report]:
+        """Of a job by its id, or of a recording or a folder of them by its path."""
+        return [self.of_recording(run)] if _is_path(run) else self.of_job(run)
 
     def of_job(self, name: str) -> list[Report]:
         """By its id: Slurm's facts, with its recording where there is one.
@@ -226,24 +251,19 @@ class _Maker:
 
     # -- recordings and dumps
 
-    def of_recording(self, name: str, jobs: Sequence[str]) -> Report:
-        """A recording by its name; Slurm is asked too, where it is the same cluster's."""
-        streams = open_run(name)
-        context = next((s.recordings[0].header.job for s in streams if s.recordings), None)
-        wanted = jobs[0] if jobs else (context.array or context.id) if context else ""
-        cluster = context.cluster if context else ""
-        return self._of_streams(streams, self._told(wanted, cluster, named=bool(jobs)))
+    def of_recording(self, path: str, job: str = "") -> Report:
+        """A recording alone, or with what Slurm says of `job`, whose it is."""
+        streams = open_run(path)
+        jobs = {each.header.job for stream in streams for each in stream.recordings}
+        if len({context.id for context in jobs if context is not None}) > 1:
+            raise UsageError(f"{clean(path, 200)} holds several jobs; name the folder of one")
+        return self._of_streams(streams, self._told(job) if job else None)
 
-    def _told(self, name: str, cluster: str, *, named: bool) -> Job | None:
-        if not name:
-            return None
+    def _told(self, job: str) -> Job | None:
         try:
-            if cluster and not named and self._slurm.config().cluster != cluster:
-                return None
-            return self._slurm.job(name)
-        except (GpumonError, UsageError) as error:
-            if named:
-                self.notes.append(f"{error}; the recording alone is used")
+            return self._slurm.job(job)
+        except GpumonError as error:
+            self.notes.append(f"{error}; the recording alone is used")
             return None
 
     def of_dump(self, path: str, names: Sequence[str]) -> list[Report]:

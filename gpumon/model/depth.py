@@ -1,18 +1,16 @@
 """What is kept of a series for how long, by the number of nodes on one screen.
 
-A node with eight GPUs has about 130 series, and a bucket of one takes 14 bytes (6 as long as it
-has held one value). Up to 16 nodes a series may grow to 63 KB, for a screen that shows any stretch
-of the last day in detail. Of more nodes only series that a screen draws are kept, in rings that
-give the windows of the time axis 50 to 300 buckets where they are short and 12 to 100 where they
-are long: at most 1 MiB for a node, and 0.3 MiB where there are more than 256 of them, after a week
-as after a day. Peaks are kept apart (`Series.high`, `Series.peak60`) and always exact.
+A node with eight GPUs has about 110 series (`model.fields.SERIES`), and a bucket of one takes 14
+bytes (6 as long as it has held one value). Up to 16 nodes a series may grow to 63 KB, for a screen
+that shows any stretch of the last day in detail. Of more nodes they are kept in rings that give the
+windows of the time axis 50 to 300 buckets where they are short and 12 to 100 where they are long:
+at most 1 MiB for a node, and 0.3 MiB where there are more than 256 of them, after a week as after a
+day. Peaks are kept apart (`Series.high`, `Series.peak60`) and always exact.
 """
 
 from __future__ import annotations
 
-from typing import Dict, FrozenSet, NamedTuple, Tuple
-
-from gpumon.model.fields import FIELDS
+from typing import NamedTuple, Tuple
 
 #: (seconds per bucket, buckets kept), the finest first. Each step divides the next, so that tiers
 #: agree where one ends and the next begins; one of a minute is among them, for `Series.peak60`.
@@ -20,37 +18,20 @@ Tiers = Tuple[Tuple[int, int], ...]
 
 
 class Depth(NamedTuple):
-    """`nodes`: up to how many (0: any number). `fields`: those that are series, by entity."""
+    """`nodes`: up to how many (0: any number)."""
 
     nodes: int
     tiers: Tiers
-    fields: Dict[str, FrozenSet[str]]
 
-
-_ALL = {
-    entity: frozenset(name for name, field in fields.items() if field.series)
-    for entity, fields in FIELDS.items()
-}
-#: fields that are drawn over time; and the cores, whose peak of a minute is told
-_DRAWN = {
-    "device": frozenset((
-        "busy_percent", "mem_used_bytes", "power_w", "temperature_c", "sm_clock_mhz",
-        "sm_active_percent", "sm_occupancy_percent", "tensor_active_percent", "dram_active_percent",
-        "pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s",
-        "nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s",
-    )),
-    "host": frozenset(("cpu_percent", "mem_used_bytes")),
-    "job": frozenset(("cpu_cores_used",)),
-}  # fmt: skip
 
 DEPTHS = (
     # 15 min, 3 h, 24 h and 7 days, and 20 buckets beyond, for windows that end a little before
     # the newest sample
-    Depth(16, ((1, 920), (10, 1100), (60, 1460), (600, 1028)), _ALL),
+    Depth(16, ((1, 920), (10, 1100), (60, 1460), (600, 1028))),
     # 5 min, 30 min, 3 h, 24 h and 7 days, and 2 to 20 buckets beyond
-    Depth(256, ((1, 320), (10, 184), (60, 184), (600, 146), (7200, 86)), _DRAWN),
+    Depth(256, ((1, 320), (10, 184), (60, 184), (600, 146), (7200, 86))),
     # 10 min, 1 h, 4 h, 24 h and 7 days, and 2 beyond; they are sampled every 5 s or more seldom
-    Depth(0, ((10, 62), (60, 62), (600, 26), (3600, 26), (21_600, 30)), _DRAWN),
+    Depth(0, ((10, 62), (60, 62), (600, 26), (3600, 26), (21_600, 30))),
 )
 
 

@@ -32,7 +32,7 @@ class Field(NamedTuple):
     name: str
     unit: str
     high: float
-    series: bool = False  # kept over time by the store
+    series: bool = False  # kept over time by the store: screens draw it or ask its statistics
     low: float = 0.0
     text: bool = False
     digits: int = 0  # significant ones that the wire carries; 0: all
@@ -75,7 +75,7 @@ GROUPS: tuple[Group, ...] = (
     _group(
         "device", "fast", 0,
         Field("busy_percent", "%", _PERCENT, series=True),
-        Field("mem_controller_percent", "%", _PERCENT, series=True),
+        Field("mem_controller_percent", "%", _PERCENT),
         Field("mem_used_bytes", "B", _BYTES, series=True),  # without the driver's own reserve
         Field("mem_reserved_bytes", "B", _BYTES),
         Field("power_w", "W", 20_000, series=True),
@@ -103,7 +103,7 @@ GROUPS: tuple[Group, ...] = (
         "device", "clocks", 2,
         Field("sm_clock_mhz", "MHz", 20_000, series=True),
         Field("mem_clock_mhz", "MHz", 50_000),
-        Field("throttle_mask", "", _COUNT, series=True),  # NVML's clock event reasons, bits
+        Field("throttle_mask", "", _COUNT),  # NVML's clock event reasons, bits
     ),
     _group(
         "device", "links", 2,
@@ -182,7 +182,7 @@ GROUPS: tuple[Group, ...] = (
         Field("mem_used_bytes", "B", _BYTES, series=True, digits=_NOISY),  # total − available
         Field("mem_cache_bytes", "B", _BYTES, digits=_NOISY),
         Field("swap_used_bytes", "B", _BYTES, digits=_NOISY),
-        Field("load1", "", 1e7, series=True),
+        Field("load1", "", 1e7),
         Field("load5", "", 1e7),
         Field("load15", "", 1e7),
     ),
@@ -199,12 +199,12 @@ GROUPS: tuple[Group, ...] = (
         Field("cpu_s", "s", 1e12),
         Field("cpu_throttled_percent", "%", _PERCENT),  # share of periods that hit the quota
         # what cannot be given back: anonymous + shared + unreclaimable kernel memory
-        Field("mem_used_bytes", "B", _BYTES, series=True, digits=_NOISY),
+        Field("mem_used_bytes", "B", _BYTES, digits=_NOISY),
         Field("mem_anon_bytes", "B", _BYTES, digits=_NOISY),
         Field("mem_shmem_bytes", "B", _BYTES, digits=_NOISY),
-        Field("mem_cache_bytes", "B", _BYTES, series=True, digits=_NOISY),  # without shmem
+        Field("mem_cache_bytes", "B", _BYTES, digits=_NOISY),  # without shmem
         # all that counts against the limit
-        Field("mem_charged_bytes", "B", _BYTES, series=True, digits=_NOISY),
+        Field("mem_charged_bytes", "B", _BYTES, digits=_NOISY),
         Field("mem_peak_bytes", "B", _BYTES),  # the kernel's own peak, cache included
         Field("mem_limit_bytes", "B", _BYTES),
         Field("swap_used_bytes", "B", _BYTES, digits=_NOISY),
@@ -223,8 +223,8 @@ GROUPS: tuple[Group, ...] = (
     # -- network interfaces of the node (key: name) -------------------------------------------
     _group(
         "net", "net", 5,
-        _rate("rx_bytes_per_s", series=True),
-        _rate("tx_bytes_per_s", series=True),
+        _rate("rx_bytes_per_s"),
+        _rate("tx_bytes_per_s"),
         Field("link_bits_per_s", "bit/s", _RATE),
     ),
     # -- file systems that a job can fill (key: label) ----------------------------------------
@@ -232,7 +232,7 @@ GROUPS: tuple[Group, ...] = (
         "disk", "disk", 30,
         _text("path"),
         Field("total_bytes", "B", _BYTES),
-        Field("used_bytes", "B", _BYTES, series=True),
+        Field("used_bytes", "B", _BYTES),
         Field("free_bytes", "B", _BYTES),
     ),
     # -- the agent itself (key: "") and each of its collectors (key: name) --------------------
@@ -259,6 +259,11 @@ FIELDS: dict[str, dict[str, Field]] = {
         field.name: field for group in GROUPS if group.entity == entity for field in group.fields
     }
     for entity in ENTITIES
+}
+#: entity -> the fields that are kept over time
+SERIES: dict[str, frozenset[str]] = {
+    entity: frozenset(name for name, field in fields.items() if field.series)
+    for entity, fields in FIELDS.items()
 }
 GROUP_OF: dict[tuple[str, str], Group] = {
     (group.entity, field.name): group for group in GROUPS for field in group.fields

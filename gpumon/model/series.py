@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import compress
 from math import ceil, floor, inf, isfinite, nan
-from typing import List, NamedTuple, Optional, Tuple
+from typing import Iterable, List, NamedTuple, Optional, Tuple
 
 from gpumon.model.depth import DEPTHS, Tiers
 from gpumon.model.past import PastSeries
@@ -109,15 +109,15 @@ class Series:
             if tier.end == -inf and tier.step_s in past.rows:
                 tier.begin(past.rows[tier.step_s])
             elif tier.step_s >= finest:
-                tier.take(sources.get(tier.step_s, sources[finest]))
-        rows, minutes = past.rows[finest], past.rows[_MINUTE_S]
+                tier.take(_coarsest(sources.values(), tier.step_s))
+        minutes = past.rows[_MINUTE_S]
         closed = minutes.counts[: sources[_MINUTE_S].index - minutes.first]
         measured = (count * self.period_s * 2 >= _MINUTE_S for count in closed)
         peaks = list(compress(minutes.means, measured))
         if peaks:
             self._peak60 = max(max(peaks), -inf if self._peak60 is None else self._peak60)
         self._first_time = min(self._first_time, past.first_time)
-        self._high = max(self._high, *compress(rows.highs, rows.counts))
+        self._high = max(self._high, past.high)
         self._last_time = sources[finest].end - finest
         self._last_value = sources[finest].mean
         self._held_until = self._last_time + BRIDGE_PERIODS * max(self.period_s, finest)
@@ -133,9 +133,8 @@ class Series:
         self._batch_end = -inf
         self._tiers = Series(self.period_s, tiers)._tiers
         for tier in self._tiers:
-            source = next((t for t in reversed(old) if tier.step_s % t.step_s == 0), None)
-            if source is not None:
-                tier.take(source)
+            if tier.step_s >= old[0].step_s:
+                tier.take(_coarsest(old, tier.step_s))
 
     def _settle(self) -> None:
         """Bring what waits into the coarse tiers."""
@@ -259,3 +258,8 @@ class Series:
         return Stats(
             clamped(total / weight, low, high), low, high, min(weight / (end - start), 1.0)
         )
+
+
+def _coarsest(tiers: Iterable[Tier], step_s: int) -> Tier:
+    """The one that can make buckets of `step_s` from the fewest."""
+    return max((tier for tier in tiers if step_s % tier.step_s == 0), key=lambda t: t.step_s)

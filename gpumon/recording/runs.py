@@ -16,6 +16,7 @@ _NO_JOB = "node"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]+")
 #: a file without an end that nobody wrote to for so long: its writer is gone
 _ABANDONED_S = 86_400.0
+_JOB = re.compile(r"\d+([_+](\d+|\[.*\]))?(\.(\d+|batch|extern|interactive))?")
 #: what Slurm appends to a job's id: a step, or the tasks of an array that still wait
 _STEP = re.compile(r"\.[A-Za-z0-9]+$|\[.*\]$")
 
@@ -71,11 +72,18 @@ def find_runs() -> List[Run]:
     return sorted(runs, key=lambda run: run.start, reverse=True)
 
 
+def is_job(run: str) -> bool:
+    """Whether a word is a job's id: then it is none of a file of that name (`./4711` is)."""
+    return _JOB.fullmatch(run.strip()) is not None
+
+
 def resolve(run: str) -> Run:
     """The run of a file, a folder or a job id as Slurm prints it. Raises NotFoundError.
 
     A path that holds no recording raises what `Recording` says about it.
     """
+    if is_job(run):
+        return _of_job(run)
     if os.path.isdir(run):
         found = list(_run(list(_files(run))))
         if not found:

@@ -1,195 +1,208 @@
 """The past of a recording in buckets: a replay shows hours without feeding them again.
 
 What was within a quarter of an hour is fed sample by sample. Of what was before, series are all
-that screens show, and of these only buckets of 10 s and more. They are read once, from the
-beginning on, and then serve every way back. About 16 MB for a node and day.
+that screens show, and of these only buckets of 10 s and more. They are gathered once, as for a
+report (`analysis.gather_run`): of a recording with digests that takes a second a node-day, of one
+without half a minute. They then serve every way back. About 12 MB for a node and day.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from math import floor, inf, nan
+from math import inf
+from threading import Lock
+from typing import TYPE_CHECKING, Union
 
-from gpumon.model.fields import FIELDS
-from gpumon.model.past import Past, PastRows, PastSeries
-from gpumon.model.reading import number
-from gpumon.model.sample import Header, Key, Sample
-from gpumon.model.ticks import ColumnOf, Cut, Ticks, cut
-from gpumon.model.tier import Tier
+from gpumon.model.fields import SERIES
+from gpumon.model.past import Past
+from gpumon.model.sample import Device, Header, Key, Sample
+from gpumon.model.ticks import Digest, Ticks
+from gpumon.store.aging import period_s
 from gpumon.store.row import EXTREMES
 
-Items = Iterator["Header | Sample | Ticks"]
+if TYPE_CHECKING:
+    from gpumon.analysis.bins import Bins
+    from gpumon.analysis.gather_node import NodeGathering
+    from gpumon.sources.buckets import Buckets
 
-#: a past ends at a multiple of this; every step divides it
-GRID_S = 600
-#: seconds per bucket: those of a series' coarser tiers (`model/depth.py`)
-_STEPS_S = (10, 60, 600)
-_KEPT = 400_000  # buckets: 46 days of the finest
+Item = Union[Header, Sample, Ticks, Digest]
+#: items from the frame that holds a moment on (None: all)
+ItemsSince = Callable[["float | None"], Iterator["Header | Sample"]]
+
 #: these are repeated at the beginning of the frame that holds the end
 PROCESS_EVENTS = ("process", "process-end")
-_SERIES = {
-    entity: frozenset(name for name, field in fields.items() if field.series)
-    for entity, fields in FIELDS.items()
-}
+#: what still shows its last reading when it is not read any more
+_AGING = ("device", "host", "job")
+#: what was not read for so long may not be read again soon
+_RECENT_S = 60.0
+#: in so long every group is read once (`model.fields`)
+_ROUND_S = 70.0
+_NODE = ""
 
 
 class FilePast:
     """Of one file, as far as it has been read."""
 
-    def __init__(self, open_items: Callable[[], Items]) -> None:
-        self._open = open_items
-        self._runs: list[_Run] = []
-        self.reached = -inf  # time of the newest item, epoch s; inf when all is read
+    def __init__(self, digested: Callable[[float], Iterator[Item]], items: ItemsSince) -> None:
+        """As of a `Recording`: `digested(until)` and `items(since)`."""
+        self._digested = digested
+        self._items = items
+        self._lock = Lock()  # one reads, others ask
+        self._whole: _Gathered | None = None  # when all is read
+        self._so_far: Callable[[], _Gathered | None] = lambda: None
+        #: time of the newest item, epoch s; -inf in digests, which take no time; inf: all is read
+        self.reached = -inf
 
     def read(self) -> Iterator[None]:
         """Read all of it, a step at a time."""
-        for item in self._open():
-            if isinstance(item, Header):
-                self._take_header(item)
-            elif isinstance(item, Ticks):
-                self._runs[-1].take_ticks(item)
-            else:
-                self._runs[-1].take_sample(item)
-            self.reached = item.times[-1] if isinstance(item, Ticks) else item.time
+        from gpumon.analysis.gather_run import RunGathering
+
+        gathering = RunGathering()
+
+        def so_far() -> _Gathered | None:
+            node = gathering.flushed(_NODE)
+            return None if node is None else _Gathered(node, gathering.step_s, self._items)
+
+        self._so_far = so_far
+        for item in self._digested(inf):
+            with self._lock:
+                gathering.add(_NODE, item)
+            if not isinstance(item, Digest):
+                self.reached = item.times[-1] if isinstance(item, Ticks) else item.time
             yield
+        with self._lock:
+            self._whole = so_far()
+        self._so_far = lambda: None
         self.reached = inf
 
     def before(self, end: float) -> list[Past]:
-        """What was before `end`, a multiple of `GRID_S`."""
-        return [run.before(end) for run in self._runs if run.header.time < end]
+        """What was before `end`, a multiple of `GRID_S`; one past for each run of the agent."""
+        with self._lock:
+            gathered = self._whole or self._so_far()
+        return [] if gathered is None else gathered.before(end)
 
-    def items_before(self, end: float) -> Items:
-        """The same in full, read once more."""
-        for item in self._open():
-            if isinstance(item, Ticks) and item.times[-1] >= end:
+    def items_before(self, end: float) -> Iterator[Item]:
+        """The same for who gathers evidence, read once more."""
+        for item in self._digested(end):
+            if isinstance(item, Digest):
+                yield item
+            elif isinstance(item, Ticks) and item.times[-1] >= end:
                 yield from (sample for sample in item.samples() if sample.time < end)
                 return
-            if not isinstance(item, Ticks) and item.time >= end:
+            elif not isinstance(item, Ticks) and item.time >= end:
                 return
-            yield item
-
-    def _take_header(self, header: Header) -> None:
-        if self._runs and _run_of(self._runs[-1].header) == _run_of(header):
-            self._runs[-1].rest.append(header)
-        else:
-            self._runs.append(_Run(header))
+            else:
+                yield item
 
 
-class _Run:
-    """One run of the agent: in it a number stands for one device."""
+class _Gathered:
+    """What was gathered of a file, ready to be cut anywhere."""
 
-    def __init__(self, header: Header) -> None:
-        self.header = header
-        self.rest: list[Header | Sample] = []
-        self._series: dict[tuple[str, Key, str], _Buckets] = {}
+    def __init__(self, node: NodeGathering, step_s: float, items: ItemsSince) -> None:
+        from gpumon.sources.buckets import Buckets, widened
 
-    def take_sample(self, sample: Sample) -> None:
-        events = [event for event in sample.events if event.kind not in PROCESS_EVENTS]
-        if events:
-            self.rest.append(sample._replace(rows={}, events=events))
-        for entity, rows in sample.rows.items():
-            for key, readings in rows.items():
-                known = {name: number(reading) for name, reading in readings.items()}
-                for field in _SERIES.get(entity, frozenset()) & known.keys():
-                    value = known[field]
-                    if value is not None:
-                        inner = (known.get(name) for name in EXTREMES.get(field, ()))
-                        values = [value, *(each for each in inner if each is not None)]
-                        low, high = min(values), max(values)
-                        self._buckets(entity, key, field).add(sample.time, value, low, high)
+        self._items = items
+        self._step_s = step_s
+        self._headers = list(node.headers)
+        self._events = [event for event in node.events if event.kind not in PROCESS_EVENTS]
+        self._devices = [each.device for each in node.devices]
+        #: (entity, key or a device's place) -> field -> buckets
+        self._buckets: dict[tuple[str, Key], dict[str, Buckets]] = {}
+        first, newest = self._headers[0], self._headers[-1]
+        for (entity, key), fields in _bins_of(node).items():
+            buckets = self._buckets[entity, key] = {}
+            for field, bins in fields.items():
+                inner = [fields[name] for name in EXTREMES.get(field, ()) if name in fields]
+                columns = widened(bins, inner)
+                if columns is not None:
+                    buckets[field] = Buckets(
+                        columns, step_s, period_s(entity, field, newest.interval_s), first.time,
+                        is_series=field in SERIES[entity],
+                    )  # fmt: skip
 
-    def take_ticks(self, ticks: Ticks) -> None:
-        cuts = _Cuts()
-        for group, keys in ticks.groups.items():
-            entity = group.partition(".")[0]
-            for key, columns in keys.items():
-                for field in _SERIES.get(entity, frozenset()) & columns.places.keys():
-                    inner = [
-                        (more.times, more.column(name) or [])
-                        for name in EXTREMES.get(field, ())
-                        for each, others in ticks.groups.items()
-                        if each.startswith(f"{entity}.")
-                        and key in others
-                        and name in others[key].places
-                        for more in (others[key],)
-                    ]
-                    values = columns.column(field) or []
-                    self._buckets(entity, key, field).take(columns.times, values, inner, cuts)
+    def before(self, end: float) -> list[Past]:
+        pasts = self._runs(end)
+        for (entity, key), fields in self._buckets.items():
+            found = {name: row for name in fields if (row := fields[name].before(end))}
+            past: Past | None = pasts[-1]
+            if isinstance(key, int):
+                past, key = _place(self._devices[key], pasts)
+            if found and past is not None:
+                past.rows.setdefault(entity, {})[key] = found
+        for sample in self._last(end):
+            _of_time(pasts, sample.time).last.append(sample)
+        return pasts
 
-    def before(self, end: float) -> Past:
-        rows: PastRows = {}
-        for (entity, key, field), buckets in list(self._series.items()):
-            past = buckets.before(end)
-            if past is not None:
-                rows.setdefault(entity, {}).setdefault(key, {})[field] = past
-        return Past(self.header, rows, [item for item in self.rest if item.time < end])
+    def _runs(self, end: float) -> list[Past]:
+        """Headers and events; in each run of the agent a number stands for one device."""
+        pasts: list[Past] = []
+        for header in self._headers:
+            if header.time >= end and pasts:
+                break
+            if pasts and _run_of(pasts[-1].header) == _run_of(header):
+                pasts[-1].rest.append(header)
+            else:
+                pasts.append(Past(header, {}, [], []))
+        for event in self._events:
+            if event.time < end:
+                told = Sample(event.time, 0.0, {}, {}, [event])
+                _of_time(pasts, event.time).rest.append(told)
+        for past in pasts:
+            past.rest.sort(key=lambda item: item.time)
+        return pasts
 
-    def _buckets(self, entity: str, key: Key, field: str) -> _Buckets:
-        found = self._series.get((entity, key, field))
-        if found is None:
-            found = self._series[entity, key, field] = _Buckets()
+    def _last(self, end: float) -> list[Sample]:
+        """The newest samples of what was not read in the last minute: hung, lost, ended."""
+        ends = set()
+        for (entity, _), fields in self._buckets.items():
+            times = [time for each in fields.values() if (time := each.last_time(end))]
+            if entity in _AGING and times and max(times) < end - _RECENT_S:
+                ends.add(max(times))
+        found: list[Sample] = []
+        for until in sorted(ends):
+            begin = until - self._step_s - _ROUND_S
+            for item in self._items(begin):
+                if item.time >= until:
+                    break
+                if isinstance(item, Sample) and item.time >= begin:
+                    rows = {entity: item.rows[entity] for entity in _AGING if entity in item.rows}
+                    found.append(item._replace(rows=rows, events=[]))
         return found
 
 
-class _Buckets:
-    """One series in buckets of every step."""
-
-    def __init__(self) -> None:
-        self._first_time = inf
-        self._tiers = {step_s: Tier(step_s, _KEPT) for step_s in _STEPS_S}
-
-    def add(self, time: float, value: float, low: float, high: float) -> None:
-        self._first_time = min(self._first_time, time)
-        for tier in self._tiers.values():
-            tier.add(time, value, 1, low, high, nan)
-
-    def take(
-        self, times: list[float], values: ColumnOf, inner: list[tuple[list[float], ColumnOf]],
-        cuts: _Cuts,
-    ) -> None:  # fmt: skip
-        """A column; `inner` holds extremes known from within its ticks."""
-        for step_s, tier in self._tiers.items():
-            extremes: dict[int, list[float]] = {}
-            for when, column in inner:
-                for index, first, last in cuts.of(when, step_s):
-                    extremes.setdefault(index, []).extend(_known(column[first:last]))
-            for index, first, last in cuts.of(times, step_s):
-                known = _known(values[first:last])
-                if known:
-                    all_known = known + extremes.get(index, [])
-                    low, high = min(all_known), max(all_known)
-                    tier.add(times[first], sum(known), len(known), low, high, nan)
-        first_known = next((at for at, value in zip(times, values) if value is not None), inf)
-        self._first_time = min(self._first_time, first_known)
-
-    def before(self, end: float) -> PastSeries | None:
-        """None where there was no sample yet."""
-        if self._first_time >= end:
-            return None
-        rows = {
-            step_s: tier.rows(tier.oldest, floor(end / step_s))
-            for step_s, tier in self._tiers.items()
-        }
-        return PastSeries(self._first_time, rows)
-
-
-class _Cuts:
-    """Where buckets begin and end in lists of times; many columns share one list."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[int, int], list[Cut]] = {}
-
-    def of(self, times: list[float], step_s: int) -> list[Cut]:
-        """`times` must live as long as this does."""
-        found = self._known.get((id(times), step_s))
-        if found is None:
-            found = self._known[id(times), step_s] = cut(times, step_s)
-        return found
-
-
-def _known(values: ColumnOf) -> list[float]:
-    return [value for value in values if value is not None]
+def _bins_of(node: NodeGathering) -> dict[tuple[str, Key], dict[str, Bins]]:
+    """What the store may keep: (entity, key or a device's place) -> field -> bins."""
+    found: dict[tuple[str, Key], dict[str, Bins]] = {}
+    for (entity, field, key), bins in node.series():
+        if entity in SERIES:
+            of = (entity, key[0] if entity == "device" else key)
+            found.setdefault(of, {})[field] = bins
+    return found
 
 
 def _run_of(header: Header) -> tuple[str, int]:
     return header.boot_id, header.agent_pid
+
+
+def _of_time(pasts: list[Past], time: float) -> Past:
+    """The run of a moment."""
+    begun = [past for past in pasts if past.header.time <= time]
+    return begun[-1] if begun else pasts[0]
+
+
+def _place(device: Device, pasts: list[Past]) -> tuple[Past | None, int]:
+    """The newest run that lists the device, and its number there; None: none of them does."""
+    for past in reversed(pasts):
+        headers = [past.header, *(item for item in past.rest if isinstance(item, Header))]
+        for header in reversed(headers):
+            for each in header.devices:
+                if _is_same(each, device):
+                    return past, each.key
+    return None, 0
+
+
+def _is_same(one: Device, other: Device) -> bool:
+    """By the UUID; by the place where one was lost before it could be asked for its."""
+    if one.uuid and other.uuid:
+        return one.uuid == other.uuid
+    return (one.index, one.mig) == (other.index, other.mig)

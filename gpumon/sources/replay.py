@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from math import floor
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from gpumon.errors import GpumonError, NotFoundError, WireError
 from gpumon.model.past import Past
@@ -20,8 +20,12 @@ from gpumon.model.sample import Header, Sample
 from gpumon.model.view import Status
 from gpumon.recording import SUFFIX, Recording
 from gpumon.sources.base import Sink
-from gpumon.sources.past import GRID_S, PROCESS_EVENTS, FilePast, Items
+from gpumon.sources.buckets import GRID_S
+from gpumon.sources.past import PROCESS_EVENTS, FilePast, Item
 from gpumon.wire import MAX_LINE_BYTES, Decoder
+
+if TYPE_CHECKING:
+    from gpumon.analysis.gather import Gathering
 
 
 def read_stream(path: str) -> Iterator[Header | Sample]:
@@ -52,12 +56,12 @@ def read_stream(path: str) -> Iterator[Header | Sample]:
 class Track(NamedTuple):
     """One node's stream: its name for messages, and its items from a moment on (None: all).
 
-    `ticks` gives all items faster than one by one, where the file can.
+    `digested` gives all items faster than one by one, where the file can (`Recording.digested`).
     """
 
     name: str
     items: Callable[[float | None], Iterator[Header | Sample]]
-    ticks: Callable[[], Items] | None = None
+    digested: Callable[[float], Iterator[Item]] | None = None
     span_s: float = 0.0
 
 
@@ -65,8 +69,11 @@ class Track(NamedTuple):
 class PastSink(Sink, Protocol):
     """One that need not be told of long ago sample by sample."""
 
-    def past(self, node: str, pasts: Sequence[Past], items: Items) -> None:
-        """What was before the next sample: its series in buckets, and all of it in full."""
+    def reset(self, gathering: Gathering | None = None) -> None:
+        """Forget everything; `gathering` is a new one that can take what `past` gives."""
+
+    def past(self, node: str, pasts: Sequence[Past], items: Iterator[Item]) -> None:
+        """What was before the next sample: its series in buckets, and all of it to be gathered."""
 
 
 def tracks_of(paths: Sequence[str]) -> list[Track]:
@@ -76,7 +83,8 @@ def tracks_of(paths: Sequence[str]) -> list[Track]:
         if path.endswith(SUFFIX):
             recording = Recording(path)
             span_s = recording.end - recording.start
-            found.append(Track(os.path.basename(path), recording.items, recording.ticks, span_s))
+            name = os.path.basename(path)
+            found.append(Track(name, recording.items, recording.digested, span_s))
         else:
             found.append(Track(os.path.basename(path), partial(_all_of, path)))
     return found
@@ -113,6 +121,7 @@ class ReplaySource:
         self._wake = threading.Condition()
         self._stopping = False
         self._target: float | None = None  # where to go, set by the screen's thread
+        self._aim: float | None = None  # where it is going; None: not known yet
         self._paused_at: float | None = None
         self.seeking = False
         self._nodes: dict[int, str] = {}  # number of the track -> node, as its header says
@@ -125,6 +134,9 @@ class ReplaySource:
                 raise WireError(f"{track.name} holds no recorded stream")
             firsts.append(first.time)
         self.origin = min(firsts)
+        known = all(track.span_s for track in tracks) and not loop
+        ends = [first + track.span_s for first, track in zip(firsts, tracks)]
+        self.end = max(ends) if known else None  # epoch s
         self._pasts = [] if loop else _pasts_of(tracks)
         self.at_end = False
         #: more moments worth going to, epoch s in order; whoever finds some sets them at any time
@@ -156,6 +168,12 @@ class ReplaySource:
         return self._base_time + (time.monotonic() - self._base_mono) * self.speed
 
     @property
+    def aim(self) -> float:
+        """Where it is going, else where it is: several steps in a row add up."""
+        aim = self._aim
+        return aim if self.seeking and aim is not None else self.now()
+
+    @property
     def paused(self) -> bool:
         return self._paused_at is not None
 
@@ -179,14 +197,14 @@ class ReplaySource:
     def seek(self, to: float) -> None:
         """Go to a moment; before the beginning is the beginning."""
         with self._wake:
-            self._target = max(to, self.origin)
+            self._target = self._aim = max(to, self.origin)
             self.seeking = True
             self._wake.notify_all()
 
     def next_event(self) -> None:
         """Go to the next mark, Xid, change of a device's state, or of `moments`."""
         with self._wake:
-            self._target = _NEXT_EVENT
+            self._target, self._aim = _NEXT_EVENT, None
             self.seeking = True
             self._wake.notify_all()
 
@@ -249,6 +267,8 @@ class ReplaySource:
             self.at_end = False
         if target == _NEXT_EVENT:
             target = self._find_event(here)
+            with self._wake:
+                self._aim = target if self._target is None else self._aim
         begin = floor((target - FINE_S) / GRID_S) * GRID_S
         is_near = here <= target <= here + _LONG_S or begin <= self.origin + _LONG_S
         far = bool(self._pasts) and not is_near
@@ -304,7 +324,10 @@ class ReplaySource:
 
     def _begin_at(self, sink: PastSink, begin: float) -> None:
         """Empty the sink, and feed what was before `begin` in buckets."""
-        sink.reset()
+        from gpumon.analysis.gather import LIVE_BINS
+        from gpumon.analysis.gather_run import RunGathering
+
+        sink.reset(RunGathering(LIVE_BINS))
         streams = []
         for number, (track, past) in enumerate(zip(self._tracks, self._pasts)):
             opening, items = _opened(track.items(begin), begin)
@@ -368,7 +391,7 @@ _WHOLE_S = 180.0
 FINE_S = 920.0
 #: so much is fed about as fast as a past
 _LONG_S = 1800.0
-#: of all nodes together: pasts of 16 days take a quarter of a GB
+#: of all nodes together: pasts of 16 days take a fifth of a GB
 _MOST_S = 16 * 86_400.0
 _ASK_S = 1.0
 
@@ -392,7 +415,7 @@ def _pasts_of(tracks: Sequence[Track]) -> list[FilePast]:
     long = max(track.span_s for track in tracks) > 2 * _LONG_S
     if not long or sum(track.span_s for track in tracks) > _MOST_S:
         return []
-    found = [FilePast(track.ticks) for track in tracks if track.ticks is not None]
+    found = [FilePast(t.digested, t.items) for t in tracks if t.digested is not None]
     return found if len(found) == len(tracks) else []
 
 

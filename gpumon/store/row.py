@@ -6,6 +6,7 @@ from math import inf
 from typing import Callable, Dict, FrozenSet
 
 from gpumon.model.depth import Tiers
+from gpumon.model.past import PastSeries
 from gpumon.model.reading import Missing, Reading, number
 from gpumon.model.sample import Key
 from gpumon.model.series import Series
@@ -40,8 +41,7 @@ class Row:
         new: Callable[[str], Series],
     ) -> None:
         """Readings of one tick. `kept`: fields that are series; `new` makes one."""
-        self.readings.update(readings)
-        self.times.update(dict.fromkeys(readings, time))
+        self.remember(readings, time)
         all_series, peaks = self.series, self.peaks
         for field, reading in readings.items():
             if field not in kept:
@@ -60,15 +60,27 @@ class Row:
             elif isinstance(reading, Missing):
                 series.miss()
 
-    def thin(self, kept: FrozenSet[str], tiers: Tiers) -> None:
-        """Keep less from now on; a peak stays what it was."""
-        for field, series in list(self.series.items()):
-            if field in kept:
-                series.thin(tiers)
+    def remember(self, readings: Dict[str, Reading], time: float) -> None:
+        """Readings that are the newest from now on."""
+        self.readings.update(readings)
+        self.times.update(dict.fromkeys(readings, time))
+
+    def begin(
+        self, pasts: Dict[str, PastSeries], kept: FrozenSet[str], new: Callable[[str], Series]
+    ) -> None:
+        """What was before the first readings that come: series, and peaks of the other fields."""
+        for field, past in pasts.items():
+            if field not in kept:
+                self.peaks[field] = max(past.high, self.peaks.get(field, -inf))
                 continue
-            if series.high is not None:
-                self.peaks[field] = series.high
-            del self.series[field]
+            if field not in self.series:
+                self.series[field] = new(field)
+            self.series[field].begin(past)
+
+    def thin(self, tiers: Tiers) -> None:
+        """Keep less from now on; a peak stays what it was."""
+        for series in self.series.values():
+            series.thin(tiers)
 
 
 Table = Dict[Key, Row]  # the rows of one entity

@@ -19,8 +19,9 @@ from gpumon.model.view import Status
 if TYPE_CHECKING:
     from gpumon.analysis.evidence import Evidence
     from gpumon.analysis.finding import Finding
+    from gpumon.analysis.gather import Gathering
     from gpumon.model.past import Past
-    from gpumon.model.ticks import Ticks
+    from gpumon.model.ticks import Digest, Ticks
     from gpumon.report.model import Report
     from gpumon.slurm.job import Job
     from gpumon.store import Store
@@ -29,15 +30,13 @@ if TYPE_CHECKING:
 _PERIOD_S = 5.0
 _SHARE = 0.02
 _IDLE_S = 0.25
-#: of the run's grid, however many devices there are: with 512 of them 45 MiB
-_LEAST_BINS = 240
 #: a verdict on more nodes takes seconds, in which nothing else of this process moves
 _MAX_NODES = 256
 #: samples kept while the first import runs, or the machine is busy; older ones are then lost
 _MAX_WAITING = 100_000
 
 
-Item = Union[Header, Sample, "Ticks"]
+Item = Union[Header, Sample, "Ticks", "Digest"]
 
 
 class Verdict(NamedTuple):
@@ -53,8 +52,9 @@ class Judging:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._waiting: deque[tuple[str, Header | Sample | Iterator[Item]] | None] = deque(
-            maxlen=_MAX_WAITING
+        #: of a node, in order; or what gathers from now on, None: a plain one
+        self._waiting: deque[tuple[str, Header | Sample | Iterator[Item]] | Gathering | None] = (
+            deque(maxlen=_MAX_WAITING)
         )
         self._resets = 0
         self._nodes: set[str] = set()
@@ -79,15 +79,16 @@ class Judging:
         self._store.status(node, status)
 
     def past(self, node: str, pasts: Sequence[Past], items: Iterator[Item]) -> None:
-        """What was before: for the store in buckets, for the verdict in full: that takes longer."""
+        """What was before: for the store in buckets, for the verdict to be gathered beside it."""
         self._store.past(node, pasts)
         self._nodes.add(node)
         self._keep(node, items)
 
-    def reset(self) -> None:
+    def reset(self, gathering: Gathering | None = None) -> None:
+        """Forget all nodes; from now on `gathering` gathers, which nobody else may use."""
         self._store.reset()
         self._resets += 1
-        self._waiting.append(None)
+        self._waiting.append(gathering)
 
     def _keep(self, node: str, item: Header | Sample | Iterator[Item]) -> None:
         if len(self._nodes) <= _MAX_NODES:
@@ -125,21 +126,22 @@ class Judging:
 
     def _judge(self, site: object) -> None:
         from gpumon.analysis.catalogue import evaluate
-        from gpumon.analysis.gather import Gathering
+        from gpumon.analysis.gather import LIVE_BINS, Gathering
         from gpumon.analysis.hysteresis import Live
         from gpumon.report.build import build
         from gpumon.site import Site
 
         assert isinstance(site, Site)
-        gathering, live = Gathering(_LEAST_BINS), Live()
+        gathering, live = Gathering(LIVE_BINS), Live()
         new, due = False, 0.0
         known = told = over = False  # whether there are samples; what the last verdict was made of
         while not self._stopping.wait(_IDLE_S):
             while self._waiting:
                 item = self._waiting.popleft()
-                if item is None:
-                    gathering, live, self.latest = Gathering(_LEAST_BINS), Live(), None
+                if item is None or isinstance(item, Gathering):
+                    gathering, live, self.latest = item or Gathering(LIVE_BINS), Live(), None
                     known = False
+                    due = min(due, time.monotonic() + _PERIOD_S)  # nothing is shown until then
                     continue
                 node, said = item
                 for each in self._until_reset(said) if isinstance(said, Iterator) else (said,):

@@ -11,10 +11,13 @@ class Player(Protocol):
     """A source with a clock that can be held, set and hurried; see `sources.replay`."""
 
     origin: float  # epoch seconds at which the recording begins
+    end: float | None  # and ends; None where that is not known
     speed: float
     seeking: bool
     at_end: bool
 
+    @property
+    def aim(self) -> float: ...
     @property
     def paused(self) -> bool: ...
     def now(self) -> float: ...

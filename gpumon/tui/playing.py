@@ -32,7 +32,7 @@ class PlayerActions(_Host):
     def action_seek(self, direction: int) -> None:
         player = self._need_player()
         if player is not None:
-            player.seek(player.now() + direction * max(self.state.span_s / 10, 1.0))
+            player.seek(player.aim + direction * max(self.state.span_s / 10, 1.0))
 
     def action_step(self, direction: int) -> None:
         """One sample, with the clock held."""
@@ -42,7 +42,7 @@ class PlayerActions(_Host):
         if not player.paused:
             player.pause()
         interval_s = min((node.interval_s for node in self.state.nodes), default=1.0)
-        player.seek(player.now() + direction * interval_s)
+        player.seek(player.aim + direction * interval_s)
 
     def action_next_event(self) -> None:
         player = self._need_player()
@@ -63,7 +63,7 @@ class PlayerActions(_Host):
         def go(text: str | None) -> None:
             if text is None or player is None:
                 return
-            moment = parse_moment(text, player.origin, player.now())
+            moment = parse_moment(text, player.origin, player.aim)
             if moment is None:
                 self.say(f"{text!r} is no time: 12:31:07, 1h30m from the beginning, or +10m")
             else:

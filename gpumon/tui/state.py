@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gpumon.analysis.finding import Finding
     from gpumon.slurm.job import Job
     from gpumon.tui.judging import Verdict
+    from gpumon.tui.views.processes import Listing
 
 #: more devices than this, on several nodes, are a heat map on the Job screen
 FOLD_ABOVE = 64
@@ -75,6 +76,7 @@ class ViewState:
         self._shown: dict[bool, Current[list[DeviceView]]] = {True: Current(), False: Current()}
         self._loads: Current[DeviceLoad] = Current()
         self._processes: Current[list[ProcessView]] = Current()
+        self.listings: Current[Listing] = Current()
         self.view = "job"
         self.opened_from = "job"  # the screen on which the device was opened
         self.selected = 0  # position in `devices`
@@ -82,7 +84,7 @@ class ViewState:
         self.start_span_s = zoom_s
         self.frozen_at: float | None = None
         self.player: Player | None = None  # while a recording is played
-        self.sort = "mem"
+        self._sort = ""  # until the user chooses
         self.reverse = False
         self.tree = False
         self.filter_text = ""
@@ -157,6 +159,15 @@ class ViewState:
 
     def _load_of(self, node: NodeView) -> DeviceLoad:
         return device_load(node, self._devices_on(node), self.now)
+
+    @property
+    def sort(self) -> str:
+        """What orders processes, until one is chosen: GPU memory, or CPU where none is on a GPU."""
+        return self._sort or ("mem" if any(node.keys("usage") for node in self.nodes) else "cpu")
+
+    @sort.setter
+    def sort(self, name: str) -> None:
+        self._sort = name
 
     @property
     def metric(self) -> Metric:

@@ -149,7 +149,7 @@ BROKEN = {
     "nothing": lambda data: b"",
     "cut": lambda data: data[:-1],
     "longer": lambda data: data + b"\0",
-    "another version": lambda data: b"\2" + data[1:],
+    "another version": lambda data: b"\1" + data[1:],
     "huge counts": lambda data: data[:40] + struct.pack("<II", 2**32 - 1, 2**32 - 1) + data[48:],
     "endless step": lambda data: data[:32] + struct.pack("<d", math.inf) + data[40:],
     "no step": lambda data: data[:32] + struct.pack("<d", 0.0) + data[40:],

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpumon.model.depth import DEPTHS, depth_of
-from gpumon.model.fields import FIELDS
 from gpumon.model.series import Series
 from gpumon.model.tier import Bucket
 
@@ -386,8 +385,6 @@ def test_tiers_agree_where_one_ends_and_reach_over_every_window(depth):
     for span_s in SPANS_S:
         step_s = next(step_s for step_s, kept in depth.tiers if step_s * kept > span_s)
         assert step_s <= max(span_s / 6, 10)
-    for entity, fields in depth.fields.items():
-        assert fields <= {name for name, field in FIELDS[entity].items() if field.series}
 
 
 def full_series(depth):

@@ -1,6 +1,7 @@
 """Recordings are found by job, by folder and by file, and thrown away by age and size."""
 
 import os
+import shutil
 import stat
 
 import pytest
@@ -118,6 +119,18 @@ def test_a_run_by_file_folder_and_job():
     assert resolve(os.path.dirname(one)).paths == [one, two]
     for form in ("4711", "4711.0", "4711.batch", "4711.extern", " 4711 "):
         assert resolve(form).paths == [one, two]
+
+
+def test_a_jobs_id_is_no_file_of_that_name(tmp_path, monkeypatch):
+    """A job's output is often a folder of its number."""
+    one, two = record(job(4711)), record(job(4712))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "4711").mkdir()
+    shutil.copy(two, tmp_path / "4711.gpumon")
+    assert resolve("4711").paths == [one]
+    assert resolve("4711.gpumon").paths == ["4711.gpumon"]
+    with pytest.raises(NotFoundError, match="no recordings"):
+        resolve("./4711")
 
 
 def test_the_tasks_of_an_array():

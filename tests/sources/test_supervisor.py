@@ -11,7 +11,8 @@ import pytest
 
 from gpumon.model.sample import Header, JobContext
 from gpumon.slurm.job import Job, NodeAllocation
-from gpumon.sources import supervisor
+from gpumon.slurm.pace import LEAST_PERIOD_S
+from gpumon.sources import supervisor, watched
 from gpumon.sources.ladder import Ladder
 from gpumon.sources.local import ChildStream
 from gpumon.sources.stream import Failure
@@ -220,14 +221,15 @@ def watch(monkeypatch):
             ladders = {name: Ladder([each]) for name, each in ways.items()}
             return AttachSource(tasks_of(jobs), ladders, 0.2)
 
-        watched, sink = WatchedJob(slurm(), slurm, attach, ask_s=ask_s), Sink()
-        running.append(watched)
-        watched.start(sink)
-        return watched, sink
+        source, sink = WatchedJob(slurm(), slurm, attach, ask_s=ask_s), Sink()
+        slurm.asked.clear()
+        running.append(source)
+        source.start(sink)
+        return source, sink
 
     yield start
-    for watched in running:
-        watched.stop()
+    for source in running:
+        source.stop()
 
 
 def test_a_pending_job_is_followed_when_it_starts(watch):
@@ -238,6 +240,19 @@ def test_a_pending_job_is_followed_when_it_starts(watch):
     slurm.jobs = [JOB]
     sink.wait(live("n1", "n2"))
     assert watched.job().state == "RUNNING"
+
+
+def test_the_start_of_a_job_is_looked_for_more_often_than_its_end(watch, monkeypatch):
+    assert watched.PENDING_S >= LEAST_PERIOD_S
+    assert [watched.period_for(waits_s) for waits_s in (0.0, 599.0, 601.0, None)] == [
+        watched.PENDING_S, watched.PENDING_S, watched.ASK_S, watched.ASK_S,
+    ]  # fmt: skip
+    monkeypatch.setattr(watched, "PENDING_S", 0.1)
+    slurm = Slurm(replace(JOB, state="PENDING", nodes=()))
+    _, sink = watch(Here(), slurm, ask_s=3600.0)
+    slurm.jobs = [JOB]
+    sink.wait(live("n1", "n2"))
+    assert slurm.asked == [True]  # an answer as young as is allowed; then it runs
 
 
 def test_a_job_that_ends_ends_its_nodes(watch):
@@ -256,14 +271,14 @@ def test_slurm_is_asked_at_once_when_no_node_is_live_any_more(watch):
     sink.wait(live("n1", "n2"))
     way.agent("n1").kill()
     sink.wait(lambda sink: sink.states("n1").count("live") == 2)
-    assert slurm.asked == [False]  # the other node went on
+    assert slurm.asked == []  # the other node went on
     slurm.jobs = [replace(JOB, state="COMPLETED")]
     for node in JOB.nodes:
         way.agent(node).suspend()  # so that none comes back before the other has gone
     for node in JOB.nodes:
         way.agent(node).kill()
     sink.wait(lambda sink: [sink.last(node).state for node in JOB.nodes] == ["ended", "ended"])
-    assert slurm.asked == [False, True]
+    assert slurm.asked == [True]
 
 
 def test_a_requeued_job_is_followed_where_it_starts_again(watch):

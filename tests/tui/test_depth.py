@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpumon.model.depth import DEPTHS
+from gpumon.model.fields import SERIES
 from gpumon.model.view import Status
 from gpumon.store import NodeView, Store
 from gpumon.tui.state import ViewState
@@ -43,7 +43,7 @@ def test_every_series_that_a_screen_reads_is_kept_of_many_nodes(monkeypatch, dev
         for size in ((80, 24), (200, 60)):
             view(state, *size)
     assert asked
-    kept = {(entity, field) for entity, fields in DEPTHS[-1].fields.items() for field in fields}
+    kept = {(entity, field) for entity, fields in SERIES.items() for field in fields}
     assert asked <= kept
     if devices:
         assert {field for entity, field in kept if entity == "device"} <= {f for _, f in asked}

@@ -14,6 +14,7 @@ from gpumon.tui.views.job import job_view
 from gpumon.tui.views.node import node_view
 from gpumon.tui.views.nodes import node_table, nodes_view
 from gpumon.tui.views.notes import notes
+from gpumon.tui.views.processes import process_view
 from gpumon.tui.views.request import request_lines
 from gpumon.tui.views.title import title_row
 from tests.tui import cluster
@@ -294,6 +295,28 @@ def test_only_nodes_with_a_new_sample_are_asked_again(eight, monkeypatch):
     assert set(asked) == {node.name for node in nodes}
 
 
+def test_of_processes_only_those_seen_or_sorted_by_are_asked(eight, monkeypatch):
+    asked = []
+    from gpumon.store import NodeView
+
+    latest = NodeView.latest
+    monkeypatch.setattr(
+        NodeView,
+        "latest",
+        lambda node, entity, key, field, now: (
+            asked.append(field) or latest(node, entity, key, field, now)
+        ),
+    )
+    state = looking_at(eight, view="processes")
+    asked.clear()
+    before = process_view(state, 120, 12)
+    assert asked.count("mem_bytes") == 56
+    assert {asked.count(field) for field in ("sm_percent", "cpu_percent", "rss_bytes")} == {10}
+    asked.clear()
+    assert process_view(state, 120, 12) == before
+    assert asked == []
+
+
 # -- sums over nodes ----------------------------------------------------------------------------
 
 
@@ -326,7 +349,12 @@ def test_a_node_that_says_nothing_is_named_and_never_counted_as_0():
     assert found["memory"].remark == "without gpu05 and gpu06"
     assert found["GPUs"].asked == "48"
     assert found["GPUs"].used.endswith("16 not seen")
+    assert found["GPU mem"].remark == "without gpu05 and gpu06"
     assert "peak" not in found["memory"].peak
+    state.job = None
+    assert [lines(state)[name].remark for name in ("GPUs", "GPU mem")] == [
+        "8 idle now, without gpu05", "without gpu05",
+    ]  # fmt: skip
 
 
 def test_of_a_het_job_one_components_request_is_not_that_of_all_nodes():

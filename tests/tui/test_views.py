@@ -2,9 +2,11 @@
 
 import pytest
 
+from gpumon import demos
 from gpumon.model.reading import Missing
 from gpumon.model.sample import Device, Event, Header, JobContext, Sample, State
 from gpumon.model.view import Status
+from gpumon.sources.replay import ReplaySource, tracks_of
 from gpumon.store import Store
 from gpumon.tui.lines import plain, row_width
 from gpumon.tui.state import ViewState
@@ -14,6 +16,7 @@ from gpumon.tui.views.job import job_view
 from gpumon.tui.views.notes import notes
 from gpumon.tui.views.processes import SORTS, entries, process_view
 from gpumon.tui.views.title import title_row
+from tests.tui import cluster
 
 SIZES = [(80, 22), (120, 38), (160, 48), (200, 58)]
 VIEWS = {"job": job_view, "device": device_view, "processes": process_view}
@@ -138,10 +141,10 @@ def test_a_burst_between_ticks_counts_as_work():
     assert not any("did nothing" in note.text for note in notes(shown(store, NOW + 319)[0]))
 
 
-def process(pid, user="ada", framework="", own=True, hints=None, ppid=1, command="python a.py"):
+def process(pid, user="ada", framework="", hints=None, ppid=1, command="python a.py", **facts):
     data = {
         "user": user, "command": command, "name": "python", "ppid": ppid, "uid": 1000,
-        "start": NOW - 100, "own": own, "framework": framework, "hints": hints or {},
+        "start": NOW - 100, "own": True, "framework": framework, "hints": hints or {}, **facts,
     }  # fmt: skip
     return Event(NOW, "process", pid=pid, data=data)
 
@@ -194,6 +197,51 @@ def test_processes_sort_filter_and_tree():
     for sort in SORTS:
         state.sort, state.filter_text = sort, ""
         assert len(entries(state)) == 4
+
+
+def test_what_slurm_starts_for_itself_is_counted_and_not_listed():
+    forever = "sleep 100000000"
+    store = with_processes(
+        process(10), process(11, "root", name="slurmstepd", uid=0),
+        process(12, "root", command=forever, name="sleep", uid=0),
+        process(13, command=forever, name="sleep"), process(14, "root", uid=0),
+        usage={},
+    )  # fmt: skip
+    state, _ = shown(store)
+    assert {e.process.facts.pid for e in entries(state)} == {10, 13, 14}
+    summary = plain(process_view(state, 80, 20).rows[:1])
+    assert summary.startswith(" 3 processes, 0 on GPUs (+2 of Slurm or gpumon)")
+
+
+def test_without_processes_on_gpus_the_busiest_come_first():
+    events = [process(10), process(11), process(12)]
+    state, _ = shown(with_processes(*events, usage={}))
+    assert state.sort == "cpu"
+    assert [e.process.facts.pid for e in entries(state)] == [12, 11, 10]
+    state, _ = shown(with_processes(*events, usage={(0, 11): 1 << 30}))
+    assert state.sort == "mem"
+    assert entries(state)[0].process.facts.pid == 11
+    state.sort = "pid"
+    assert entries(state)[0].process.facts.pid == 10
+
+
+def test_a_process_of_which_nothing_is_heard_keeps_no_number():
+    store = with_processes(process(10), usage={(0, 10): 1 << 30})
+    state, _ = shown(store)
+    assert "1 GiB   10 %    10 %      1 GiB" in plain(process_view(state, 120, 20).rows)
+    state.update(store.nodes(), NOW + 60)
+    assert "old    old     old        old" in plain(process_view(state, 120, 20).rows)
+
+
+def test_a_replay_says_how_long_the_recording_is(tmp_path, state):
+    cluster.record(tmp_path, 2, devices=1, seconds=121)
+    state.player = ReplaySource(tracks_of([str(path) for path in tmp_path.iterdir()]))
+    state.update(state.nodes, state.player.origin + 30)
+    assert "replay 00:00:30 of 00:02:00 ·" in plain([title_row(state, 120)])
+    assert "replay 00:00:30 ·" in plain([title_row(state, 80)])
+    state.player = ReplaySource(tracks_of([demos.path("finetune")]))  # its lines are not counted
+    state.update(state.nodes, state.player.origin + 30)
+    assert "replay 00:00:30 ·" in plain([title_row(state, 120)])
 
 
 def test_forged_parents_in_a_circle_are_shown_flat():

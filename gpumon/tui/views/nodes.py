@@ -71,7 +71,7 @@ def node_table(state: ViewState, width: int, height: int) -> View:
 
 def _layout(found: list[Summary], width: int) -> _Layout:
     name = min(20, max((len(s.node.name) for s in found), default=4)) + 2
-    host: tuple[tuple[str, int], ...] = (("CPU", 6), ("memory", 9), ("net ↓", 7), ("↑", 7))
+    host: tuple[tuple[str, int], ...] = (("CPU", 6), ("memory", 9), ("net ↓", 7), ("↑ B/s", 7))
     if width >= 110:
         host += (("disk", 15),)
     fixed = name + sum(cells for _, cells in host) + 1
@@ -126,8 +126,9 @@ def _scale(state: ViewState, layout: _Layout) -> Row:
 def _headings(state: ViewState, layout: _Layout) -> Row:
     text = " " + fit("node", layout.name) + fit(state.metric.heading, layout.heat)
     for heading, cells in layout.host:
-        text += fit(heading if state.glyphs != "ascii" else heading.replace("↓", "in").replace(
-            "↑", "out"), cells, right=True)  # fmt: skip
+        if state.glyphs == "ascii":
+            heading = heading.replace("↓", "rx").replace("↑", "tx")
+        text += fit(heading, cells, right=True)
     return [(text, "dim")]
 
 
@@ -194,14 +195,14 @@ def _host_text(layout: _Layout, summary: Summary) -> str:
         "CPU": "?" if host.cpu_percent is None else f"{host.cpu_percent:.0f} %",
         "memory": "?" if host.mem_used_bytes is None else bytes_text(host.mem_used_bytes),
         "net ↓": _rate(host.rx_bytes_per_s),
-        "↑": _rate(host.tx_bytes_per_s),
+        "↑ B/s": _rate(host.tx_bytes_per_s),
         "disk": "?" if host.disk_percent is None else f"{host.disk[:8]} {host.disk_percent:.0f} %",
     }
     return "".join(fit(texts[heading], cells, right=True) for heading, cells in layout.host)
 
 
 def _rate(bytes_per_s: float | None) -> str:
-    """`9.8G`: bytes a second, short."""
+    """`9.8G`, under a heading that has the unit."""
     if bytes_per_s is None:
         return "?"
     return bytes_text(bytes_per_s).replace(" ", "").removesuffix("iB").removesuffix("B")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gpumon.model.reading import Missing, Reading, number
+from gpumon.model.reading import NOT_SAMPLED, Missing, Reading, number
+from gpumon.model.sample import Key
 from gpumon.model.units import age_text, bytes_text
-from gpumon.model.view import Latest, ProcessView
+from gpumon.model.view import ProcessView
 from gpumon.store import NodeView
 from gpumon.tui.filter import matches, parse_filter
 from gpumon.tui.lines import Row, fit, fit_row
@@ -15,20 +16,73 @@ from gpumon.tui.state import View, ViewState, Zone
 from gpumon.tui.values import brief, percent
 from gpumon.tui.views.request import FRAMEWORK_NAMES
 
+#: the process of the extern step that Slurm starts to hold it (slurmstepd's mgr.c)
+_EXTERN_COMMAND = "sleep 100000000"
+
 
 class Entry(NamedTuple):
-    """One row of the table: a process, the devices it is on, and what to sort by."""
+    """One row of the table: a process. Its node is asked for a reading when that is seen or sorted
+    by; `told` holds what it said. `process` is without readings; `labels`: of the node's devices.
+    """
 
     node: NodeView
     process: ProcessView
-    devices: list[str]  # labels
-    mem: Reading  # on all its devices together
-    sm: Reading
+    labels: dict[int, str]
+    now: float
+    told: dict[str, Reading]
     depth: int = 0
 
     @property
     def identity(self) -> tuple[str, int]:
         return self.node.name, self.process.facts.pid
+
+    @property
+    def devices(self) -> list[str]:
+        """Labels of the devices that it is on."""
+        return [self.labels.get(key, str(key)) for key in sorted(self.process.usage)]
+
+    @property
+    def mem(self) -> Reading:
+        """Of all its devices together."""
+        return self._once("mem_bytes", lambda name: self._together(name, sum))
+
+    @property
+    def sm(self) -> Reading:
+        """Of the device on which it is most."""
+        return self._once("sm_percent", lambda name: self._together(name, max))
+
+    def reading(self, name: str) -> Reading:
+        """One that is not of a device."""
+        return self._once(name, lambda name: self._ask("process", self.process.facts.pid, name))
+
+    def _once(self, name: str, ask: Callable[[str], Reading]) -> Reading:
+        if name not in self.told:
+            self.told[name] = ask(name)
+        return self.told[name]
+
+    def _ask(self, entity: str, key: Key, name: str) -> Reading:
+        latest = self.node.latest(entity, key, name, self.now)
+        if latest.fresh or isinstance(latest.reading, Missing):
+            return latest.reading
+        return Missing("stale")
+
+    def _together(self, name: str, join: Callable[[list[float]], float]) -> Reading:
+        """One number of several devices; missing when one of them is, for a part is no total."""
+        values = []
+        for device in self.process.usage:
+            reading = self._ask("usage", (device, self.process.facts.pid), name)
+            value = number(reading)
+            if value is None:
+                return reading
+            values.append(value)
+        return join(values) if values else NOT_SAMPLED
+
+
+class Listing(NamedTuple):
+    """Of one node: what the table may show, and how many processes are none of the user's."""
+
+    entries: list[Entry]
+    plumbing: int
 
 
 class Column(NamedTuple):
@@ -49,11 +103,7 @@ def _by_number(get: Callable[[Entry], Reading]) -> Callable[[Entry], tuple[bool,
 
 
 def _reading(name: str) -> Callable[[Entry], Reading]:
-    def get(entry: Entry) -> Reading:
-        latest = entry.process.readings.get(name)
-        return latest.reading if latest is not None else Missing("not-sampled")
-
-    return get
+    return lambda entry: entry.reading(name)
 
 
 COLUMNS = (
@@ -83,29 +133,40 @@ def process_rows(state: ViewState, width: int, height: int, sort: str) -> list[R
     found = _filtered(state)
     _sort(found, sort, reverse=False)
     header, _ = _header(state, width, sort)
-    return [header, *(_row(state, entry, width, selected=False) for entry in found)][:height]
+    return [header, *(_row(state, entry, width, selected=False) for entry in found[: height - 1])]
 
 
 def _filtered(state: ViewState) -> list[Entry]:
+    found = [entry for listing in _listings(state) for entry in listing.entries]
     terms, _ = parse_filter(state.filter_text)
-    found = []
-    for node in state.nodes:
-        labels = {device.key: device.device.label for device in node.devices()}
-        for process in state.processes(node):
-            if _is_plumbing(node, process):
-                continue
-            entry = _entry(node, process, labels)
-            if not terms or matches(terms, *_filterable(entry)):
-                found.append(entry)
-    return found
+    if not terms:
+        return found
+    fields = {term.field for term in terms}
+    return [entry for entry in found if matches(terms, *_filterable(entry, fields))]
+
+
+def _listings(state: ViewState) -> list[Listing]:
+    return [
+        state.listings.of(node, state.now, lambda node: _listing(node, state.now))
+        for node in state.nodes
+    ]
+
+
+def _listing(node: NodeView, now: float) -> Listing:
+    labels = {device.key: device.device.label for device in node.devices()}
+    every = node.listed()
+    shown = [Entry(node, each, labels, now, {}) for each in every if not _is_plumbing(node, each)]
+    return Listing(shown, len(every) - len(shown))
 
 
 def _is_plumbing(node: NodeView, process: ProcessView) -> bool:
     """Slurm's own part of a step, and the agent that tells all this, where it is on no device."""
     if process.usage:
         return False
+    facts = process.facts
     agent = node.header.agent_pid if node.header is not None else 0
-    return process.facts.pid == agent or process.facts.name == "slurmstepd"
+    holds_extern = facts.uid == 0 and facts.command == _EXTERN_COMMAND
+    return facts.pid == agent or facts.name == "slurmstepd" or holds_extern
 
 
 def _sort(found: list[Entry], name: str, *, reverse: bool) -> None:
@@ -114,49 +175,35 @@ def _sort(found: list[Entry], name: str, *, reverse: bool) -> None:
     found.sort(key=column.key, reverse=column.descending != reverse)
 
 
-def _entry(node: NodeView, process: ProcessView, labels: dict[int, str]) -> Entry:
-    devices = [labels.get(key, str(key)) for key in sorted(process.usage)]
-    mem = _together([usage.get("mem_bytes") for usage in process.usage.values()], sum)
-    sm = _together([usage.get("sm_percent") for usage in process.usage.values()], max)
-    return Entry(node, process, devices, mem, sm)
-
-
-def _together(readings: list[Latest | None], join: Callable[[list[float]], float]) -> Reading:
-    """One number of several devices; missing when one of them is, for a part is no total."""
-    values = []
-    for latest in readings:
-        if latest is None:
-            return Missing("not-sampled")
-        value = number(latest.reading)
-        if value is None:
-            return latest.reading
-        values.append(value)
-    return join(values) if values else Missing("not-sampled")
-
-
-def _filterable(entry: Entry) -> tuple[dict[str, str], dict[str, list[float]]]:
-    facts, readings = entry.process.facts, entry.process.readings
-    state = readings.get("state")
+def _filterable(entry: Entry, fields: set[str]) -> tuple[dict[str, str], dict[str, list[float]]]:
+    """All texts, and of the numbers those of `fields`."""
+    facts = entry.process.facts
+    state = entry.reading("state")
     texts = {
         "user": facts.user, "command": f"{facts.command} {facts.name}", "node": entry.node.name,
         "framework": f"{facts.framework} {FRAMEWORK_NAMES.get(facts.framework, '')}",
-        "state": str(state.reading) if state is not None else "",
+        "state": "" if state == NOT_SAMPLED else str(state),
     }  # fmt: skip
-    numbers = {
-        "pid": [float(facts.pid)],
-        "gpu": [float(label.split(":")[-1].split("/")[0]) for label in entry.devices],
-        "mem": _known(entry.mem),
-        "sm": _known(entry.sm),
-        "cpu": _known(_reading("cpu_percent")(entry)),
-        "rss": _known(_reading("rss_bytes")(entry)),
-        "threads": _known(_reading("threads")(entry)),
-    }
-    return texts, numbers
+    return texts, {name: get(entry) for name, get in _NUMBERS.items() if name in fields}
 
 
-def _known(reading: Reading) -> list[float]:
-    value = number(reading)
-    return [] if value is None else [value]
+def _known(get: Callable[[Entry], Reading]) -> Callable[[Entry], list[float]]:
+    def values(entry: Entry) -> list[float]:
+        value = number(get(entry))
+        return [] if value is None else [value]
+
+    return values
+
+
+_NUMBERS: dict[str, Callable[[Entry], list[float]]] = {
+    "pid": lambda entry: [float(entry.process.facts.pid)],
+    "gpu": lambda entry: [float(each.split(":")[-1].split("/")[0]) for each in entry.devices],
+    "mem": _known(lambda entry: entry.mem),
+    "sm": _known(lambda entry: entry.sm),
+    "cpu": _known(_reading("cpu_percent")),
+    "rss": _known(_reading("rss_bytes")),
+    "threads": _known(_reading("threads")),
+}
 
 
 def _as_tree(found: list[Entry]) -> list[Entry]:
@@ -202,11 +249,16 @@ def process_view(state: ViewState, width: int, height: int) -> View:
 
 
 def _place_cursor(state: ViewState, found: list[Entry], room: int) -> None:
-    identities = [entry.identity for entry in found]
-    if state.cursor_pid in identities:
-        state.cursor = identities.index(state.cursor_pid)
+    if state.cursor_pid is not None:
+        name, pid = state.cursor_pid
+        places = (
+            place
+            for place, entry in enumerate(found)
+            if entry.process.facts.pid == pid and entry.node.name == name
+        )
+        state.cursor = next(places, state.cursor)
     state.cursor = min(max(state.cursor, 0), max(0, len(found) - 1))
-    state.cursor_pid = identities[state.cursor] if found else None
+    state.cursor_pid = found[state.cursor].identity if found else None
     room = max(1, room)
     state.top = min(max(state.top, state.cursor - room + 1, 0), state.cursor)
     state.top = min(state.top, max(0, len(found) - room))
@@ -214,10 +266,13 @@ def _place_cursor(state: ViewState, found: list[Entry], room: int) -> None:
 
 def _summary(state: ViewState, found: list[Entry], width: int) -> Row:
     alive = [entry for entry in found if entry.process.ended is None]
-    on_devices = sum(1 for entry in alive if entry.devices)
+    on_devices = sum(1 for entry in alive if entry.process.usage)
     text = f" {len(alive)} processes, {on_devices} on GPUs"
     if len(found) > len(alive):
         text += f", {len(found) - len(alive)} ended"
+    plumbing = sum(listing.plumbing for listing in _listings(state))
+    if plumbing:
+        text += f" (+{plumbing} of Slurm or gpumon)"
     order = "ascending" if state.reverse else "largest first"
     row: Row = [(text, ""), (f"   sorted by {state.sort}, {order}", "dim")]
     if state.tree:
@@ -256,19 +311,18 @@ def _columns(state: ViewState, width: int) -> list[Column]:
 
 
 def _row(state: ViewState, entry: Entry, width: int, *, selected: bool) -> Row:
-    facts, readings = entry.process.facts, entry.process.readings
-    ended = entry.process.ended
+    facts, ended = entry.process.facts, entry.process.ended
     role = "" if ended is None else "dim"
     cells = {
         "pid": str(facts.pid),
         "user": facts.user or "?",
         "node": entry.node.name,
         "gpu": ",".join(entry.devices) or "-",
-        "mem": brief(entry.mem, bytes_text) if entry.devices else "-",
-        "sm": brief(entry.sm, percent) if entry.devices else "-",
-        "cpu": brief(_reading("cpu_percent")(entry), percent),
-        "rss": brief(_reading("rss_bytes")(entry), bytes_text),
-        "threads": brief(_reading("threads")(entry), lambda value: f"{value:.0f}"),
+        "mem": brief(entry.mem, bytes_text) if entry.process.usage else "-",
+        "sm": brief(entry.sm, percent) if entry.process.usage else "-",
+        "cpu": brief(entry.reading("cpu_percent"), percent),
+        "rss": brief(entry.reading("rss_bytes"), bytes_text),
+        "threads": brief(entry.reading("threads"), lambda value: f"{value:.0f}"),
         "time": age_text(state.now - facts.start) if facts.start else "?",
     }
     if ended is not None:  # what it held, it holds no more
@@ -284,12 +338,12 @@ def _row(state: ViewState, entry: Entry, width: int, *, selected: bool) -> Row:
     command += facts.command or facts.name or facts.note or "?"
     if facts.note and facts.command:
         command += f"  ({facts.note})"
-    process_state = readings.get("state")
+    process_state = entry.reading("state")
     if ended is not None:
         command = f"ended {age_text(state.now - ended)} ago: {command}"
-    elif process_state is not None and process_state.reading in ("Z", "T", "D"):
+    elif process_state in ("Z", "T", "D"):
         words = {"Z": "zombie", "T": "stopped", "D": "waiting for a device"}
-        command = f"({words[str(process_state.reading)]}) {command}"
+        command = f"({words[str(process_state)]}) {command}"
     name = FRAMEWORK_NAMES.get(facts.framework, "")
     row: Row = [(text, "title" if selected else role)]
     if name and facts.framework != "cuda-other":

@@ -109,11 +109,11 @@ def _unknown(name: str, asked: str, latest: Latest) -> Line:
     return Line(name, asked, why, role="unknown")
 
 
-def _without(line: Line, found: Total) -> Line:
-    """The line, with who is missing in it."""
-    if not found.absent:
+def _without(line: Line, absent: list[str]) -> Line:
+    """The line, with the nodes that are missing in it."""
+    if not absent:
         return line
-    remark = f"without {names_text(found.absent)}"
+    remark = f"without {names_text(absent)}"
     if line.remark_level:
         remark = f"{line.remark}, {remark}"
     return line._replace(remark=remark, remark_level=line.remark_level or "unknown", peak="")
@@ -145,7 +145,7 @@ def _job_cpu(state: ViewState, nodes: list[NodeView]) -> Line:
         peak=_most(peaks, lambda value: f"{value:.1f}"),
         remark=f"{most / cores * 100:.0f} % at most" if cores and most is not None else "",
     )  # fmt: skip
-    return _without(line, used)
+    return _without(line, used.absent)
 
 
 def _mem_limit(state: ViewState, node: NodeView) -> float | None:
@@ -179,7 +179,7 @@ def _job_memory(state: ViewState, nodes: list[NodeView]) -> Line:
         remark_level="bad" if near else "",
         role="bad" if near else "bar",
     )  # fmt: skip
-    return _without(line, used)
+    return _without(line, used.absent)
 
 
 def _facts(nodes: list[NodeView], name: str) -> dict[str, float]:
@@ -203,7 +203,7 @@ def _node_cpu(state: ViewState, nodes: list[NodeView]) -> Line:
         "CPU", asked, f"{percent:.0f} %{load}", share=percent / 100,
         peak=f"peak {peak:.0f} %" if peak is not None else "",
     )  # fmt: skip
-    return _without(line, used)
+    return _without(line, used.absent)
 
 
 def _node_memory(state: ViewState, nodes: list[NodeView]) -> Line:
@@ -227,7 +227,7 @@ def _node_memory(state: ViewState, nodes: list[NodeView]) -> Line:
         remark_level="bad" if near else "",
         role="bad" if near else "bar",
     )  # fmt: skip
-    return _without(line, used)
+    return _without(line, used.absent)
 
 
 def _gpus(state: ViewState) -> list[Line]:
@@ -255,6 +255,9 @@ def _gpus(state: ViewState) -> list[Line]:
         remark=f"{idle} idle now" if idle and active else "",
         remark_level="attention" if idle and active else "",
     )  # fmt: skip
+    silent = silent_nodes(state)
+    if given is None:  # else those that are not seen are counted
+        gpus = _without(gpus, silent)
     if not mem_known:
         return [gpus, Line("GPU mem", "?", "n/a", role="unknown")]
     some = f" ({mem_known} of {counted})" if mem_known < counted else ""
@@ -271,7 +274,7 @@ def _gpus(state: ViewState) -> list[Line]:
         remark=f"{FRAMEWORK_NAMES[reserved]}'s reservation" if reserved else "",
         remark_level="unknown" if reserved else "",
     )  # fmt: skip
-    return [gpus, memory]
+    return [gpus, _without(memory, silent)]
 
 
 FRAMEWORK_NAMES = {

@@ -14,6 +14,9 @@ from gpumon.tui.lines import Row, spread
 from gpumon.tui.state import ViewState
 from gpumon.tui.views.jobstate import elapsed_s
 
+#: columns from which the right side says all; what is left of it gives way
+_WIDE = 100
+
 
 def short_name(name: str) -> str:
     """`A100-SXM4-80GB` for `NVIDIA A100-SXM4-80GB`."""
@@ -79,7 +82,7 @@ def _right(state: ViewState, width: int) -> Row:
     elif state.has_ended:
         right.append(("ended · ", "dim"))
     else:
-        right += _streams(state, brief=width < 100)
+        right += _streams(state, brief=width < _WIDE)
     player = state.player
     if player is not None:
         how = "seeking" if player.seeking else "end" if player.at_end else "replay"
@@ -87,6 +90,8 @@ def _right(state: ViewState, width: int) -> Row:
             how = "paused"
         speed = f" ×{player.speed:g}" if player.speed != 1 else ""
         played = clock_text(state.now - player.origin)
+        if player.end is not None and width >= _WIDE:
+            played += f" of {clock_text(player.end - player.origin)}"
         right.append((f"{how}{speed} {played} · ", "attention" if how == "paused" else "dim"))
     elif any(node.status(state.now).source == "replay" for node in state.nodes):
         right.append(("replay · ", "dim"))
