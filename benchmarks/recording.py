@@ -33,6 +33,8 @@ from gpumon.analysis.gather import gather
 from gpumon.analysis.gather_run import RunGathering
 from gpumon.model.sample import Header, Sample
 from gpumon.recording import Recorder, Recording
+from gpumon.sources.replay import ReplaySource, tracks_of
+from gpumon.store import Store
 from gpumon.wire import Decoder, Encoder
 from tests.recording import made
 
@@ -142,6 +144,24 @@ def reading(path: Path, days: float) -> list[list[str]]:
         for name, work, grows in works:
             cpu_s, _ = timed(work)
             rows.append([name, f"{cpu_s:.3f}", f"{cpu_s / days:.2f}" if grows else ""])
+    return rows
+
+
+def seeks(path: Path) -> list[list[str]]:
+    """Far seeks of a replay: where to, CPU seconds, seconds on the clock."""
+    source, rows = ReplaySource(tracks_of([str(path)])), []
+    with Recording(str(path)) as recording:
+        span_s = recording.end - recording.start
+    source.start(Store())
+    source.pause()
+    for share in (0.9, 0.4, 0.95, 0.2):
+        cpu, wall = time.process_time(), time.monotonic()
+        source.seek(source.origin + share * span_s)
+        while source.seeking:
+            time.sleep(0.005)
+        took = time.process_time() - cpu, time.monotonic() - wall
+        rows.append([f"to {share:.0%} of it", *(f"{each:.2f}" for each in took)])
+    source.stop()
     return rows
 
 
@@ -260,6 +280,7 @@ def main() -> None:
             f"peak memory: {before_kib / 1024:.0f} MiB before, {after_kib / 1024:.0f} MiB after\n"
         )
         print(rows_table(["reading", "CPU s", "s a node-day"], rows))
+        print("\n" + rows_table(["replay, one seek after the other", "CPU s", "s"], seeks(path)))
     if args.alternatives:
         encoder = Encoder()
         items = list(stream(args.stream, args.samples))
