@@ -238,7 +238,7 @@ def test_a_number_is_a_job_and_what_lies_beside_it_a_path(report, tmp_path, monk
         (tmp_path / folder).mkdir()
         record(tmp_path / folder / "r.gpumon", run(80, seconds=300))
     asked = [report(name)[2] for name in ("4711", "./4711", "mine")]
-    assert "the recording alone is used" in asked[0]
+    assert "no recording of job 4711" in asked[0]
     assert asked[1:] == ["", ""]  # Slurm, which is not here, was not asked
 
 
