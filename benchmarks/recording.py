@@ -75,7 +75,7 @@ def record(
 ) -> tuple[int, float, int]:
     """Samples, CPU seconds for each (the making of them apart), and the file's bytes."""
     clock = [0.0]
-    digester = Digester() if digests else None
+    digester = Digester if digests else None
     recorder = Recorder(str(path), clock=lambda: clock[0], digester=digester)
 
     def write(part: list[Header | Sample]) -> None:
@@ -106,7 +106,7 @@ def memory(recorders: int, *, digests: bool) -> str:
             recorder = Recorder(
                 f"{folder}/{n}.gpumon",
                 clock=lambda clock=clock: clock[0],
-                digester=Digester() if digests else None,
+                digester=Digester if digests else None,
             )
             for item in items:
                 clock[0] = item.mono

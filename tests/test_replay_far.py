@@ -69,14 +69,14 @@ def sample(second, first_key=0):
     return Sample(at, at - START, rows, unwell, events)
 
 
-@pytest.fixture(scope="module", params=[Digester, lambda: None], ids=["digests", "lines"])
+@pytest.fixture(scope="module", params=[Digester, None], ids=["digests", "lines"])
 def files(tmp_path_factory, request):
     """Five hours of a node, with a gap; two of another, whose agent begins anew in the middle."""
     folder = tmp_path_factory.mktemp("far")
     clock = [0.0]
 
     def record(name, items):
-        recorder = Recorder(str(folder / name), clock=lambda: clock[0], digester=request.param())
+        recorder = Recorder(str(folder / name), clock=lambda: clock[0], digester=request.param)
         for item in items:
             clock[0] = item.mono
             recorder.header(item) if isinstance(item, Header) else recorder.add(item)
@@ -254,7 +254,7 @@ def test_another_aim_ends_a_long_way(playing):
 def test_days_are_shown_in_the_bins_that_there_are(tmp_path):
     """Of 50 hours bins are 40 s long, which no bucket of a minute is a multiple of."""
     clock = [0.0]
-    recorder = Recorder(str(tmp_path / "a.gpumon"), clock=lambda: clock[0], digester=Digester())
+    recorder = Recorder(str(tmp_path / "a.gpumon"), clock=lambda: clock[0], digester=Digester)
     lived, now = Store(), START + 49 * HOUR_S
     for item in [header("n1", interval_s=10.0), *map(sample, range(0, 50 * HOUR_S, 10))]:
         clock[0] = item.mono

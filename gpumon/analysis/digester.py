@@ -1,14 +1,22 @@
-"""Makes the digests of a recording while it is written (`recording.Digester`)."""
+"""Makes the digests of a recording while it is written (`recording.Digester`).
+
+Who records imports this at its start, so what it needs is imported when one is made.
+"""
 
 from __future__ import annotations
 
-from gpumon.analysis.bins import STEP_S
-from gpumon.analysis.digest import made
-from gpumon.analysis.gather import Gathering
+from typing import TYPE_CHECKING
+
 from gpumon.model.sample import Event, Header, Sample
 from gpumon.model.ticks import Ticks
 
+if TYPE_CHECKING:
+    from gpumon.analysis.gather import Gathering
+
 _MAX_EVENTS = 20_000  # in one frame
+# frames end at multiples of ten minutes, which would cut longer bins of the grid in two; their
+# samples are so few that lines are read as quickly
+_LONGEST_STEP_S = 40.0
 _NODE = ""
 
 
@@ -21,44 +29,54 @@ class Digester:
     """
 
     def __init__(self) -> None:
-        self._gathering = Gathering()
+        from gpumon.analysis.bins import STEP_S
+        from gpumon.analysis.digest import made
+        from gpumon.analysis.gather import Gathering
+
+        self._made, self._bin_s = made, STEP_S
+        self._gathering: Gathering | None = Gathering()  # None: it has ended
         self._headers: list[Header] = []
         self._events: list[Event] = []
-        self._newest: float | None = None  # bin of `STEP_S`
+        self._newest: float | None = None  # bin of 10 s
         self._step_s: float | None = None  # of the digests so far
-        self._ended = False
+        self._is_over = False  # the clock was set back
 
     def add(self, item: Header | Sample | Ticks) -> None:
         """The next item of the stream."""
-        if self._ended:
+        if self._gathering is None:
             return
         if isinstance(item, Header):
             self._headers.append(item)
         elif isinstance(item, Sample):
             self._events += item.events
-            self._ended = len(self._events) > _MAX_EVENTS
             if item.rows:
                 self._note(item.time, item.time)
         else:
             self._note(item.times[0], item.times[-1])
-        self._gathering.add(_NODE, item)
+        if self._is_over or len(self._events) > _MAX_EVENTS:
+            self._gathering = None
+        else:
+            self._gathering.add(_NODE, item)
 
     def digest(self) -> bytes:
         """Of what came since the last one; b"" when there is none from now on."""
-        step_s = self._gathering.step_s
-        self._ended = self._ended or self._step_s not in (None, step_s)
-        self._step_s = step_s
-        node = None if self._ended else self._gathering.flushed(_NODE)
-        data = b""
-        if node is not None and node.header is not None:
-            data = made(node, self._headers, self._events, step_s)
+        data = b"" if self._gathering is None else self._of(self._gathering)
         self._headers, self._events = [], []
         if not data:
-            self._ended = True
-            self._gathering = Gathering()
+            self._gathering = None
         return data
+
+    def _of(self, gathering: Gathering) -> bytes:
+        step_s = gathering.step_s
+        if step_s > _LONGEST_STEP_S or self._step_s not in (None, step_s):
+            return b""
+        self._step_s = step_s
+        node = gathering.flushed(_NODE)
+        if node is None or node.header is None:
+            return b""
+        return self._made(node, self._headers, self._events, step_s)
 
     def _note(self, first: float, last: float) -> None:
         newest = self._newest
-        self._ended = self._ended or (newest is not None and first // STEP_S < newest)
-        self._newest = last // STEP_S
+        self._is_over = newest is not None and first // self._bin_s < newest
+        self._newest = last // self._bin_s

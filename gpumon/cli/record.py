@@ -140,7 +140,7 @@ def _new_recorder(output: str | None, header: Header) -> Recorder:
     while True:
         path = _path(output, header)
         try:
-            return Recorder(path, digester=Digester())
+            return Recorder(path, digester=Digester)
         except GpumonError:
             if output is not None or not os.path.lexists(path):
                 raise

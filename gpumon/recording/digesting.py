@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from threading import Lock
-from typing import List, Optional, Protocol, Union
+from typing import Callable, List, Optional, Protocol, Union
 
 from gpumon.errors import WireError
 from gpumon.model.sample import Header, Sample
@@ -36,11 +36,18 @@ class Digester(Protocol):
 
 
 class Digesting:
-    """Gives a digester the lines of a recording, and numbers and packs what it makes of them."""
+    """Gives a digester the lines of a recording, and numbers and packs what it makes of them.
 
-    def __init__(self, digester: Digester, restated: bytes) -> None:
+    The digester is made when there is a batch of lines for it: to import one takes a tenth of a
+    second, which neither the first screen nor a command of a few seconds shall wait for.
+    """
+
+    def __init__(self, make: Callable[[], Digester], restated: bytes) -> None:
         """Lines that begin with `restated` repeat what was said before."""
-        self._digester: Optional[Digester] = digester
+        self._make = make
+        self._digester: Optional[Digester] = None
+        self._waiting: List[bytes] = []
+        self._is_over = False  # no digest from now on: those behind a gap would be of no use
         self._restated = restated
         self._decoder = Decoder()
         self._tabulator = Tabulator(self._decoder, self._decode, BATCH)
@@ -49,33 +56,47 @@ class Digesting:
 
     def take(self, lines: bytes) -> None:
         """Some whole lines of the frame that is being written."""
-        if self._digester is None:
+        if self._is_over:
             return
-        with _one_at_a_time:
-            for line in lines.splitlines():
-                if line.startswith(self._restated):
-                    self._decode(line)
-                else:
-                    self._add(self._tabulator.take(line))
+        self._waiting += lines.splitlines()
+        if self._digester is not None or len(self._waiting) >= BATCH:
+            with _one_at_a_time:
+                self._gather()
 
-    def digest(self) -> Optional[PackedDigest]:
-        """Of the frame that ends here."""
-        if self._digester is None:
+    def digest(self, *, is_last: bool) -> Optional[PackedDigest]:
+        """Of the frame that ends here; a recording of fewer lines than a batch has none."""
+        if self._is_over or (is_last and self._digester is None):
             return None
         with _one_at_a_time:
-            self._add(self._tabulator.rest())
-            data = self._digester.digest()
+            data = self._digested()
             packed = packed_digest(data) if 0 < len(data) <= MAX_DIGEST_BYTES else None
         if packed is None:
-            self._digester = None  # those behind a gap would be of no use
+            self._is_over = True
             return None
         self._number += 1
         return PackedDigest(packed, self._number - 1, self._stream)
 
-    def _add(self, items: List[Union[Header, Sample, Ticks]]) -> None:
-        if self._digester is not None:
-            for item in items:
-                self._digester.add(item)
+    def _gather(self) -> Digester:
+        """Give the digester what waits for it."""
+        if self._digester is None:
+            self._digester = self._make()
+        lines, self._waiting = self._waiting, []
+        for line in lines:
+            if line.startswith(self._restated):
+                self._decode(line)
+            else:
+                self._add(self._digester, self._tabulator.take(line))
+        return self._digester
+
+    def _digested(self) -> bytes:
+        digester = self._gather()
+        self._add(digester, self._tabulator.rest())
+        return digester.digest()
+
+    @staticmethod
+    def _add(digester: Digester, items: List[Union[Header, Sample, Ticks]]) -> None:
+        for item in items:
+            digester.add(item)
 
     def _decode(self, line: bytes) -> Union[Header, Sample, None]:
         try:

@@ -56,11 +56,11 @@ class Recorder:
         flush_s: float = 10.0,
         frame_s: float = 600.0,
         max_bytes: int = MAX_BYTES,
-        digester: Optional[Digester] = None,
+        digester: Optional[Callable[[], Digester]] = None,
     ) -> None:
         """Creates the file (0600) and its folders (0700). Raises GpumonError.
 
-        `digester` gathers what is written, in the thread that writes.
+        `digester` makes one that gathers what is written, in the thread that writes.
         """
         self.path = path
         self._clock = clock
@@ -270,7 +270,7 @@ class _Writer:
             return None
         try:
             self._digesting.take(write.lines)
-            return self._digesting.digest() if write.times is not None else None
+            return self._digesting.digest(is_last=write.ended) if write.times is not None else None
         except Exception:  # the lines are what counts, and they hold all that a digest would
             self._digesting = None
             return None

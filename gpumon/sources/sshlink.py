@@ -128,7 +128,10 @@ def _jump(host: SshSettings, carrier: Link, timeout_s: float) -> paramiko.Channe
         if error.code == 1:  # SSH_OPEN_ADMINISTRATIVELY_PROHIBITED, RFC 4254, 5.1
             raise sshfailures.no_jumps(carrier.host, host) from None
         raise sshfailures.jump_refused(carrier.host, host, error.text.lower()) from None
-    except (paramiko.SSHException, EOFError, OSError) as error:
+    except (EOFError, OSError):
+        carrier.close()  # to write failed: whoever reads may not have noticed yet
+        raise CarrierLost from None
+    except paramiko.SSHException as error:
         if not carrier.is_active():
             raise CarrierLost from None
         if "Timeout" in str(error):

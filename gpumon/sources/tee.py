@@ -151,7 +151,7 @@ class Tee:
             self._news.append(f"{header.node}: is recorded already; only shown here")
             return None
         try:
-            digester = Digester() if len(self._recorders) < _MAX_DIGESTED else None
+            digester = Digester if len(self._recorders) < _MAX_DIGESTED else None
             recorder = Recorder(new_path(header, header.time), digester=digester)
         except GpumonError as error:
             self._news.append(f"not recording: {error}")

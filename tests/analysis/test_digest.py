@@ -36,7 +36,7 @@ def test_the_same_evidence(eventful):
 @settings(max_examples=30, deadline=None, suppress_health_check=SLOW)
 @given(
     st.integers(0, 99),
-    st.integers(30, 260),
+    st.integers(60, 260),
     st.lists(st.tuples(st.integers(0, 260), st.sampled_from(KINDS)), max_size=14),
     st.sampled_from((1.0, 2.0, 5.0, 10.0, 30.0)),
 )
@@ -51,6 +51,12 @@ def test_a_clock_that_is_set_back_and_a_new_grid_end_the_digests(tmp_path):
     for kind in ("back", "slower"):
         path = record(tmp_path / kind, stream(3, 900, [(400, kind), (401, kind), (402, kind)]))
         assert same_evidence(path) == 3
+
+
+def test_bins_that_frames_would_cut_have_no_digests(tmp_path):
+    for interval_s, count in ((40.0, 34), (45.0, 0)):
+        path = record(tmp_path / f"{interval_s}", stream(0, 99, [], interval_s))
+        assert same_evidence(path) == count
 
 
 def test_several_streams_of_a_node_and_several_nodes(tmp_path, eventful):

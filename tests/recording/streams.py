@@ -116,7 +116,7 @@ def _rows(rng, tick, devices, here, counters, missing):
 
 def record(path, items, *, frame_s=120.0, in_haste=False):
     clock = [0.0]
-    recorder = Recorder(str(path), clock=lambda: clock[0], frame_s=frame_s, digester=Digester())
+    recorder = Recorder(str(path), clock=lambda: clock[0], frame_s=frame_s, digester=Digester)
     for item in items:
         clock[0] = item.mono
         recorder.header(item) if isinstance(item, Header) else recorder.add(item)

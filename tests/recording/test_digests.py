@@ -131,7 +131,7 @@ def test_a_digester_that_fails_costs_no_line(tmp_path):
 
     clock = [0.0]
     path = tmp_path / "a.gpumon"
-    recorder = Recorder(str(path), clock=lambda: clock[0], frame_s=120.0, digester=Failing())
+    recorder = Recorder(str(path), clock=lambda: clock[0], frame_s=120.0, digester=Failing)
     recorder.header(header())
     samples = [item for item in stream(2, 400, [(220, "comes")]) if isinstance(item, Sample)]
     for sample in samples:
@@ -213,7 +213,7 @@ def test_recorders_write_digests_and_reports_read_them(tmp_path, whole, monkeypa
     path = tmp_path / "record.gpumon"
     recorder = _new_recorder(str(path), header())
     recorder.header(header())
-    for item in stream(2, 20, []):
+    for item in stream(2, 60, []):
         if isinstance(item, Sample):
             recorder.add(item)
     recorder.close()
@@ -223,7 +223,12 @@ def test_recorders_write_digests_and_reports_read_them(tmp_path, whole, monkeypa
     tee.header("gpu01", header())
     digester = tee._recorders["gpu01"]._writer._digesting
     tee.stop()
-    assert isinstance(digester._digester, Digester)
+    assert digester._make is Digester
+
+
+def test_a_recording_of_seconds_has_none(tmp_path):
+    """Its command must not wait for the import; lines so few are read as quickly."""
+    assert same_evidence(record(tmp_path / "a.gpumon", stream(2, 20, []))) == 0
 
 
 class Silent:

@@ -8,6 +8,7 @@ import os
 import subprocess
 import threading
 from functools import partial
+from unittest.mock import Mock
 
 import pytest
 
@@ -231,6 +232,20 @@ def test_a_lost_login_connection_is_made_again_with_the_same_password(world, log
     assert hello(launcher)
     assert server.logins == 2
     assert len(person.asked) == 1
+
+
+def test_a_login_connection_that_no_write_reaches_is_made_again(world, login, monkeypatch):
+    """A write may find it dead before its reader does."""
+    server = login(password="right")
+    world.sshd("n1")
+    launcher = Launcher(Person(password=["right"]), "login")
+    assert hello(launcher)
+    (carrier,) = launcher._carriers.values()
+    monkeypatch.setattr(
+        carrier.result().transport, "_send_user_message", Mock(side_effect=EOFError)
+    )
+    assert hello(launcher)
+    assert server.logins == 2
 
 
 DUO = [
