@@ -27,13 +27,16 @@ from pathlib import Path
 
 import zstandard
 
-from benchmarks.table import rows_table
+from benchmarks.processes import memory
+from benchmarks.table import MIB, rows_table
 from gpumon.analysis.digester import Digester
 from gpumon.analysis.gather import gather
 from gpumon.analysis.gather_run import RunGathering
+from gpumon.cli.attach import return_what_is_freed
 from gpumon.model.sample import Header, Sample
 from gpumon.recording import Recorder, Recording
 from gpumon.sources.replay import ReplaySource, tracks_of
+from gpumon.sources.tee import spread
 from gpumon.store import Store
 from gpumon.wire import Decoder, Encoder
 from tests.recording import made
@@ -95,33 +98,33 @@ def record(
     return count, cpu_s / count, path.stat().st_size
 
 
-def memory(recorders: int, *, digests: bool) -> str:
-    """Of a recorder in the middle of its second frame, in the process that keeps many of them."""
-    items = list(stream(None, 900))
+def memory_of(recorders: int, *, digests: bool) -> str:
+    """PSS of a recorder in a process that keeps many and feeds them in step, as `attach` does."""
+    return_what_is_freed()
+    items, clock = list(stream(None, 700)), [0.0]
+    own = [os.getpid()]
+    before, said = memory(own).pss_bytes, []
     with tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
-        before = rss_kib()
-        kept = []
-        for n in range(recorders):
-            clock = [0.0]
-            recorder = Recorder(
+        kept = [
+            Recorder(
                 f"{folder}/{n}.gpumon",
-                clock=lambda clock=clock: clock[0],
+                clock=lambda: clock[0],
                 digester=Digester if digests else None,
+                phase=spread(n),
             )
-            for item in items:
-                clock[0] = item.mono
+            for n in range(recorders)
+        ]
+        for n, item in enumerate(items):
+            clock[0] = item.mono
+            for recorder in kept:
                 recorder.header(item) if isinstance(item, Header) else recorder.add(item)
-                while recorder.pending_bytes:
-                    time.sleep(0.0001)
-            kept.append(recorder)
-        each = (rss_kib() - before) / recorders
+            while any(recorder.pending_bytes for recorder in kept):
+                time.sleep(0.001)
+            if n in (120, 560, 690):
+                said.append(f"{(memory(own).pss_bytes - before) / recorders / MIB:.2f} after {n} s")
         for recorder in kept:
             recorder.close()
-    return f"{each:.0f} KiB a recorder"
-
-
-def rss_kib() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * (os.sysconf("SC_PAGESIZE") >> 10)
+    return "MiB a recorder: " + ", ".join(said)
 
 
 def reading(path: Path, days: float) -> list[list[str]]:
@@ -264,7 +267,7 @@ def main() -> None:
     parser.add_argument("--memory", type=int, metavar="RECORDERS")
     args = parser.parse_args()
     if args.memory:
-        print(memory(args.memory, digests=not args.no_digests))
+        print(memory_of(args.memory, digests=not args.no_digests))
         return
     with tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
         path = Path(folder) / "day.gpumon"

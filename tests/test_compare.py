@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from gpumon import cli, demos
 from gpumon.analysis.comparison import Metric, compare, total
-from gpumon.analysis.summary import summarise
+from gpumon.analysis.gather import gather
+from gpumon.analysis.run_summary import run_summary
 from gpumon.model.reading import LOST, UNSUPPORTED
 from gpumon.model.sample import Device, Event, Header, JobContext, Sample
 from gpumon.recording import Recorder
@@ -55,7 +56,7 @@ def record(path, items):
 
 
 def compared(*runs):
-    return compare(*(summarise(items) for items in runs))
+    return compare(*(run_summary(gather([("gpu01", items)])) for items in runs))
 
 
 def metric(comparison, name):

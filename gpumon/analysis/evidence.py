@@ -203,6 +203,11 @@ class NodeEvidence:
     last: dict[str, Reading] = field(default_factory=dict)  # newest reading or reason of job.*
     peak60_cores: float | None = None  # largest mean of a minute
     mem_peak_bytes: float | None = None  # greatest single reading, without page cache
+    mem_charged_peak_bytes: float | None = None  # the kernel's own peak, page cache included
+    oom_kills_told: int | None = None  # the newest reading: also from before the samples
+    span: tuple[float, float] | None = None  # epoch s of the first and the last sample
+    covered_s: float = 0.0  # of it
+    gaps: int = 0  # how often samples failed to come
 
     @property
     def cpus(self) -> int | None:

@@ -8,14 +8,15 @@ from math import floor
 from typing import Any
 
 from gpumon.analysis.bins import Bins
-from gpumon.analysis.digest_parts import SeriesName, optional
+from gpumon.analysis.digest_parts import SeriesName
 from gpumon.analysis.evidence import DeviceEvidence, NodeEvidence, Track
 from gpumon.analysis.gather_cpu import CpuGathering
 from gpumon.analysis.gather_device import DeviceGathering, Tick
+from gpumon.analysis.gather_job import JobGathering
 from gpumon.analysis.gather_process import Row
-from gpumon.analysis.statistics import Growth, MinutePeak, Running, finite
+from gpumon.analysis.statistics import Running, finite
 from gpumon.model.fields import FIELDS
-from gpumon.model.reading import Missing, Reading, number
+from gpumon.model.reading import Missing, number
 from gpumon.model.sample import Device, Event, Header, Process, Rows, Sample
 from gpumon.model.series import BRIDGE_PERIODS
 from gpumon.model.text import clean
@@ -61,11 +62,7 @@ class NodeGathering:
         self._paths: dict[str, str] = {}
         self._cpu = CpuGathering()
         self._covered = Bins()
-        self._cores = MinutePeak(1.0)
-        self._cpu_s, self._oom_kills = Growth(), Growth()
-        self._mem_limit: float | None = None
-        self._mem_peak: float | None = None
-        self._last: dict[str, Reading] = {}
+        self._job = JobGathering()
         self._pending: list[Sample] = []
         self._pending_index = 0
 
@@ -77,7 +74,7 @@ class NodeGathering:
         self.headers.append(header)
         self._of_key = {device.key: self._device(device) for device in header.devices}
         self.ticks.pace(header.interval_s)
-        self._cores.pace(header.interval_s)
+        self._job.cores.pace(header.interval_s)
 
     def _device(self, device: Device) -> DeviceGathering:
         """The device's record: by its UUID, else by its place, whatever its number now is."""
@@ -222,23 +219,8 @@ class NodeGathering:
     def _flush_job(self, samples: list[Sample]) -> None:
         for sample in samples:
             row = sample.rows.get("job", {}).get("")
-            if row is None:
-                continue
-            self._last.update(row)
-            cores = row.get("cpu_cores_used")
-            if isinstance(cores, (int, float)):
-                self._cores.add(sample.time, cores)
-            elif cores is not None:
-                self._cores.miss(sample.time)
-            for name, growth in (("cpu_s", self._cpu_s), ("oom_kills", self._oom_kills)):
-                value = number(row.get(name))
-                if value is not None:
-                    growth.add(value)
-            used = number(row.get("mem_used_bytes"))
-            if used is not None:
-                self._mem_peak = max(used, self._mem_peak or 0.0)
-            limit = number(row.get("mem_limit_bytes"))
-            self._mem_limit = self._mem_limit if limit is None else limit
+            if row is not None:
+                self._job.take(sample.time, row)
 
     # -- many samples at once, in columns
 
@@ -295,7 +277,7 @@ class NodeGathering:
                 self._take_entity(entity, str(key), series, step_s)
         for group in ("job.cgroup", "job.io"):
             for series in ticks.groups.get(group, {}).values():
-                self._take_job(series)
+                self._job.take_columns(series)
         processes = {
             pid: (self._cuts(series.times, step_s), series)
             for pid, series in ticks.groups.get("process.process", {}).items()
@@ -334,21 +316,6 @@ class NodeGathering:
         path = series.last.get("path")
         if isinstance(path, str) and len(self._paths) < _MAX_SERIES:
             self._paths[key] = path
-
-    def _take_job(self, series: Series) -> None:
-        self._last.update(series.last)
-
-        for time, cores in zip(series.times, series.column("cpu_cores_used") or ()):
-            if cores is None:
-                self._cores.miss(time)
-            else:
-                self._cores.add(time, cores)
-        self._cpu_s.add_all(series.known("cpu_s"))
-        self._oom_kills.add_all(series.known("oom_kills"))
-        if used := series.known("mem_used_bytes"):
-            self._mem_peak = float(max(*used, self._mem_peak or 0.0))
-        if limits := series.known("mem_limit_bytes"):
-            self._mem_limit = float(limits[-1])
 
     # -- digests: what was gathered since the last one, and a state to go on from
 
@@ -403,15 +370,12 @@ class NodeGathering:
 
     def state(self) -> dict[str, Any]:
         rows: Rows = {"device": {n: each.last for n, each in enumerate(self._devices)}}
-        if self._last:
-            rows["job"] = {"": self._last}
+        if self._job.last:
+            rows["job"] = {"": self._job.last}
         return {
             "seen": [self.seen, self.gaps, self.first, self.last, self.longest_gap_s],
             "ticks": self.ticks.state(),
-            "cores": self._cores.state(),
-            "cpu_s": self._cpu_s.state(),
-            "oom_kills": self._oom_kills.state(),
-            "memory": [self._mem_limit, self._mem_peak],
+            "job": self._job.state(),
             "paths": self._paths,
             "rows": rows,
             "devices": [each.state() for each in self._devices],
@@ -423,14 +387,10 @@ class NodeGathering:
         self.seen, self.gaps = int(seen), int(gaps)
         self.first, self.last, self.longest_gap_s = first, last, longest_gap_s
         self.ticks.restore(state["ticks"])
-        self._cores.restore(state["cores"])
-        self._cpu_s.restore(state["cpu_s"])
-        self._oom_kills.restore(state["oom_kills"])
-        self._mem_limit, self._mem_peak = map(optional, state["memory"])
         paths = list(state["paths"].items())[:_MAX_SERIES]
         self._paths = {clean(label, 255): clean(path) for label, path in paths}
         rows: Rows = state["rows"]
-        self._last = rows.get("job", {}).get("", {})
+        self._job.restore(state["job"], rows.get("job", {}).get("", {}))
         if len(state["devices"]) != len(self._devices):
             raise ValueError("other devices")
         for place, (device, its) in enumerate(zip(self._devices, state["devices"])):
@@ -458,8 +418,8 @@ class NodeGathering:
     def evidence(self, first: int, count: int) -> NodeEvidence:
         """Of a node whose header is known."""
         assert self.header is not None
-        kills = self._oom_kills.result()
-        limit = self._mem_limit
+        kills, told = self._job.oom_kills.result(), self._job.oom_kills.newest
+        limit = self._job.mem_limit
         if limit is None and self.header.job is not None:
             limit = number(self.header.job.mem_limit_bytes)
         return NodeEvidence(
@@ -478,11 +438,16 @@ class NodeGathering:
             self._cpu.threads.track(first, count),
             self._covered.track(first, count),
             None if kills is None else int(kills),
-            self._cpu_s.result(),
+            self._job.cpu_s.result(),
             limit,
-            dict(self._last),
-            self._cores.peak60(),
-            self._mem_peak,
+            dict(self._job.last),
+            self._job.cores.peak60(),
+            self._job.mem_peak,
+            self._job.mem_charged_peak,
+            None if told is None else int(told),
+            (self.first, self.last) if self.seen else None,
+            self.ticks.result().covered_s,
+            self.gaps,
         )
 
     def _tracks(self, entity: str, key: str, first: int, count: int) -> dict[str, Track]:

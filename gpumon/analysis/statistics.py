@@ -243,6 +243,11 @@ class Growth:
         for value in values:
             self.add(value)
 
+    @property
+    def newest(self) -> float | None:
+        """Where the counter stood last; None before it was read."""
+        return self._last
+
     def result(self) -> float | None:
         """In the counter's unit; None before it was read twice."""
         return self._grown if self._known else None

@@ -1,8 +1,9 @@
 """A run in numbers: what each device and the job did, from its samples alone.
 
-For the report, `compare` and the closing words of `gpumon record`. Definitions are those that
-sites compare by: busy is a mean over the whole run, device memory its maximum, host memory
-without page cache. A number that was never measured is None.
+For the closing words of `gpumon record`; of recordings `analysis.run_summary` makes the same, for
+the report, `compare` and arrays. Definitions are those that sites compare by: busy is a mean over
+the whole run, device memory its maximum, host memory without page cache. A number that was never
+measured is None.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ class DeviceSummary(NamedTuple):
     power_mean_w: float | None
     energy_j: float | None  # from the device's own counter; across gaps too
     temperature_high_c: float | None
-    framework: str  # of the process that held most memory on it; "" unknown
-    command: str  # of that process; "" unknown
+    framework: str  # of those known, of the process that held most memory on it; "" unknown
+    command: str  # the same
     reserved: bool  # its memory is a framework's reservation, not a need
     xids: list[str]  # "79", each time it was reported
     coverage: float  # part of the run in which it could be read
@@ -94,22 +95,6 @@ def summarise(items: Iterable[Header | Sample]) -> RunSummary:
         else:
             node.take_sample(item)
     return node.summary()
-
-
-def merge(summaries: Iterable[RunSummary]) -> RunSummary:
-    """One run of several nodes, each summarised by itself."""
-    parts = [part for part in summaries if part.headers]
-    if not parts:
-        return RunSummary([], 0.0, 0.0, 0.0, 0, [], [])
-    return RunSummary(
-        headers=[header for part in parts for header in part.headers],
-        start=min(part.start for part in parts),
-        end=max(part.end for part in parts),
-        covered_percent=sum(part.covered_percent for part in parts) / len(parts),
-        gaps=sum(part.gaps for part in parts),
-        devices=[device for part in parts for device in part.devices],
-        jobs=[job for part in parts for job in part.jobs],
-    )
 
 
 class _Device:
@@ -161,8 +146,8 @@ class _Device:
     ) -> DeviceSummary:
         results = {name: running.result() for name, running in self.running.items()}
         read_s = max(result.covered_s for result in results.values())
-        tags = [(held, processes[pid]) for pid, held in self.held.items() if pid in processes]
-        main = max(tags, key=lambda each: each[0], default=(0.0, None))[1]
+        known = sorted((held, pid) for pid, held in self.held.items() if pid in processes)
+        tags = [processes[pid] for _, pid in reversed(known)]
         return DeviceSummary(
             node=node,
             device=self.device,
@@ -178,9 +163,9 @@ class _Device:
             power_mean_w=results["power_w"].mean,
             energy_j=self.energy.result(),
             temperature_high_c=results["temperature_c"].high,
-            framework=main.framework if main else "",
-            command=main.command if main else "",
-            reserved=any(reserves(process) for _, process in tags),
+            framework=next((each.framework for each in tags if each.framework), ""),
+            command=next((each.command for each in tags if each.command), ""),
+            reserved=any(map(reserves, tags)),
             xids=self.xids,
             coverage=min(read_s / duration_s, 1.0) if duration_s else 0.0,
         )
@@ -309,7 +294,7 @@ class _Node:
     def summary(self) -> RunSummary:
         header = self.header
         if header is None:
-            return merge([])
+            return RunSummary([], 0.0, 0.0, 0.0, 0, [], [])
         elapsed_s = self.last - self.first
         # each of n samples stands for one interval, also the last
         duration_s = elapsed_s + header.interval_s if self.seen else 0.0

@@ -37,11 +37,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _summary(name: str) -> RunSummary:
-    from gpumon.analysis.summary import merge, summarise
-    from gpumon.cli.recorded import open_run
+    from gpumon.analysis.run_summary import run_summary
+    from gpumon.cli.recorded import evidence_of, open_run
 
     streams = open_run(name)
-    summary = merge([summarise(stream.items) for stream in streams])
+    summary = run_summary(evidence_of(streams))
     for stream in streams:
         for problem in stream.problems:
             print(f"gpumon: {name}: {stream.node}: {problem}", file=sys.stderr)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,8 +11,10 @@ from gpumon.errors import NotFoundError, WireError
 from gpumon.model.sample import Header, Sample
 
 if TYPE_CHECKING:
+    from gpumon.analysis.evidence import Evidence
     from gpumon.model.ticks import Digest, Ticks
     from gpumon.recording import Recording
+    from gpumon.site import Site
 
 
 class Stream(NamedTuple):
@@ -55,15 +57,21 @@ def open_run(run: str) -> list[Stream]:
     return [Stream(node, _items(parts), parts) for node, parts in sorted(by_node.items())]
 
 
+def evidence_of(streams: Iterable[Stream], site: Site | None = None) -> Evidence:
+    """What the recordings alone tell; reads all of them."""
+    from gpumon.analysis.gather import gather
+    from gpumon.analysis.gather_run import RunGathering
+
+    each_gathered = ((each.node, each.gathered) for each in streams)
+    return gather(each_gathered, None, site, gathering=RunGathering())
+
+
 def finding_moments(run: str) -> list[float]:
     """When what a report of this run finds begins, epoch s in order; reads the whole run."""
     from gpumon.analysis.catalogue import evaluate
-    from gpumon.analysis.gather import gather
-    from gpumon.analysis.gather_run import RunGathering
     from gpumon.site.read import load_site
 
-    streams = ((each.node, each.gathered) for each in open_run(run))
-    evidence = gather(streams, None, load_site(), gathering=RunGathering())
+    evidence = evidence_of(open_run(run), load_site())
     found = {each.start for each in evaluate(evidence).raised if each.start is not None}
     return sorted(start for start in found if start > evidence.grid_start)
 

@@ -15,8 +15,9 @@ from gpumon.analysis.accounting import used
 from gpumon.analysis.evidence import Queue
 from gpumon.analysis.finding import Recommendation
 from gpumon.analysis.gather_run import RunGathering
-from gpumon.analysis.summary import RunSummary, merge, summarise
-from gpumon.cli.recorded import Stream, open_run
+from gpumon.analysis.run_summary import run_summary
+from gpumon.analysis.summary import RunSummary
+from gpumon.cli.recorded import Stream, evidence_of, open_run
 from gpumon.errors import GpumonError, NotFoundError, UsageError
 from gpumon.model.text import clean
 from gpumon.recording import SUFFIX, Run, find_runs, resolve
@@ -323,9 +324,7 @@ class _Maker:
         if len(found) > _MAX_RUNS:
             self.notes.append(f"of {len(found)} recorded tasks the first {_MAX_RUNS} are read")
         return {
-            job.raw_id: merge(
-                summarise(stream.items) for stream in open_run(os.path.dirname(run.paths[0]))
-            )
+            job.raw_id: run_summary(evidence_of(open_run(os.path.dirname(run.paths[0]))))
             for job, run in found[:_MAX_RUNS]
         }
 

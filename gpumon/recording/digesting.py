@@ -42,11 +42,15 @@ class Digesting:
     second, which neither the first screen nor a command of a few seconds shall wait for.
     """
 
-    def __init__(self, make: Callable[[], Digester], restated: bytes) -> None:
-        """Lines that begin with `restated` repeat what was said before."""
+    def __init__(self, make: Callable[[], Digester], restated: bytes, phase: float = 0.0) -> None:
+        """Lines that begin with `restated` repeat what was said before.
+
+        `phase`: part of a batch that the first one is longer.
+        """
         self._make = make
         self._digester: Optional[Digester] = None
         self._waiting: List[bytes] = []
+        self._due = round(BATCH * (1 + phase))
         self._is_over = False  # no digest from now on: those behind a gap would be of no use
         self._restated = restated
         self._decoder = Decoder()
@@ -59,7 +63,8 @@ class Digesting:
         if self._is_over:
             return
         self._waiting += lines.splitlines()
-        if self._digester is not None or len(self._waiting) >= BATCH:
+        if len(self._waiting) >= self._due:
+            self._due = BATCH
             with _one_at_a_time:
                 self._gather()
 

@@ -9,6 +9,7 @@ from math import floor
 from typing import Callable, Dict, List, NamedTuple, Optional
 
 from gpumon.model.sample import Event, Header, Sample
+from gpumon.model.ticks import CELL_S
 from gpumon.recording import frames
 from gpumon.recording.digesting import Digester, Digesting
 from gpumon.recording.file import File
@@ -44,8 +45,8 @@ class Recorder:
     file system that hangs never holds up who watches. A line is on disk `flush_s` after it came,
     at the latest. `failed` is "" or, in one line, why nothing is recorded any more.
 
-    Frames end where the wall clock passes a multiple of `frame_s`, so that a digester's bins of
-    time lie in one frame each.
+    Frames end where the wall clock passes a multiple of `frame_s` and what `phase` adds to it, in
+    steps that a digester's bins of time divide: each lies in one frame.
     """
 
     def __init__(
@@ -57,15 +58,20 @@ class Recorder:
         frame_s: float = 600.0,
         max_bytes: int = MAX_BYTES,
         digester: Optional[Callable[[], Digester]] = None,
+        phase: float = 0.0,
     ) -> None:
         """Creates the file (0600) and its folders (0700). Raises GpumonError.
 
-        `digester` makes one that gathers what is written, in the thread that writes.
+        `digester` makes one that gathers what is written, in the thread that writes. `phase`, from
+        0 to less than 1, is for recorders that are fed at the same time: where it differs, they
+        write, gather and end their frames one after another.
         """
         self.path = path
         self._clock = clock
         self._flush_s = flush_s
         self._frame_s = frame_s
+        self._phase = phase
+        self._shift_s = floor(phase * frame_s / CELL_S) * CELL_S
         self._encoder = Encoder()
         self._lock = threading.Lock()
         self._header: Optional[Header] = None
@@ -78,7 +84,7 @@ class Recorder:
         self._max_bytes = max_bytes
         self._full = ""
         first = packer()  # where there is no zstd, no file is made
-        digesting = Digesting(digester, RESTATED.encode()) if digester is not None else None
+        digesting = Digesting(digester, RESTATED.encode(), phase) if digester else None
         self._writer = _Writer(File(path), first, digesting)
 
     @property
@@ -147,15 +153,20 @@ class Recorder:
             self._begin_frame(self._header, sample, now)
         self._append(sample)
         # the next sample would come too late for what waits here
-        if first or now - self._flushed + self._header.interval_s > self._flush_s:
+        if first:
+            self._flush(now, self._phase * self._flush_s)
+        elif now - self._flushed + self._header.interval_s > self._flush_s:
             self._flush(now)
 
     def _is_over(self, time: float, now: float) -> bool:
         """Whether a sample of this time begins a new frame."""
         assert self._times is not None
         passed_s = now - self._frame_began
-        is_next = floor(round(time, 3) / self._frame_s) > floor(self._times[0] / self._frame_s)
+        is_next = self._frame_of(round(time, 3)) > self._frame_of(self._times[0])
         return passed_s >= self._frame_s * (_EARLY if is_next else _LATE)
+
+    def _frame_of(self, time: float) -> int:
+        return floor((time - self._shift_s) / self._frame_s)
 
     def _append(self, sample: Sample) -> None:
         self._lines.append(self._encoder.sample(sample))
@@ -187,8 +198,9 @@ class Recorder:
             elif event.kind == "process-end":
                 self._processes.pop(event.pid, None)
 
-    def _flush(self, now: float) -> None:
-        self._flushed = now
+    def _flush(self, now: float, ago_s: float = 0.0) -> None:
+        """The next one comes earlier by `ago_s`."""
+        self._flushed = now - ago_s
         self._writer.put(_Write(self._taken()))
 
     def _end_frame(self, *, ended: bool = False, digest: bool = True) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from math import isnan
+from collections.abc import Callable, Iterable
 
 from gpumon.analysis.evidence import DeviceEvidence, Evidence, ProcessEvidence, Track
-from gpumon.analysis.signals import busy_track, job_devices, job_processes, last_active
+from gpumon.analysis.run_summary import device_summary
+from gpumon.analysis.signals import busy_track, job_devices, job_processes
 from gpumon.model.reading import Missing, number
 from gpumon.report.model import Attempt, DeviceRow
 
@@ -16,16 +16,13 @@ _SHOWN = ("busy_percent", "mem_used_bytes", "power_w")
 
 
 def device_rows(evidence: Evidence, truth: Callable[[DeviceEvidence], str]) -> list[DeviceRow]:
-    """The job's devices in the order of their nodes; `truth` says what their memory means.
-
-    Percentiles are over the grid's bins (10 s in runs of up to a day), not over single samples.
-    """
+    """The job's devices in the order of their nodes; `truth` says what their memory means."""
     return [_row(evidence, device, truth(device)) for device in job_devices(evidence)]
 
 
 def _row(evidence: Evidence, device: DeviceEvidence, truth: str) -> DeviceRow:
+    summary = device_summary(evidence, device, evidence.elapsed_s)
     busy, memory = busy_track(device), device.track("mem_used_bytes")
-    known = sorted(busy.known())
     total = device.mem_total_bytes
     missing = {
         name: str(reading)
@@ -38,19 +35,19 @@ def _row(evidence: Evidence, device: DeviceEvidence, truth: str) -> DeviceRow:
         label=device.label,
         uuid=device.device.uuid,
         name=device.device.name,
-        busy_mean=busy.average(),
-        busy_p50=_percentile(known, 50),
-        busy_p95=_percentile(known, 95),
-        idle_tail_s=_idle_tail_s(evidence, device),
-        mem_peak_bytes=memory.peak(),
+        busy_mean=summary.busy_mean,
+        busy_p50=summary.busy_p50,
+        busy_p95=summary.busy_p95,
+        idle_tail_s=summary.idle_tail_s,
+        mem_peak_bytes=summary.mem_peak_bytes,
         mem_total_bytes=total,
         mem_truth=truth,
         framework=next((each.facts.framework for each in _by_memory(device)), ""),
-        power_mean_w=device.track("power_w").average(),
-        energy_j=device.counters.get("energy_j"),
+        power_mean_w=summary.power_mean_w,
+        energy_j=summary.energy_j,
         busy_over_time=_parts(busy),
         mem_over_time=_parts(memory, 100 / total) if total else (),
-        note=_note(evidence, device, known),
+        note=_note(device, busy),
         missing=missing,
     )
 
@@ -58,26 +55,6 @@ def _row(evidence: Evidence, device: DeviceEvidence, truth: str) -> DeviceRow:
 def _by_memory(device: DeviceEvidence) -> list[ProcessEvidence]:
     processes = [each for each in job_processes(device) if each.facts.framework]
     return sorted(processes, key=lambda each: -(each.mem_bytes.peak() or 0.0))
-
-
-def _percentile(known: Sequence[float], percent: float) -> float | None:
-    """Nearest rank of sorted values."""
-    if not known:
-        return None
-    rank = -(-len(known) * percent // 100)
-    return known[max(0, int(rank) - 1)]
-
-
-def _idle_tail_s(evidence: Evidence, device: DeviceEvidence) -> float | None:
-    """Known to be idle without a break until the end; None where its end is not known."""
-    active = device.active.mean
-    if not active or isnan(active[-1]):
-        return None
-    worked = last_active(device)
-    first = 0 if worked is None else worked + 1
-    gaps = [n for n in range(first, len(active)) if isnan(active[n])]
-    first = gaps[-1] + 1 if gaps else first
-    return min((len(active) - first) * evidence.bin_s, evidence.elapsed_s)
 
 
 def _parts(track: Track, factor: float = 1.0) -> tuple[float | None, ...]:
@@ -92,16 +69,17 @@ def _parts(track: Track, factor: float = 1.0) -> tuple[float | None, ...]:
     return tuple(parts)
 
 
-def _note(evidence: Evidence, device: DeviceEvidence, busy: Sequence[float]) -> str:
+def _note(device: DeviceEvidence, busy: Track) -> str:
     """What stands in place of numbers."""
     lost = [event for event in device.states if event.text.startswith("lost")]
     if lost:
         xid = f" Xid {device.xids[-1].text}" if device.xids else ""
         return f"lost{xid}"
-    if not busy:
+    known = busy.known()
+    if not known:
         reading = device.last.get("busy_percent")
         return str(reading) if isinstance(reading, Missing) else ""
-    if device.process_list_known and not device.processes and max(busy) < 1:
+    if device.process_list_known and not device.processes and max(known) < 1:
         return "no process ever"
     return ""
 

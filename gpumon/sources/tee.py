@@ -151,14 +151,21 @@ class Tee:
             self._news.append(f"{header.node}: is recorded already; only shown here")
             return None
         try:
-            digester = Digester if len(self._recorders) < _MAX_DIGESTED else None
-            recorder = Recorder(new_path(header, header.time), digester=digester)
+            count = len(self._recorders)
+            digester = Digester if count < _MAX_DIGESTED else None
+            path = new_path(header, header.time)
+            recorder = Recorder(path, digester=digester, phase=spread(count))
         except GpumonError as error:
             self._news.append(f"not recording: {error}")
             return None
         if not any(self._recorders.values()):
             self._news.append(f"recording to {_short(recorder.path)}; not with --no-record")
         return recorder
+
+
+def spread(number: int) -> float:
+    """A phase far from those of all recorders before this one (the golden section's multiples)."""
+    return number * (5**0.5 - 1) / 2 % 1
 
 
 def _short(path: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpumon import demos
-from gpumon.analysis.summary import merge, summarise
+from gpumon.analysis.summary import summarise
 from gpumon.model.reading import LOST, MIG, UNSUPPORTED
 from gpumon.model.sample import Device, Event, Header, JobContext, Mig, Sample
 from gpumon.sources.replay import read_stream
@@ -200,14 +200,6 @@ def test_restated_facts_and_an_end_are_no_samples():
     items = [header(GPU), busy(1000, 50), restated, header(GPU, at=1001), busy(1001, 50), end]
     run = summarise(items)
     assert (run.end, run.gaps, run.covered_percent) == (1001, 0, 100)
-
-
-def test_nodes_are_merged_and_keep_their_names():
-    one = summarise([header(GPU), *(busy(at, 10) for at in range(1000, 1010))])
-    two = summarise([header(GPU, node="gpu02"), *(busy(at, 90) for at in range(1005, 1020))])
-    run = merge([one, two, summarise([])])
-    assert [(each.node, each.busy_mean) for each in run.devices] == [("gpu01", 10), ("gpu02", 90)]
-    assert (run.start, run.end, run.covered_percent) == (1000, 1019, 100)
 
 
 def test_the_shipped_recording_against_direct_computation():

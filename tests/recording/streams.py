@@ -114,9 +114,11 @@ def _rows(rng, tick, devices, here, counters, missing):
     return {entity: table for entity, table in rows.items() if table}
 
 
-def record(path, items, *, frame_s=120.0, in_haste=False):
+def record(path, items, *, frame_s=120.0, in_haste=False, phase=0.0):
     clock = [0.0]
-    recorder = Recorder(str(path), clock=lambda: clock[0], frame_s=frame_s, digester=Digester)
+    recorder = Recorder(
+        str(path), clock=lambda: clock[0], frame_s=frame_s, digester=Digester, phase=phase
+    )
     for item in items:
         clock[0] = item.mono
         recorder.header(item) if isinstance(item, Header) else recorder.add(item)

@@ -4,6 +4,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 
 import pytest
 import zstandard
@@ -11,7 +12,7 @@ import zstandard
 from gpumon.analysis.digester import Digester
 from gpumon.cli.record import _new_recorder
 from gpumon.cli.recorded import open_run
-from gpumon.model.sample import Sample
+from gpumon.model.sample import Header, Sample
 from gpumon.model.ticks import Digest
 from gpumon.recording import Recorder, Recording, frames
 from gpumon.recording.digesting import packed_digest, unpacked_digest
@@ -224,6 +225,41 @@ def test_recorders_write_digests_and_reports_read_them(tmp_path, whole, monkeypa
     digester = tee._recorders["gpu01"]._writer._digesting
     tee.stop()
     assert digester._make is Digester
+
+
+def test_recorders_of_many_nodes_work_one_after_another(tmp_path):
+    """By their phases: fed with the same ticks they write, gather and end their frames apart."""
+    wrote, gathered, ended = zip(*(worked(tmp_path, phase) for phase in (0.0, 0.3, 0.7)))
+    assert sum(map(len, wrote)) == len(set.union(*wrote)) > 0
+    assert len(set(gathered)) == 3
+    assert [(at + 1) % 600 for at in ended] == [0, 160, 400]  # multiples of 40 s
+
+
+def worked(folder, phase):
+    """Of its second minute when it wrote; when it gathered first; the end of its first frame."""
+
+    class Noting(Digester):
+        def __init__(self):
+            super().__init__()
+            made_at.append(clock[0])
+
+    made_at, clock, wrote = [], [0.0], set()
+    path = folder / str(phase)
+    recorder = Recorder(str(path), clock=lambda: clock[0], digester=Noting, phase=phase)
+    for item in stream(2, 1100, []):
+        clock[0] = item.mono
+        if isinstance(item, Header):
+            recorder.header(item)
+            continue
+        recorder.add(item)
+        if recorder.pending_bytes and 160 <= item.mono < 220:
+            wrote.add(item.mono)
+        while recorder.pending_bytes:
+            time.sleep(0)
+    recorder.close()
+    with Recording(str(path)) as recording:
+        frame = recording._frames[0]
+    return wrote, made_at[0], frame.last
 
 
 def test_a_recording_of_seconds_has_none(tmp_path):

@@ -65,8 +65,9 @@ def test_the_time_limit_leaves_it_whole(cluster):
         "srun --overlap -n1 --mem=100M gpumon record &\n"
         "srun --overlap -n1 --mem=100M gpumon record -- sh saves.sh\n"
     )
-    job = jobs.timeout(cluster, script)
+    job = cluster.submit(script, "--mem=300M", "-t1")
     both = begun(cluster, job, 2)
+    jobs.end_soon(cluster, job)
     cluster.wait(job, "TIMEOUT", timeout_s=120)
     assert {end_of(path) for path in both} == {"SIGTERM", "the command ended: exit 3"}
     assert "saved\n" in cluster.log(job)
