@@ -16,6 +16,7 @@ import time
 from array import array
 from pathlib import Path
 
+from gpumon.cli.attach import return_what_is_freed
 from gpumon.cli.prompting import Prompting
 from gpumon.cli.record import marks_dir
 from gpumon.config import load_settings
@@ -171,6 +172,7 @@ def main() -> None:
     parser.add_argument("--interval", type=int, default=1)
     parser.add_argument("--record", action="store_true")
     args = parser.parse_args()
+    return_what_is_freed()
     fed, real = names(args.fed, args.real)
     job = made_job(fed + real)
     way = ladder(args.via, args.folder, fed)

@@ -7,8 +7,10 @@ takes its bytes. It is given what a reader of the lines gets, so both gather the
 from __future__ import annotations
 
 import os
+import time
+from contextlib import contextmanager
 from threading import Lock
-from typing import Callable, List, Optional, Protocol, Union
+from typing import Callable, Iterator, List, Optional, Protocol, Union
 
 from gpumon.errors import WireError
 from gpumon.model.sample import Header, Sample
@@ -21,8 +23,7 @@ from gpumon.wire import Decoder
 #: lines wait for so many: more at a time cost less, and 90 KiB of a node of eight devices
 BATCH = 40
 _CHUNK_BYTES = 1 << 18
-#: parsing takes megabytes for a moment, and the recorders of many nodes flush at the same time
-_one_at_a_time = Lock()
+_REST = 3  # times as long as a turn took
 
 
 class Digester(Protocol):
@@ -33,6 +34,34 @@ class Digester(Protocol):
 
     def digest(self) -> bytes:
         """What was gathered since the last digest; b"" when from now on there can be none."""
+
+
+class _Turns:
+    """One recorder at a time gathers: parsing takes megabytes for a moment.
+
+    Where several take turns, each is followed by a rest: a thread that computes holds up all
+    others, and those that the screen needs come first.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._rested = 0.0  # when the rest is over, of the monotonic clock
+        self._last: object = None  # whose turn the last one was
+
+    @contextmanager
+    def turn(self, of: object) -> Iterator[None]:
+        with self._lock:
+            if self._last is not of:
+                time.sleep(max(0.0, self._rested - time.monotonic()))
+            self._last, began = of, time.monotonic()
+            try:
+                yield
+            finally:
+                ended = time.monotonic()
+                self._rested = ended + _REST * (ended - began)
+
+
+_turns = _Turns()
 
 
 class Digesting:
@@ -65,14 +94,14 @@ class Digesting:
         self._waiting += lines.splitlines()
         if len(self._waiting) >= self._due:
             self._due = BATCH
-            with _one_at_a_time:
+            with _turns.turn(self):
                 self._gather()
 
     def digest(self, *, is_last: bool) -> Optional[PackedDigest]:
         """Of the frame that ends here; a recording of fewer lines than a batch has none."""
         if self._is_over or (is_last and self._digester is None):
             return None
-        with _one_at_a_time:
+        with _turns.turn(self):
             data = self._digested()
             packed = packed_digest(data) if 0 < len(data) <= MAX_DIGEST_BYTES else None
         if packed is None:

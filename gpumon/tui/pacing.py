@@ -8,7 +8,7 @@ from gpumon.store import NodeView, Store
 
 _AGES_S = 1.0  # how often ages and the clock move without a sample
 _DRAW_SHARE = 0.05  # of a core, for drawing; but no pause is longer than
-_LONGEST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 0.3
 _WAIT_SHARE = 0.3  # of the interval, from the first sample that is not on screen
 _LONGEST_WAIT_S = 1.0
 

@@ -5,6 +5,7 @@ import random
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 import zstandard
@@ -14,7 +15,7 @@ from gpumon.cli.record import _new_recorder
 from gpumon.cli.recorded import open_run
 from gpumon.model.sample import Header, Sample
 from gpumon.model.ticks import Digest
-from gpumon.recording import Recorder, Recording, frames
+from gpumon.recording import Recorder, Recording, digesting, frames
 from gpumon.recording.digesting import packed_digest, unpacked_digest
 from gpumon.recording.frames import MAX_DIGEST_BYTES
 from gpumon.recording.zstd import Broken
@@ -260,6 +261,17 @@ def worked(folder, phase):
     with Recording(str(path)) as recording:
         frame = recording._frames[0]
     return wrote, made_at[0], frame.last
+
+
+def test_among_several_recorders_each_turn_is_followed_by_a_rest(monkeypatch):
+    now, slept = [100.0], []
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=slept.append)
+    monkeypatch.setattr(digesting, "time", clock)
+    turns = digesting._Turns()
+    for of in "aab":
+        with turns.turn(of):
+            now[0] += 0.5
+    assert slept == [0.0, 1.5]  # none before the first turn, nor between two of one recorder
 
 
 def test_a_recording_of_seconds_has_none(tmp_path):
