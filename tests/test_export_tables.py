@@ -12,6 +12,8 @@ import sys
 import tracemalloc
 
 import duckdb
+import pandas
+import polars
 import pyarrow.parquet
 import pytest
 
@@ -160,7 +162,7 @@ def test_the_formats_say_the_same():
     for each in (body, stored):
         assert (each["busy_percent"], each["power_w"], each["epoch_s"]) == (0, 71.5, AT)
         assert (each["fan_percent"], each["temperature_c"]) == (None, None)
-    assert (record["busy_percent"], record["power_w"]) == ("0", "71.5")
+    assert (record["busy_percent"], record["power_w"]) == ("0.0", "71.5")
     assert (record["fan_percent"], record["temperature_c"]) == ("", "")
     assert record["missing"] == stored["missing"] == "fan_percent=lost"
     assert body["missing"] == {"fan_percent": "lost"}
@@ -218,7 +220,7 @@ def test_csv_holds_every_reading_of_the_recording(demo, tmp_path, capsys):
         assert (float(row["epoch_s"]), int(row["device_index"])) == (time, key)
         for name in FIELDS["device"]:
             value = number(readings.get(name))
-            assert row[name] == ("" if value is None else str(readings[name]))
+            assert row[name] == ("" if value is None else str(float(value)))
             assert (f"{name}=" in row["missing"]) == isinstance(readings.get(name), Missing)
 
 
@@ -244,6 +246,33 @@ def test_duckdb_reads_each_format_alike(demo, tmp_path):
     assert [row[5] for answer in answers for row in answer] == [pytest.approx(AT, abs=1e-3)] * 12
     for answer in answers[:2]:  # a moment, where JSON may be text
         assert answer[0][6] == "TIMESTAMP WITH TIME ZONE"
+
+
+def test_pandas_and_polars_read_each_format_alike(demo, tmp_path):
+    """Moments are moments, numbers are numbers, and what was not read is neither 0 nor a text."""
+    for to in ("csv", "parquet"):
+        exported(demo, "--to", to, "--table", "device", "-o", tmp_path / f"device.{to}")
+    exported(demo, "--to", "json", "--table", "device", "-o", tmp_path / "device.jsonl")
+    frames = [
+        pandas.read_csv(tmp_path / "device.csv", parse_dates=["time"]),
+        pandas.read_parquet(tmp_path / "device.parquet"),
+        pandas.read_json(tmp_path / "device.jsonl", lines=True, dtype=False),
+        polars.read_csv(tmp_path / "device.csv", try_parse_dates=True).to_pandas(),
+        polars.read_parquet(tmp_path / "device.parquet").to_pandas(),
+        polars.read_ndjson(tmp_path / "device.jsonl").to_pandas(),
+    ]
+    first, *others = frames
+    assert len(first) == 3600
+    assert first.time.min().timestamp() == pytest.approx(AT, abs=1e-3)
+    for other in others:
+        assert {*other.columns} - {"table"} == {*first.columns}
+        times = pandas.to_datetime(other.time, utc=True).dt.as_unit("ms")
+        assert times.equals(first.time.dt.as_unit("ms"))
+        for name in ("busy_percent", "temperature_c", "power_w", "energy_j"):
+            assert other[name].isna().equals(first[name].isna())
+            assert other[name].to_numpy(float) == pytest.approx(
+                first[name].to_numpy(float), nan_ok=True
+            )
 
 
 def test_one_table_goes_to_standard_output(demo, capsys):

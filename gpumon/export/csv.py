@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from typing import TextIO
 
-from gpumon.export.tables import Row, Table, Value, iso
+from gpumon.export.tables import Row, Table, Value, told
 
 #: a spreadsheet takes text that begins so for a formula, and commands are chosen by users
 _FORMULA = ("=", "+", "-", "@")
@@ -34,11 +34,7 @@ def missing_text(missing: dict[str, str]) -> str:
 
 
 def _cell(value: Value, kind: str) -> Value:
-    if value is None:
-        return None
-    if kind == "time":
-        return iso(float(value))
-    if kind == "text":
-        text = str(value)
-        return f"'{text}" if text.startswith(_FORMULA) else text
+    value = told(value, kind)
+    if kind == "text" and isinstance(value, str) and value.startswith(_FORMULA):
+        return f"'{value}"
     return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, TextIO
 
-from gpumon.export.tables import Row, iso
+from gpumon.export.tables import Row, told
 
 
 class JsonWriter:
@@ -18,9 +18,7 @@ class JsonWriter:
         """One line."""
         body: dict[str, Any] = {"table": row.table.name}
         for column, value in zip(row.table.columns, row.values):
-            body[column.name] = (
-                iso(float(value)) if column.kind == "time" and value is not None else value
-            )
+            body[column.name] = told(value, column.kind)
         body["missing"] = row.missing
         self._stream.write(json.dumps(body, separators=(",", ":"), allow_nan=False) + "\n")
 

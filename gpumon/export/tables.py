@@ -88,6 +88,19 @@ TABLES: dict[str, Table] = {
 }
 
 
+def told(value: Value, kind: str) -> Value:
+    """As formats of text have it: a moment in words, and every number of a column as a fraction.
+
+    Readers take the type of a column from its first rows, and polars refuses the file where a
+    counter stands at 0 for a hundred rows and then at 2.18.
+    """
+    if value is None or kind == "int":
+        return value
+    if kind == "text":
+        return str(value)
+    return iso(float(value)) if kind == "time" else float(value)
+
+
 def iso(epoch_s: float) -> str:
     """`2026-11-21T20:12:02.123Z`, as pandas, polars, DuckDB and people read it."""
     moment = datetime.fromtimestamp(epoch_s, timezone.utc)

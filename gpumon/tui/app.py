@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -55,6 +56,9 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.1  # how often the timer asks whether to draw
 _SETTLED_S = 20.0  # after so long most of what lasts is there
+#: a thread that comes back from waiting waits so long again for one that computes (findings,
+#: digests); Python's 5 ms are half a second for the readers of 64 nodes
+_SWITCH_S = 0.0005
 
 _VIEWS: dict[str, Callable[[ViewState, int, int], View]] = {
     "job": job_view,
@@ -146,6 +150,7 @@ class GpumonApp(
         self._apply_theme()
         for number in (signal.SIGTERM, signal.SIGHUP):  # leave the terminal as it was found
             asyncio.get_running_loop().add_signal_handler(number, self.exit, None, 128 + number)
+        sys.setswitchinterval(_SWITCH_S)
         self._source.start(self.judging)
         self.set_interval(_POLL_S, self._tick)
         self.set_timer(_SETTLED_S, partial(self._settle, _SETTLED_S))
