@@ -6,6 +6,7 @@ takes its bytes. It is given what a reader of the lines gets, so both gather the
 
 from __future__ import annotations
 
+import io
 import os
 import time
 from contextlib import contextmanager
@@ -20,8 +21,9 @@ from gpumon.recording.ticks import Tabulator
 from gpumon.recording.zstd import MAGIC, Broken, packer, unpacked
 from gpumon.wire import Decoder
 
-#: lines wait for so many: more at a time cost less, and 90 KiB of a node of eight devices
+#: lines at a time: more cost less, and 90 KiB of a node of eight devices
 BATCH = 40
+_LEAST = 120  # lines that are worth a digest; fewer are read as quickly
 _CHUNK_BYTES = 1 << 18
 _REST = 3  # times as long as a turn took
 
@@ -65,21 +67,19 @@ _turns = _Turns()
 
 
 class Digesting:
-    """Gives a digester the lines of a recording, and numbers and packs what it makes of them.
+    """Has a digester gather each frame of a recording when it is whole; numbers and packs digests.
 
-    The digester is made when there is a batch of lines for it: to import one takes a tenth of a
-    second, which neither the first screen nor a command of a few seconds shall wait for.
+    Until then the frame waits as it was packed, which is a twentieth of what its lines or their
+    numbers take. The digester is made at the end of the first frame: to import one takes a tenth of
+    a second, which neither the first screen nor a command of a few seconds shall wait for.
     """
 
-    def __init__(self, make: Callable[[], Digester], restated: bytes, phase: float = 0.0) -> None:
-        """Lines that begin with `restated` repeat what was said before.
-
-        `phase`: part of a batch that the first one is longer.
-        """
+    def __init__(self, make: Callable[[], Digester], restated: bytes) -> None:
+        """Lines that begin with `restated` repeat what was said before."""
         self._make = make
         self._digester: Optional[Digester] = None
-        self._waiting: List[bytes] = []
-        self._due = round(BATCH * (1 + phase))
+        self._blocks: List[bytes] = []
+        self._count = 0  # lines in them
         self._is_over = False  # no digest from now on: those behind a gap would be of no use
         self._restated = restated
         self._decoder = Decoder()
@@ -87,22 +87,19 @@ class Digesting:
         self._stream = os.urandom(8)
         self._number = 0
 
-    def take(self, lines: bytes) -> None:
-        """Some whole lines of the frame that is being written."""
-        if self._is_over:
-            return
-        self._waiting += lines.splitlines()
-        if len(self._waiting) >= self._due:
-            self._due = BATCH
-            with _turns.turn(self):
-                self._gather()
+    def take(self, block: bytes, count: int) -> None:
+        """The next part of the frame that is being written, and how many lines it holds."""
+        if not self._is_over:
+            self._blocks.append(block)
+            self._count += count
 
     def digest(self, *, is_last: bool) -> Optional[PackedDigest]:
-        """Of the frame that ends here; a recording of fewer lines than a batch has none."""
-        if self._is_over or (is_last and self._digester is None):
+        """Of the frame that ends here; a recording of few lines has none."""
+        blocks, self._blocks = self._blocks, []
+        if self._is_over or (is_last and self._digester is None and self._count < _LEAST):
             return None
         with _turns.turn(self):
-            data = self._digested()
+            data = self._digested(io.BytesIO(b"".join(blocks)))
             packed = packed_digest(data) if 0 < len(data) <= MAX_DIGEST_BYTES else None
         if packed is None:
             self._is_over = True
@@ -110,22 +107,19 @@ class Digesting:
         self._number += 1
         return PackedDigest(packed, self._number - 1, self._stream)
 
-    def _gather(self) -> Digester:
-        """Give the digester what waits for it."""
+    def _digested(self, frame: io.BytesIO) -> bytes:
         if self._digester is None:
             self._digester = self._make()
-        lines, self._waiting = self._waiting, []
-        for line in lines:
-            if line.startswith(self._restated):
-                self._decode(line)
-            else:
-                self._add(self._digester, self._tabulator.take(line))
-        return self._digester
-
-    def _digested(self) -> bytes:
-        digester = self._gather()
-        self._add(digester, self._tabulator.rest())
-        return digester.digest()
+        rest = b""
+        for chunk in unpacked(frame.read, _CHUNK_BYTES):
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                if line.startswith(self._restated):
+                    self._decode(line)
+                else:
+                    self._add(self._digester, self._tabulator.take(line))
+        self._add(self._digester, self._tabulator.rest())
+        return self._digester.digest()
 
     @staticmethod
     def _add(digester: Digester, items: List[Union[Header, Sample, Ticks]]) -> None:

@@ -64,7 +64,7 @@ class Recorder:
 
         `digester` makes one that gathers what is written, in the thread that writes. `phase`, from
         0 to less than 1, is for recorders that are fed at the same time: where it differs, they
-        write, gather and end their frames one after another.
+        write, and end and gather their frames, one after another.
         """
         self.path = path
         self._clock = clock
@@ -84,7 +84,7 @@ class Recorder:
         self._max_bytes = max_bytes
         self._full = ""
         first = packer()  # where there is no zstd, no file is made
-        digesting = Digesting(digester, RESTATED.encode(), phase) if digester else None
+        digesting = Digesting(digester, RESTATED.encode()) if digester else None
         self._writer = _Writer(File(path), first, digesting)
 
     @property
@@ -267,21 +267,21 @@ class _Writer:
         data = self._packer.block(write.lines) if write.lines else b""
         if write.times is not None:
             data += self._packer.finish()
-            digest = self._digest(write)
+            digest = self._digest(write, data)
             self._frame_bytes += len(data)
             data += frames.trailer(self._frame_bytes, *write.times, write.ended, digest)
             self._packer, self._frame_bytes = None, 0
         else:
-            self._digest(write)
+            self._digest(write, data)
             self._frame_bytes += len(data)
         return data
 
-    def _digest(self, write: _Write) -> Optional[frames.PackedDigest]:
-        """Gather the lines; what a frame gets that ends with them."""
+    def _digest(self, write: _Write, block: bytes) -> Optional[frames.PackedDigest]:
+        """Take the packed lines; what a frame gets that ends with them."""
         if self._digesting is None or not write.digest:
             return None
         try:
-            self._digesting.take(write.lines)
+            self._digesting.take(block, write.lines.count(b"\n"))
             return self._digesting.digest(is_last=write.ended) if write.times is not None else None
         except Exception:  # the lines are what counts, and they hold all that a digest would
             self._digesting = None

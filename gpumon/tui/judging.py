@@ -43,7 +43,7 @@ class Verdict(NamedTuple):
     """What was found at one moment."""
 
     findings: list[Finding]  # of a running job, in their rank, neither flickering nor staying
-    evidence: Evidence
+    evidence: Evidence  # of the devices what charts show: the whole is 1 MiB a node in an hour
     report: Report | None  # as if the job ended now; only where somebody looks at it
 
 
@@ -159,6 +159,18 @@ class Judging:
                 whole = gathering.evidence(job, site)
                 coverage = replace(whole.coverage, source="live")
                 report = build(replace(whole, coverage=coverage))
-            self.latest = Verdict(findings, evidence, report)
+            self.latest = Verdict(findings, _charted(evidence), report)
+            del evidence
             new, told, over = False, self.wants_report, ended
             due = began + max(_PERIOD_S, (time.monotonic() - began) / _SHARE)
+
+
+def _charted(evidence: Evidence) -> Evidence:
+    from gpumon.analysis.evidence import DeviceEvidence, Track
+
+    return replace(evidence, nodes=[], devices=[
+        DeviceEvidence(each.node, each.device, active=Track(), tracks={
+            name: Track(each.track(name).mean) for name in ("busy_percent", "mem_used_bytes")
+        })
+        for each in evidence.devices
+    ])  # fmt: skip

@@ -36,7 +36,7 @@ def test_the_same_evidence(eventful):
 @settings(max_examples=30, deadline=None, suppress_health_check=SLOW)
 @given(
     st.integers(0, 99),
-    st.integers(90, 260),
+    st.integers(130, 260),
     st.lists(st.tuples(st.integers(0, 260), st.sampled_from(KINDS)), max_size=14),
     st.sampled_from((1.0, 2.0, 5.0, 10.0, 30.0)),
     st.sampled_from((0.0, 0.4, 0.9)),

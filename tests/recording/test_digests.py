@@ -215,7 +215,7 @@ def test_recorders_write_digests_and_reports_read_them(tmp_path, whole, monkeypa
     path = tmp_path / "record.gpumon"
     recorder = _new_recorder(str(path), header())
     recorder.header(header())
-    for item in stream(2, 60, []):
+    for item in stream(2, 160, []):
         if isinstance(item, Sample):
             recorder.add(item)
     recorder.close()
