@@ -6,7 +6,7 @@ import queue
 import threading
 import time
 from math import floor
-from typing import Callable, Dict, List, NamedTuple, Optional
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional
 
 from gpumon.model.sample import Event, Header, Sample
 from gpumon.model.ticks import CELL_S
@@ -256,25 +256,27 @@ class _Writer:
         while (write := self._queue.get()) is not None:
             try:
                 if not self.failed:
-                    self._file.append(self._packed(write))
+                    for part in self._packed(write):
+                        self._file.append(part)
             except Exception as error:  # it must not end unheard: nobody looks at this thread
                 self._why = f"{self._file.path}: recording stopped: {error or type(error).__name__}"
             self._done_bytes += len(write.lines)
         self._file.close()
 
-    def _packed(self, write: _Write) -> bytes:
+    def _packed(self, write: _Write) -> Iterator[bytes]:
+        """What to append: the lines, and where a frame ends with them its trailer, once they are on
+        disk, because its digest may have to wait for its turn.
+        """
         self._packer = self._packer or packer()
         data = self._packer.block(write.lines) if write.lines else b""
         if write.times is not None:
             data += self._packer.finish()
-            digest = self._digest(write, data)
-            self._frame_bytes += len(data)
-            data += frames.trailer(self._frame_bytes, *write.times, write.ended, digest)
+        self._frame_bytes += len(data)
+        yield data
+        digest = self._digest(write, data)
+        if write.times is not None:
+            yield frames.trailer(self._frame_bytes, *write.times, write.ended, digest)
             self._packer, self._frame_bytes = None, 0
-        else:
-            self._digest(write, data)
-            self._frame_bytes += len(data)
-        return data
 
     def _digest(self, write: _Write, block: bytes) -> Optional[frames.PackedDigest]:
         """Take the packed lines; what a frame gets that ends with them."""
