@@ -13,6 +13,7 @@ import json
 import os
 from typing import List, NamedTuple, Optional
 
+from gpumon.model.sample import Event
 from gpumon.model.text import clean
 
 MAX_MARK = 200  # characters
@@ -45,6 +46,11 @@ class Spool(NamedTuple):
 def mark_text(text: str) -> str:
     """One clean line of at most 200 characters; "" where nothing is left."""
     return clean(" ".join(text.split()), MAX_MARK).strip()
+
+
+def mark_event(mark: Mark) -> Event:
+    """A mark as it travels in a sample."""
+    return Event(mark.time, "mark", text=mark.text)
 
 
 class MarkSpool:

@@ -10,9 +10,9 @@ import time
 from typing import Callable, Dict, Iterator, Protocol, Union
 
 from gpumon.collect.agent import Agent, next_tick
-from gpumon.collect.marks import Mark, MarkSpool
+from gpumon.collect.marks import MarkSpool, mark_event
 from gpumon.model.reading import number
-from gpumon.model.sample import Event, Header, Sample
+from gpumon.model.sample import Header, Sample
 
 #: sleeps until this time of the wall clock; returns why to end, "" to go on
 Wait = Callable[[float], str]
@@ -75,8 +75,3 @@ class NodeRecorder:
             value = number(reading)
             if value is not None:
                 self.host_peaks[name] = max(value, self.host_peaks.get(name, value))
-
-
-def mark_event(mark: Mark) -> Event:
-    """A mark as it travels in a sample."""
-    return Event(mark.time, "mark", text=mark.text)

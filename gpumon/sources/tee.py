@@ -12,8 +12,7 @@ import time
 from collections import deque
 
 from gpumon.analysis.digester import Digester
-from gpumon.collect.marks import Mark, MarkSpool, mark_text, running
-from gpumon.collect.recorder import mark_event
+from gpumon.collect.marks import Mark, MarkSpool, mark_event, mark_text, running
 from gpumon.errors import GpumonError
 from gpumon.model.sample import Event, Header, Sample
 from gpumon.model.view import Status
