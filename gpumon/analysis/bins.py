@@ -13,6 +13,17 @@ from gpumon.model.ticks import Cut
 #: seconds of a bin on the finest grid
 STEP_S = 10.0
 _GAP = array("f", [nan])
+#: so much is added to a series that is shared, rather than copied: nodes begin and end a bit apart
+_MAX_PADDING = 6
+
+
+class Window(NamedTuple):
+    """The bins that are asked for."""
+
+    first: int
+    size: int  # how many
+    #: tracks may hold the arrays themselves, where they can: good until more is put
+    shared: bool = False
 
 
 class Columns(NamedTuple):
@@ -41,7 +52,7 @@ class Bins:
     def put(self, index: int, values: list[float]) -> None:
         """Some values, at least one, of one bin; a bin may get its values in several parts."""
         count = len(values)
-        at = index - self._first
+        at = self._place(index)
         size = len(self._mean)
         if at != size and size:
             if at < size:
@@ -65,7 +76,7 @@ class Bins:
 
     def extend(self, columns: Columns) -> None:
         """What another one kept, of later bins; only the first may be known in part."""
-        at = columns.first - self._first
+        at = self._place(columns.first)
         size = len(self._mean)
         if not size:
             self._first = columns.first
@@ -142,16 +153,48 @@ class Bins:
         other._mean, other._low, other._high = self._mean[:], self._low[:], self._high[:]
         return other
 
-    def track(self, first: int, count: int) -> Track:
-        """A copy of the bins `first` … `first + count - 1`, NaN where nothing was read."""
+    def track(self, window: Window) -> Track:
+        """Those bins, NaN where nothing was read; a copy unless `window` says otherwise."""
+        first, count, shared = window
         if not self._mean:
-            return Track(_GAP * count, _GAP * count, _GAP * count)
+            gap = _GAP * count
+            return Track(gap, gap, gap)
+        if shared and self._pad(first, count):
+            return Track(self._mean, self._low, self._high)
         begin = self._first - first
         before = _GAP * max(begin, 0)
         kept = slice(max(-begin, 0), max(count - begin, 0))
         parts = [before + each[kept] for each in (self._mean, self._low, self._high)]
         mean, low, high = (part + _GAP * (count - len(part)) for part in parts)
         return Track(mean, low, high)
+
+    def _pad(self, first: int, count: int) -> bool:
+        """Whether it has these bins, now that those were added that were left out at its ends."""
+        before = self._first - first
+        behind = count - before - len(self._mean)
+        if min(before, behind) < 0 or max(before, behind) > _MAX_PADDING:
+            return False
+        if before:
+            for each in (self._mean, self._low, self._high):
+                each[:0] = _GAP * before
+            self._first = first
+        self._gap(behind)
+        return True
+
+    def _place(self, index: int) -> int:
+        """Where a bin stands, or shall stand. What was added at the ends is left out again, unless
+        it comes behind all: the first and the last bin hold something then, as they did before.
+        """
+        means = self._mean
+        if index - self._first < len(means):
+            while means[-1] != means[-1]:
+                for each in (means, self._low, self._high):
+                    each.pop()
+            while means[0] != means[0]:
+                self._first += 1
+                for each in (means, self._low, self._high):
+                    each.pop(0)
+        return index - self._first
 
 
 def doubled(columns: Columns) -> Columns:

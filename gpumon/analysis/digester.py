@@ -5,6 +5,7 @@ Who records imports this at its start, so what it needs is imported when one is 
 
 from __future__ import annotations
 
+import zlib
 from typing import TYPE_CHECKING
 
 from gpumon.model.sample import Event, Header, Sample
@@ -26,6 +27,9 @@ class Digester:
     Who is on which device, counters and peaks go on from frame to frame; bins of time are handed
     out. Ends (gives b"" ever after) where the clock is set back or the grid changes, because what
     was handed out can no longer be changed: from there on the lines are read.
+
+    From a digest to the next item, which mostly is ten minutes, what goes on lies here as packed
+    bytes: 20 KB of a node of eight devices, where its objects take 600.
     """
 
     def __init__(self) -> None:
@@ -35,6 +39,7 @@ class Digester:
 
         self._made, self._bin_s = made, STEP_S
         self._gathering: Gathering | None = Gathering()  # None: it has ended
+        self._at_rest = b""  # the same, packed
         self._headers: list[Header] = []
         self._events: list[Event] = []
         self._newest: float | None = None  # bin of 10 s
@@ -43,6 +48,7 @@ class Digester:
 
     def add(self, item: Header | Sample | Ticks) -> None:
         """The next item of the stream."""
+        self._wake()
         if self._gathering is None:
             return
         if isinstance(item, Header):
@@ -60,11 +66,22 @@ class Digester:
 
     def digest(self) -> bytes:
         """Of what came since the last one; b"" when there is none from now on."""
+        import pickle
+
+        self._wake()
         data = b"" if self._gathering is None else self._of(self._gathering)
         self._headers, self._events = [], []
-        if not data:
-            self._gathering = None
+        if data:
+            self._at_rest = zlib.compress(pickle.dumps(self._gathering), 1)
+        self._gathering = None
         return data
+
+    def _wake(self) -> None:
+        import pickle
+
+        if self._at_rest:
+            self._gathering = pickle.loads(zlib.decompress(self._at_rest))
+            self._at_rest = b""
 
     def _of(self, gathering: Gathering) -> bytes:
         step_s = gathering.step_s

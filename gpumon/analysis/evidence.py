@@ -135,8 +135,8 @@ class ProcessEvidence:
     ended: bool
     mem_bytes: Track
     sm_percent: Track
-    #: (epoch s, bytes) at full resolution over its first ten minutes on the device, for its shape
-    rise: list[tuple[float, float]] = field(default_factory=list)
+    #: epoch s, and bytes then: at full resolution over its first ten minutes on the device
+    rise: tuple[Sequence[float], Sequence[float]] = ((), ())
     frameworks: tuple[str, ...] = ()  # all tags seen, the most telling first
     appeared: bool = True  # it came while its device was watched: `rise` begins at its beginning
     others_bytes: float | None = None  # in use beside it when it came, the driver's reserve too

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import floor
 from threading import Lock
-from typing import Union
+from typing import Any, Union
 
-from gpumon.analysis.bins import STEP_S
+from gpumon.analysis.bins import STEP_S, Window
 from gpumon.analysis.evidence import Coverage, Evidence
 from gpumon.analysis.gather_node import NodeGathering
 from gpumon.model.sample import Event, Header, Sample
@@ -18,8 +18,8 @@ from gpumon.slurm.job import Job
 #: a day of bins of 10 s for eight devices: 12 bytes a bin, about 30 readings a device
 _MAX_BINS, _AT_DEVICES = 8640, 8
 LEAST_BINS = 720  # however many devices there are
-#: the same beside a screen: with 512 devices they take 45 MiB
-LIVE_BINS = 240
+#: the same beside a screen, where it is for long; 512 devices have 135, which take 25 MiB
+LIVE_BINS = 120
 #: samples that begin within a minute of the job's start cover it from the start
 _NEAR_S = 60.0
 _MAX_EVENTS = 10_000
@@ -42,6 +42,12 @@ class Gathering:
         self._lock = Lock()
         self._nodes: dict[str, NodeGathering] = {}
         self._step_s = STEP_S
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=Lock())
 
     @property
     def step_s(self) -> float:
@@ -133,10 +139,12 @@ class Gathering:
         live: bool = False,
         log_tail: str = "",
         siblings: Sequence[Job] = (),
+        shared: bool = False,
     ) -> Evidence:
         """All that was gathered so far; a copy, which later samples do not change.
 
-        `job` is what Slurm tells about it, `live` that it runs.
+        `job` is what Slurm tells about it, `live` that it runs. Where `shared`, no copy: it is
+        good until more is added.
         """
         for name in list(self._nodes):
             self._settle(name)
@@ -144,7 +152,7 @@ class Gathering:
             nodes = [node for node in self._nodes.values() if node.header is not None]
             for node in nodes:
                 node.flush(self._step_s)
-            first, count = self._extent()
+            window = Window(*self._extent(), shared)
             seen = [node for node in nodes if node.seen]
             start, end = _span(job, seen, live)
             return Evidence(
@@ -153,15 +161,15 @@ class Gathering:
                 end=end,
                 live=live,
                 bin_s=self._step_s,
-                devices=[each for node in nodes for each in node.device_evidence(first, count)],
-                nodes=[node.evidence(first, count) for node in nodes],
+                devices=[each for node in nodes for each in node.device_evidence(window)],
+                nodes=[node.evidence(window) for node in nodes],
                 events=_events(nodes),
                 coverage=_coverage(nodes, start, end, live),
                 site=site or Site(),
                 log_tail=log_tail,
                 siblings=siblings,
-                grid_start=first * self._step_s,
-                count=count,
+                grid_start=window.first * self._step_s,
+                count=window.size,
             )
 
     # -- the grid

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gpumon.analysis.bins import Bins
+from gpumon.analysis.bins import Bins, Window
 from gpumon.analysis.digest_parts import SeriesName, facts_event, optional
 from gpumon.analysis.evidence import DeviceEvidence
 from gpumon.analysis.gather_process import ProcessGathering, Row
@@ -408,17 +408,17 @@ class DeviceGathering:
         for process in (*self._processes.values(), *self._gone):
             yield from (process.mem, process.sm)
 
-    def evidence(self, node: str, first: int, count: int) -> DeviceEvidence:
+    def evidence(self, node: str, window: Window) -> DeviceEvidence:
         processes = [*self._gone, *self._processes.values()]
         listed = self.last.get("processes")
         return DeviceEvidence(
             node,
             self.device,
-            {name: bins.track(first, count) for name, bins in self._bins.items()},
-            self._active.track(first, count),
+            {name: bins.track(window) for name, bins in self._bins.items()},
+            self._active.track(window),
             self._polled,
-            {word: bins.track(first, count) for word, bins in self._throttle.items()},
-            [each.evidence(first, count) for each in processes],
+            {word: bins.track(window) for word, bins in self._throttle.items()},
+            [each.evidence(window) for each in processes],
             self._mem_before,
             bool(processes) or (listed is not None and not isinstance(listed, Missing)),
             list(self._xids),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import floor
 from typing import Any
 
-from gpumon.analysis.bins import Bins
+from gpumon.analysis.bins import Bins, Window
 from gpumon.analysis.digest_parts import SeriesName
 from gpumon.analysis.evidence import DeviceEvidence, NodeEvidence, Track
 from gpumon.analysis.gather_cpu import CpuGathering
@@ -65,6 +65,7 @@ class NodeGathering:
         self._job = JobGathering()
         self._pending: list[Sample] = []
         self._pending_index = 0
+        self._cut_times: dict[int, list[Cut]] = {}  # by the times' id, while columns are taken
 
     # -- taking
 
@@ -269,7 +270,7 @@ class NodeGathering:
         self.index = min(first, cuts[0][0]), cuts[-1][0]
         for index, _, _ in cuts:
             self._covered.put(index, [1.0])
-        self._cut_times: dict[int, list[Cut]] = {id(ticks.times): cuts}
+        self._cut_times[id(ticks.times)] = cuts
         self._take_device_columns(ticks, step_s)
         for group, of_key in ticks.groups.items():
             entity = group.split(".", 1)[0]
@@ -283,6 +284,7 @@ class NodeGathering:
             for pid, series in ticks.groups.get("process.process", {}).items()
         }
         self._cpu.take_columns(processes, step_s, self._facts, self._in_job)
+        self._cut_times = {}
 
     def _cuts(self, times: list[float], step_s: float) -> list[Cut]:
         """Most fields of most keys were read in the same ticks."""
@@ -412,10 +414,10 @@ class NodeGathering:
         yield from self._cpu.cpu.values()
         yield from (self._cpu.threads, self._covered)
 
-    def device_evidence(self, first: int, count: int) -> list[DeviceEvidence]:
-        return [device.evidence(self.name, first, count) for device in self._devices]
+    def device_evidence(self, window: Window) -> list[DeviceEvidence]:
+        return [device.evidence(self.name, window) for device in self._devices]
 
-    def evidence(self, first: int, count: int) -> NodeEvidence:
+    def evidence(self, window: Window) -> NodeEvidence:
         """Of a node whose header is known."""
         assert self.header is not None
         kills, told = self._job.oom_kills.result(), self._job.oom_kills.newest
@@ -425,18 +427,18 @@ class NodeGathering:
         return NodeEvidence(
             self.name,
             self.header,
-            self._tracks("job", "", first, count),
-            self._tracks("host", "", first, count),
-            self._by_key("net", first, count),
-            self._by_key("disk", first, count),
+            self._tracks("job", "", window),
+            self._tracks("host", "", window),
+            self._by_key("net", window),
+            self._by_key("disk", window),
             dict(self._paths),
             {
-                pid: (self._facts[pid], bins.track(first, count))
+                pid: (self._facts[pid], bins.track(window))
                 for pid, bins in self._cpu.cpu.items()
                 if pid in self._facts
             },
-            self._cpu.threads.track(first, count),
-            self._covered.track(first, count),
+            self._cpu.threads.track(window),
+            self._covered.track(window),
             None if kills is None else int(kills),
             self._job.cpu_s.result(),
             limit,
@@ -450,13 +452,13 @@ class NodeGathering:
             self.gaps,
         )
 
-    def _tracks(self, entity: str, key: str, first: int, count: int) -> dict[str, Track]:
+    def _tracks(self, entity: str, key: str, window: Window) -> dict[str, Track]:
         return {
-            name: bins.track(first, count)
+            name: bins.track(window)
             for (of, at, name), bins in self._bins.items()
             if (of, at) == (entity, key)
         }
 
-    def _by_key(self, entity: str, first: int, count: int) -> dict[str, dict[str, Track]]:
+    def _by_key(self, entity: str, window: Window) -> dict[str, dict[str, Track]]:
         keys = dict.fromkeys(at for of, at, _ in self._bins if of == entity)
-        return {key: self._tracks(entity, key, first, count) for key in keys}
+        return {key: self._tracks(entity, key, window) for key in keys}

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from itertools import accumulate
 from typing import Any
 
-from gpumon.analysis.bins import Bins
+from gpumon.analysis.bins import Bins, Window
 from gpumon.analysis.digest_parts import runs, unrolled
 from gpumon.analysis.evidence import ProcessEvidence
 from gpumon.model.reading import Reading, number
@@ -92,16 +92,17 @@ class ProcessGathering:
         self._rise[0].extend(times)
         self._rise[1].extend(values)
 
-    def evidence(self, first: int, count: int) -> ProcessEvidence:
+    def evidence(self, window: Window) -> ProcessEvidence:
+        times, values = self._rise
         tags = (self.facts.framework, *self.facts.hints.get("also", "").split())
         return ProcessEvidence(
             self.facts,
             self.first,
             self.last,
             self.ended,
-            self.mem.track(first, count),
-            self.sm.track(first, count),
-            list(zip(*self._rise)),
+            self.mem.track(window),
+            self.sm.track(window),
+            (times, values) if window.shared else (times[:], values[:]),
             tuple(tag for tag in tags if tag),
             self.appeared,
             self.others_bytes,

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from math import ceil, nan
 from typing import TypeVar
 
-from gpumon.analysis.bins import Bins, Columns
+from gpumon.analysis.bins import Bins, Columns, Window
 from gpumon.model.depth import DEPTHS
 from gpumon.model.past import PastSeries
 from gpumon.model.tier import Rows
@@ -97,7 +97,7 @@ def widened(bins: Bins, inner: Iterable[Bins]) -> Columns | None:
         return None
     low, high = columns.low, columns.high
     for each in inner:  # its NaN is neither less nor more
-        track = each.track(columns.first, len(low))
+        track = each.track(Window(columns.first, len(low)))
         low = array("f", [b if b < a else a for a, b in zip(low, track.low)])
         high = array("f", [b if b > a else a for a, b in zip(high, track.high)])
     return columns._replace(low=low, high=high)

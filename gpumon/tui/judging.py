@@ -152,15 +152,15 @@ class Judging:
             asked = (self.wants_report and not told) or ended != over
             if not known or not (asked or (new and began >= due)):
                 continue
-            evidence = gathering.evidence(job, site, live=True)
+            evidence = gathering.evidence(job, site, live=True, shared=True)
             findings = live.update(evaluate(evidence), evidence.end)
-            report = None
+            charted, report = _charted(evidence), None
             if self.wants_report:
-                whole = gathering.evidence(job, site)
-                coverage = replace(whole.coverage, source="live")
-                report = build(replace(whole, coverage=coverage))
-            self.latest = Verdict(findings, _charted(evidence), report)
-            del evidence
+                evidence = gathering.evidence(job, site, shared=True)
+                coverage = replace(evidence.coverage, source="live")
+                report = build(replace(evidence, coverage=coverage))
+            self.latest = Verdict(findings, charted, report)
+            del evidence  # what was computed of it takes as much as what was gathered
             new, told, over = False, self.wants_report, ended
             due = began + max(_PERIOD_S, (time.monotonic() - began) / _SHARE)
 
@@ -170,7 +170,7 @@ def _charted(evidence: Evidence) -> Evidence:
 
     return replace(evidence, nodes=[], devices=[
         DeviceEvidence(each.node, each.device, active=Track(), tracks={
-            name: Track(each.track(name).mean) for name in ("busy_percent", "mem_used_bytes")
+            name: Track(each.track(name).mean[:]) for name in ("busy_percent", "mem_used_bytes")
         })
         for each in evidence.devices
     ])  # fmt: skip

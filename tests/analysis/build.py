@@ -43,7 +43,7 @@ def process(count=1, mem=None, sm=None, pid=4312, first=START, last=None, rise=(
         last is not None,
         track(mem, count),
         track(sm, count),
-        list(rise),
+        tuple(zip(*rise)) or ((), ()),
         (frameworks or (known["framework"],)) if known.get("framework") else (),
         appeared,
         others,

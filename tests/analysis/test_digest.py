@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpumon.analysis import digest as digests
+from gpumon.analysis.digester import Digester
 from gpumon.analysis.gather import Gathering, gather
 from gpumon.analysis.gather_run import RunGathering
 from gpumon.model.reading import Missing
@@ -60,6 +61,19 @@ def test_bins_that_frames_would_cut_have_no_digests(tmp_path):
     for interval_s, count in ((40.0, 34), (45.0, 0)):
         path = record(tmp_path / f"{interval_s}", stream(0, 99, [], interval_s))
         assert same_evidence(path) == count
+
+
+def test_nothing_new_is_a_digest_too():
+    digester = Digester()
+    items = list(stream(1, 30, []))
+    for item in items[:20]:
+        digester.add(item)
+    first, second = digester.digest(), digester.digest()
+    assert digests.opened(first).width == 2
+    assert digests.opened(second).width == 0
+    for item in items[20:]:
+        digester.add(item)
+    assert digests.opened(digester.digest()).width > 0
 
 
 def test_several_streams_of_a_node_and_several_nodes(tmp_path, eventful):

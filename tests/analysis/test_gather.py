@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import threading
 from math import isnan
+from unittest.mock import patch
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from gpumon import demos
-from gpumon.analysis.bins import Bins
+from gpumon.analysis.bins import Bins, Window
 from gpumon.analysis.gather import Gathering, gather
 from gpumon.model.reading import LOST, MIG, UNSUPPORTED
 from gpumon.model.sample import Device, Event, Header, JobContext, Mig, Sample, State
 from gpumon.slurm.job import Job
 from gpumon.sources.replay import read_stream
 from tests.recording import made
+from tests.recording.streams import KINDS, stream
+from tests.recording.test_ticks import differences
 
 GIB = 1 << 30
 GPU = Device(0, 0, "GPU-a", "NVIDIA A100", 0, None, {"mem_total_bytes": 80 * GIB})
@@ -163,7 +168,7 @@ def test_a_process_its_rise_what_was_beside_it_and_its_end():
         True,
     )
     assert process.frameworks == ("torch", "tf")
-    assert process.rise[:4] == [(1010, GIB), (1012, GIB), (1014, GIB), (1016, 60 * GIB)]
+    assert list(zip(*process.rise))[:4] == [(1010, GIB), (1012, GIB), (1014, GIB), (1016, 60 * GIB)]
     assert process.others_bytes == 3 * GIB  # with the driver's reserve
     assert device.mem_before_bytes == 2 * GIB
     assert means(process.mem_bytes)[1:6] == pytest.approx([24.6 * GIB] + [60 * GIB] * 4)
@@ -285,11 +290,11 @@ def test_twice_as_long_bins_join_those_of_the_absolute_grid():
     for index, value in ((5, 1.0), (6, 2.0), (7, 4.0), (9, 8.0)):
         bins.put(index, [value, value + 1])
     bins.double()  # 4|5 6|7 8|9
-    track = bins.track(1, 5)
+    track = bins.track(Window(1, 5))
     assert means(track) == [None, 1.5, 3.5, 8.5, None]
     assert (track.low[2], track.high[2]) == (2, 5)
     bins.put(4, [20.0])  # the newest one goes on
-    assert bins.track(4, 1).high[0] == 20
+    assert bins.track(Window(4, 1)).high[0] == 20
 
 
 def test_many_devices_have_fewer_bins():
@@ -325,6 +330,30 @@ def test_mig_instances_are_devices_of_their_own():
     whole, instance = of(items).devices
     assert (whole.label, instance.label) == ("gpu01:0", "gpu01:0/gi3")
     assert whole.track("power_w").peak() == 90
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(st.tuples(st.integers(0, 120), st.sampled_from(KINDS)), max_size=10),
+    st.lists(st.integers(1, 120), max_size=6),
+    st.integers(0, 100),
+    st.sampled_from((4, 8, 720)),
+)
+def test_evidence_that_is_shared_is_what_a_copy_is(happenings, asked, later, most):
+    """And leaves no trace in what is gathered; nodes begin and end at different times."""
+    streams = [list(stream(7, 120, happenings)), list(stream(8, 110, happenings[::2]))]
+    gatherings = [Gathering(least_bins=most) for _ in range(2)]
+    with patch("gpumon.analysis.gather._MAX_BINS", 1):
+        for tick in range(220):
+            for node, (items, delay) in enumerate(zip(streams, (0, later))):
+                if 0 <= tick - delay < len(items):
+                    for gathering in gatherings:
+                        gathering.add(f"gpu{node}", items[tick - delay])
+            if tick in asked:
+                copied = gatherings[0].evidence(live=True)
+                shared = gatherings[1].evidence(live=True, shared=True)
+                assert differences(copied, shared) == []
+        assert differences(*(each.evidence() for each in gatherings)) == []
 
 
 def test_readers_and_writers_in_threads():

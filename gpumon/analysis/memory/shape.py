@@ -77,7 +77,7 @@ def _points(process: ProcessEvidence, mem: Track) -> _Points:
     if len(known) > 1 and process.last > process.first:
         # the track does not say how wide its bins are; the process's life does
         step_s = max(step_s, (process.last - process.first) / (known[-1] - known[0] + 1))
-    rise = [(time, value) for time, value in process.rise if value == value]
+    rise = [(time, value) for time, value in zip(*process.rise) if value == value]
     resolution_s = step_s
     if len(rise) > 1:
         resolution_s = max((rise[-1][0] - rise[0][0]) / (len(rise) - 1), 0.1)
