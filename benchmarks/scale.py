@@ -124,7 +124,8 @@ def reachable(case: Case, folder: Path) -> Iterator[None]:
         world = World(place, patch)
         try:
             fed, real = names(case.fed, case.real)
-            world.sshd(*fed, *real, LogLevel="ERROR")
+            # SHLVL: no ~/.bashrc, whose pace is not ours (pyenv takes turns there)
+            world.sshd(*fed, *real, LogLevel="ERROR", SetEnv="SHLVL=1")
             yield
         finally:
             world.close()
