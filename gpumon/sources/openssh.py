@@ -19,6 +19,7 @@ from gpumon.slurm.runner import Result, SlurmError
 from gpumon.sources import sshfailures
 from gpumon.sources.remote import (
     Complaint,
+    Patience,
     Slots,
     Start,
     shell_command,
@@ -48,7 +49,8 @@ class OpensshLauncher:
     """Runs commands on nodes by `ssh -T -oBatchMode=yes [-J login] NODE`, and on the login host.
 
     login: `[USER@]HOST` through which all nodes are reached; else what the configuration says.
-    timeout_s: ssh's ConnectTimeout, and then the same again for login and shell.
+    timeout_s: ssh's ConnectTimeout, and then the same again for login and shell, which have twice
+        as long when they are tried again.
     """
 
     name = "openssh"
@@ -57,6 +59,7 @@ class OpensshLauncher:
     def __init__(self, login: str | None = None, timeout_s: float = 15.0) -> None:
         self._login = login
         self._timeout_s = timeout_s
+        self._patience = Patience(2 * timeout_s)
         self._slots = Slots()
 
     def open(self, node: str, argv: list[str]) -> Stream:
@@ -75,11 +78,12 @@ class OpensshLauncher:
         for _ in tries():
             with self._slots.of(server):
                 stream = _OpensshStream(self._argv(host, login, shell_command(argv)))
-                failure = stream.begin(host, 2 * self._timeout_s)
+                failure = stream.begin(host, self._patience.of(host.host))
             if failure is None:
                 return stream
             stream.close()
             if isinstance(failure, Failure):
+                self._patience.lose(host.host)
                 raise failure
         raise sshfailures.busy(host)
 

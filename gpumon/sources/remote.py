@@ -20,6 +20,7 @@ OPENING_AT_ONCE = 8
 TRIES = 6
 _FIRST_PAUSE_S = 0.25
 _COMPLAINT_BYTES = 8192
+_MOST_PATIENCE = 8.0  # times the first
 
 _MARK = b"gpumon-is-here\n"
 #: a line end first: the start-up files' last line may have none
@@ -113,6 +114,26 @@ class Slots:
     def of(self, server: object) -> threading.Semaphore:
         with self._lock:
             return self._servers.setdefault(server, threading.Semaphore(OPENING_AT_ONCE))
+
+
+class Patience:
+    """How long the shell of a node may take to begin.
+
+    Its start-up files may take turns with those of all other nodes, in a home directory that they
+    share (pyenv waits for its turn up to 60 s): who gives up and comes again makes the line longer.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._first_s = seconds
+        self._lost: dict[str, int] = {}
+
+    def of(self, node: str) -> float:
+        """Seconds; twice as many after each time that they were not enough."""
+        return self._first_s * min(2.0 ** self._lost.get(node, 0), _MOST_PATIENCE)
+
+    def lose(self, node: str) -> None:
+        """They were not enough."""
+        self._lost[node] = self._lost.get(node, 0) + 1
 
 
 def tries() -> Iterator[int]:

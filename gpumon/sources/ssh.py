@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from gpumon.slurm.runner import Result, SlurmError
 from gpumon.sources import sshfailures
 from gpumon.sources.prompt import Prompter, RememberingPrompter
-from gpumon.sources.remote import Slots, pause_s, shell_command, with_profile
+from gpumon.sources.remote import Patience, Slots, pause_s, shell_command, with_profile
 from gpumon.sources.sshconfig import SshSettings, node_settings, ssh_settings, way_to
 from gpumon.sources.sshfailures import slurm_result
 from gpumon.sources.stream import Failure, Stream
@@ -34,7 +34,8 @@ class SshLauncher:
     prompter: asked for passphrases of key files, and for a login host's password or code; each
     question once. login: `[USER@]HOST` through which all nodes are reached; else what ProxyJump
     says for each. A host through which others are reached is connected to once.
-    timeout_s: for each step: the connection, the handshake, the shell.
+    timeout_s: for each step: the connection, the handshake, the shell, which has twice as long when
+        it is tried again.
     """
 
     name = "ssh"
@@ -46,6 +47,7 @@ class SshLauncher:
         self._prompter = RememberingPrompter(prompter)
         self._login = login
         self._timeout_s = timeout_s
+        self._patience = Patience(timeout_s)
         self._slots = Slots()
         self._commands = threading.Semaphore(_COMMANDS_AT_ONCE)
         self._lock = threading.Lock()
@@ -59,7 +61,11 @@ class SshLauncher:
         way_to(host)
         link = self._connect(host, ask=False)
         try:
-            command = sshlink.Command(link, shell_command(argv), self._timeout_s)
+            command = sshlink.Command(link, shell_command(argv), self._patience.of(node))
+        except Failure:
+            self._patience.lose(node)
+            link.close()
+            raise
         except sshlink.NoSession:
             link.close()
             raise sshfailures.no_shell(host, "", "the server opens no session") from None
