@@ -172,7 +172,7 @@ class Bins:
         """Whether it has these bins, now that those were added that were left out at its ends."""
         before = self._first - first
         behind = count - before - len(self._mean)
-        if min(before, behind) < 0 or max(before, behind) > _MAX_PADDING:
+        if min(before, behind) < 0 or max(before, behind + self._padded) > _MAX_PADDING:
             return False
         if before:
             for each in (self._mean, self._low, self._high):
@@ -181,16 +181,22 @@ class Bins:
         self._gap(behind)
         return True
 
+    @property
+    def _padded(self) -> int:
+        """How many were added behind: a series that has ended shall not grow on."""
+        newest = self._mean[-_MAX_PADDING - 1 :]
+        return next((n for n, mean in enumerate(reversed(newest)) if mean == mean), len(newest))
+
     def _place(self, index: int) -> int:
         """Where a bin stands, or shall stand. What was added at the ends is left out again, unless
         it comes behind all: the first and the last bin hold something then, as they did before.
         """
         means = self._mean
-        if index - self._first < len(means):
-            while means[-1] != means[-1]:
+        if means and index - self._first < len(means):
+            while len(means) > 1 and means[-1] != means[-1]:
                 for each in (means, self._low, self._high):
                     each.pop()
-            while means[0] != means[0]:
+            while len(means) > 1 and means[0] != means[0]:
                 self._first += 1
                 for each in (means, self._low, self._high):
                     each.pop(0)

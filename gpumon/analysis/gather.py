@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import floor
 from threading import Lock
-from typing import Any, Union
+from typing import Any, NamedTuple, Union
 
 from gpumon.analysis.bins import STEP_S, Window
 from gpumon.analysis.evidence import Coverage, Evidence
@@ -15,11 +15,6 @@ from gpumon.model.ticks import Digest, Ticks
 from gpumon.site import Site
 from gpumon.slurm.job import Job
 
-#: a day of bins of 10 s for eight devices: 12 bytes a bin, about 30 readings a device
-_MAX_BINS, _AT_DEVICES = 8640, 8
-LEAST_BINS = 720  # however many devices there are
-#: the same beside a screen, where it is for long; 512 devices have 135, which take 25 MiB
-LIVE_BINS = 120
 #: samples that begin within a minute of the job's start cover it from the start
 _NEAR_S = 60.0
 _MAX_EVENTS = 10_000
@@ -28,17 +23,32 @@ Item = Union[Header, Sample, Ticks]
 Items = Callable[[], Iterator[Item]]
 
 
+class Room(NamedTuple):
+    """How many bins the grid may have; 12 bytes each, for about 30 readings a device."""
+
+    least: int  # however many devices there are
+    total: int  # of all devices together, as if there were at least 8
+
+
+#: a day of bins of 10 s for eight devices
+WHOLE = Room(720, 8640 * 8)
+#: beside a screen, where it lasts: 512 devices take 20 MiB. (Beyond 512 bytes an array moves from
+#: one allocator to another, and the room that thousands leave behind is given back by neither.)
+LIVE = Room(112, 112 * 512)
+_AT_DEVICES = 8
+
+
 class Gathering:
     """Takes the samples of all nodes of a run and gives its evidence at any time. Thread-safe.
 
     The grid has bins of 10 s, of twice that and so on where the interval is longer or where there
     would be more than 8,640 of them (a day), fewer with more than eight devices: the product of
-    bins and devices stays below 69,120 (but never fewer than `least_bins`), about 25 MB in all.
+    bins and devices stays below 69,120, about 25 MB in all, unless `room` says otherwise.
     Costs about 0.2 ms a sample of 8 devices and 16 processes.
     """
 
-    def __init__(self, least_bins: int = LEAST_BINS) -> None:
-        self._least_bins = least_bins
+    def __init__(self, room: Room = WHOLE) -> None:
+        self._room = room
         self._lock = Lock()
         self._nodes: dict[str, NodeGathering] = {}
         self._step_s = STEP_S
@@ -194,7 +204,7 @@ class Gathering:
         if count:
             low, high = min(low, first), max(high, first + count - 1)
         devices = sum(len(node.devices) for node in self._nodes.values())
-        most = max(_MAX_BINS * _AT_DEVICES // max(devices, _AT_DEVICES), self._least_bins)
+        most = max(self._room.total // max(devices, _AT_DEVICES), self._room.least)
         return high - low + 1 > most
 
     def _double(self) -> None:

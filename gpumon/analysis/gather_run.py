@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil, floor
 
 from gpumon.analysis import digest as digests
-from gpumon.analysis.gather import LEAST_BINS, Gathering, Items
+from gpumon.analysis.gather import WHOLE, Gathering, Items, Room
 from gpumon.analysis.gather_node import NodeGathering
 from gpumon.model.ticks import Digest
 
@@ -28,8 +28,8 @@ class RunGathering(Gathering):
     digests is malformed.
     """
 
-    def __init__(self, least_bins: int = LEAST_BINS) -> None:
-        super().__init__(least_bins)
+    def __init__(self, room: Room = WHOLE) -> None:
+        super().__init__(room)
         self._chains: dict[str, _Chain] = {}
 
     def _instead(self, node: str, digest: Digest) -> list[Items]:

@@ -71,6 +71,8 @@ def _folder(run: str) -> str:
 
 
 def _write_file(rows: Iterable[Row], to: str, table: str | None, path: str | None) -> None:
+    if path is not None and os.path.isdir(path):
+        raise UsageError(f"{path} is a folder; name a file with -o")
     output = _Output(to, table, path)
     with _kept([output]):
         for row in rows:

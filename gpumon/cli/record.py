@@ -115,6 +115,7 @@ def _record(args: argparse.Namespace, wait: Wait) -> tuple[bool, list[str]]:
     from gpumon.collect.agent import Agent
     from gpumon.collect.recorder import NodeRecorder
     from gpumon.config import load_settings
+    from gpumon.model.text import clean
 
     settings = load_settings(interval_s=args.interval)
     agent = Agent(settings.interval_s)
@@ -122,14 +123,15 @@ def _record(args: argparse.Namespace, wait: Wait) -> tuple[bool, list[str]]:
     header = agent.header()
     recorder = _new_recorder(args.output, header)
     if not args.quiet and sys.stderr.isatty():
-        print(f"gpumon: recording to {recorder.path}; Ctrl-C ends it", file=sys.stderr)
+        print(f"gpumon: recording to {clean(recorder.path)}; Ctrl-C ends it", file=sys.stderr)
     start_retention(settings)
     node = NodeRecorder(agent, recorder, open_spool(header))
     summary = summarise(node.items(header, wait))
     agent.close()
     if recorder.failed:
-        return True, [f"gpumon: {recorder.failed}"]
-    return False, [] if args.quiet else closing_words(summary, node, recorder.path)
+        return True, [f"gpumon: {clean(recorder.failed)}"]
+    words = [] if args.quiet else closing_words(summary, node, recorder.path)
+    return False, [clean(line) for line in words]
 
 
 def _new_recorder(output: str | None, header: Header) -> Recorder:

@@ -10,7 +10,7 @@ import io
 import os
 import time
 from contextlib import contextmanager
-from threading import Lock
+from threading import Event, Lock
 from typing import Callable, Iterator, List, Optional, Protocol, Union
 
 from gpumon.errors import WireError
@@ -24,6 +24,10 @@ from gpumon.wire import Decoder
 #: lines at a time: more cost less, and 90 KiB of a node of eight devices
 BATCH = 40
 _LEAST = 120  # lines that are worth a digest; fewer are read as quickly
+#: lines that wait for the end of their frame; ten minutes at 1 s have fewer. More are gathered in
+#: parts, because the end of a recording waits for its last digest
+_MOST = 640
+_LOOK_S = 0.05  # how often one who waits for its turn looks whether it is in a hurry
 _CHUNK_BYTES = 1 << 18
 _REST = 3  # times as long as a turn took
 
@@ -36,6 +40,10 @@ class Digester(Protocol):
 
     def digest(self) -> bytes:
         """What was gathered since the last digest; b"" when from now on there can be none."""
+
+
+class _InHurry(Exception):
+    """Whoever records ends now."""
 
 
 class _Turns:
@@ -51,16 +59,23 @@ class _Turns:
         self._last: object = None  # whose turn the last one was
 
     @contextmanager
-    def turn(self, of: object) -> Iterator[None]:
-        with self._lock:
-            if self._last is not of:
-                time.sleep(max(0.0, self._rested - time.monotonic()))
+    def turn(self, of: object, hurry: Event) -> Iterator[None]:
+        """Raises _InHurry as soon as there is one."""
+        while not self._lock.acquire(timeout=_LOOK_S):
+            if hurry.is_set():
+                raise _InHurry
+        try:
+            rest_s = 0.0 if self._last is of else self._rested - time.monotonic()
+            if hurry.wait(max(0.0, rest_s)):
+                raise _InHurry
             self._last, began = of, time.monotonic()
             try:
                 yield
             finally:
                 ended = time.monotonic()
                 self._rested = ended + _REST * (ended - began)
+        finally:
+            self._lock.release()
 
 
 _turns = _Turns()
@@ -79,7 +94,8 @@ class Digesting:
         self._make = make
         self._digester: Optional[Digester] = None
         self._blocks: List[bytes] = []
-        self._count = 0  # lines in them
+        self._count = self._gathered = 0  # lines in them, and how many are gathered
+        self._hurry = Event()
         self._is_over = False  # no digest from now on: those behind a gap would be of no use
         self._restated = restated
         self._decoder = Decoder()
@@ -89,37 +105,63 @@ class Digesting:
 
     def take(self, block: bytes, count: int) -> None:
         """The next part of the frame that is being written, and how many lines it holds."""
-        if not self._is_over:
-            self._blocks.append(block)
-            self._count += count
+        if self._is_over:
+            return
+        self._blocks.append(block)
+        self._count += count
+        if self._count - self._gathered > _MOST:
+            try:
+                with _turns.turn(self, self._hurry):
+                    self._gather()
+            except _InHurry:
+                self._end()
 
     def digest(self, *, is_last: bool) -> Optional[PackedDigest]:
         """Of the frame that ends here; a recording of few lines has none."""
-        blocks, self._blocks = self._blocks, []
         if self._is_over or (is_last and self._digester is None and self._count < _LEAST):
             return None
-        with _turns.turn(self):
-            data = self._digested(io.BytesIO(b"".join(blocks)))
-            packed = packed_digest(data) if 0 < len(data) <= MAX_DIGEST_BYTES else None
+        try:
+            with _turns.turn(self, self._hurry):
+                data = self._digested()
+                packed = packed_digest(data) if 0 < len(data) <= MAX_DIGEST_BYTES else None
+        except _InHurry:
+            packed = None
+        self._blocks, self._count, self._gathered = [], 0, 0
         if packed is None:
-            self._is_over = True
+            self._end()
             return None
         self._number += 1
         return PackedDigest(packed, self._number - 1, self._stream)
 
-    def _digested(self, frame: io.BytesIO) -> bytes:
+    def hurry(self) -> None:
+        """From another thread: no digest any more, also none that is being made."""
+        self._hurry.set()
+
+    def _end(self) -> None:
+        self._is_over, self._blocks, self._digester = True, [], None
+
+    def _digested(self) -> bytes:
+        digester = self._gather()
+        self._add(digester, self._tabulator.rest())
+        return digester.digest()
+
+    def _gather(self) -> Digester:
+        """What is not gathered yet; to unpack the frame from its beginning takes little."""
         if self._digester is None:
             self._digester = self._make()
-        rest = b""
-        for chunk in unpacked(frame.read, _CHUNK_BYTES):
+        rest, passed = b"", 0
+        for chunk in unpacked(io.BytesIO(b"".join(self._blocks)).read, _CHUNK_BYTES):
             *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
+            for line in lines[max(self._gathered - passed, 0) :]:
+                if self._hurry.is_set():
+                    raise _InHurry
                 if line.startswith(self._restated):
                     self._decode(line)
                 else:
                     self._add(self._digester, self._tabulator.take(line))
-        self._add(self._digester, self._tabulator.rest())
-        return self._digester.digest()
+            passed += len(lines)
+        self._gathered = passed
+        return self._digester
 
     @staticmethod
     def _add(digester: Digester, items: List[Union[Header, Sample, Ticks]]) -> None:

@@ -27,6 +27,7 @@ _MAX_PENDING_BYTES = 1 << 24
 _EARLY, _LATE = 1 / 60, 1.1
 #: how long the end waits for a file system that does not answer
 _CLOSE_S = 5.0
+_HANGS = "its file system does not answer"
 
 
 class _Write(NamedTuple):
@@ -94,7 +95,7 @@ class Recorder:
 
     @property
     def pending_bytes(self) -> int:
-        """What was flushed but is not on disk yet."""
+        """Of lines that were flushed: those not on disk yet, or whose digest is being made."""
         return self._writer.pending_bytes
 
     def header(self, header: Header) -> None:
@@ -117,12 +118,18 @@ class Recorder:
     def close(self, reason: str = "", *, in_haste: bool = False) -> None:
         """Write the `end` (unless the stream had its own), finish the file. May be repeated.
 
-        `in_haste`: without a digest of the last frame.
+        `in_haste`: without a digest of the last frame, nor of the one before it where that is not
+        made yet.
         """
+        self.end(reason, in_haste=in_haste)
+        self._writer.close()
+
+    def end(self, reason: str = "", *, in_haste: bool = False) -> None:
+        """What `close` does, but do not wait until it is on disk."""
         with self._lock:
             if not self._closed:
                 self._end(reason, in_haste)
-        self._writer.close()
+        self._writer.end(in_haste=in_haste)
 
     def _end(self, reason: str, in_haste: bool = False) -> None:
         last = self._last
@@ -219,6 +226,7 @@ class _Writer:
     def __init__(self, file: File, first: Packer, digesting: Optional[Digesting]) -> None:
         self._file = file
         self._digesting = digesting
+        self._is_gathering = False
         self._why = ""
         self._queue: queue.SimpleQueue[Optional[_Write]] = queue.SimpleQueue()
         self._put_bytes = self._done_bytes = 0  # each changed by one thread only
@@ -241,16 +249,22 @@ class _Writer:
 
     def put(self, write: _Write) -> None:
         if self.pending_bytes + len(write.lines) > _MAX_PENDING_BYTES:
-            self._why = f"{self._file.path}: its file system does not answer"
+            self._why = f"{self._file.path}: {_HANGS}"
         if not self.failed:
             self._put_bytes += len(write.lines)
             self._queue.put(write)
 
-    def close(self) -> None:
+    def end(self, *, in_haste: bool) -> None:
+        digesting = self._digesting
+        if in_haste and digesting is not None:
+            digesting.hurry()
         self._queue.put(None)
+
+    def close(self) -> None:
         self._thread.join(_CLOSE_S)
         if self._thread.is_alive() and not self._why:
-            self._why = f"{self._file.path}: its file system does not answer"
+            why = "to finish it takes too long" if self._is_gathering else _HANGS
+            self._why = f"{self._file.path}: {why}"
 
     def _run(self) -> None:
         while (write := self._queue.get()) is not None:
@@ -282,9 +296,12 @@ class _Writer:
         """Take the packed lines; what a frame gets that ends with them."""
         if self._digesting is None or not write.digest:
             return None
+        self._is_gathering = True
         try:
             self._digesting.take(block, write.lines.count(b"\n"))
             return self._digesting.digest(is_last=write.ended) if write.times is not None else None
         except Exception:  # the lines are what counts, and they hold all that a digest would
             self._digesting = None
             return None
+        finally:
+            self._is_gathering = False

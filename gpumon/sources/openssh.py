@@ -75,15 +75,17 @@ class OpensshLauncher:
     def _open(self, host: SshSettings, login: str | None, argv: list[str]) -> Stream:
         way_to(host)
         server = host.jumps or (host.hostname, host.port)
+        # behind a login host nobody waits longer: all nodes there share the slots, and take turns
+        patience = Patience(2 * self._timeout_s) if host.jumps else self._patience
         for _ in tries():
             with self._slots.of(server):
                 stream = _OpensshStream(self._argv(host, login, shell_command(argv)))
-                failure = stream.begin(host, self._patience.of(host.host))
+                failure = stream.begin(host, patience.of(host.host))
+            patience.note(host.host, late=isinstance(failure, Failure) and failure.late)
             if failure is None:
                 return stream
             stream.close()
             if isinstance(failure, Failure):
-                self._patience.lose(host.host)
                 raise failure
         raise sshfailures.busy(host)
 

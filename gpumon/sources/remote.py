@@ -125,15 +125,15 @@ class Patience:
 
     def __init__(self, seconds: float) -> None:
         self._first_s = seconds
-        self._lost: dict[str, int] = {}
+        self._late: dict[str, int] = {}
 
     def of(self, node: str) -> float:
         """Seconds; twice as many after each time that they were not enough."""
-        return self._first_s * min(2.0 ** self._lost.get(node, 0), _MOST_PATIENCE)
+        return self._first_s * min(2.0 ** self._late.get(node, 0), _MOST_PATIENCE)
 
-    def lose(self, node: str) -> None:
-        """They were not enough."""
-        self._lost[node] = self._lost.get(node, 0) + 1
+    def note(self, node: str, *, late: bool) -> None:
+        """How it was this time."""
+        self._late[node] = self._late.get(node, 0) + 1 if late else 0
 
 
 def tries() -> Iterator[int]:

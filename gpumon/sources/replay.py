@@ -195,8 +195,13 @@ class ReplaySource:
             self._wake.notify()
 
     def seek(self, to: float) -> None:
-        """Go to a moment; before the beginning is the beginning."""
+        """Go to a moment; before the beginning is the beginning.
+
+        Of what begins again at its end nobody knows how far it goes: an hour ahead at a time.
+        """
         with self._wake:
+            if self._loop:
+                to = min(to, self.now() + _LOOP_AHEAD_S)
             self._target = self._aim = max(to, self.origin)
             self.seeking = True
             self._wake.notify_all()
@@ -324,10 +329,10 @@ class ReplaySource:
 
     def _begin_at(self, sink: PastSink, begin: float) -> None:
         """Empty the sink, and feed what was before `begin` in buckets."""
-        from gpumon.analysis.gather import LIVE_BINS
+        from gpumon.analysis.gather import LIVE
         from gpumon.analysis.gather_run import RunGathering
 
-        sink.reset(RunGathering(LIVE_BINS))
+        sink.reset(RunGathering(LIVE))
         streams = []
         for number, (track, past) in enumerate(zip(self._tracks, self._pasts)):
             opening, items = _opened(track.items(begin), begin)
@@ -391,6 +396,7 @@ _WHOLE_S = 180.0
 FINE_S = 920.0
 #: so much is fed about as fast as a past
 _LONG_S = 1800.0
+_LOOP_AHEAD_S = 3600.0
 #: of all nodes together: pasts of 16 days take a fifth of a GB
 _MOST_S = 16 * 86_400.0
 _ASK_S = 1.0

@@ -62,8 +62,8 @@ class SshLauncher:
         link = self._connect(host, ask=False)
         try:
             command = sshlink.Command(link, shell_command(argv), self._patience.of(node))
-        except Failure:
-            self._patience.lose(node)
+        except Failure as failure:
+            self._patience.note(node, late=failure.late)
             link.close()
             raise
         except sshlink.NoSession:
@@ -72,6 +72,7 @@ class SshLauncher:
         except BaseException:
             link.close()
             raise
+        self._patience.note(node, late=False)
         stream = sshlink.SshStream(command, link)
         if self._closed:
             stream.close()

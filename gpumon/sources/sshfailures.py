@@ -36,7 +36,7 @@ def unreachable(host: SshSettings, why: str) -> Failure:
 
 
 def timed_out(host: SshSettings, what: str) -> Failure:
-    return Failure(f"timed out: {host.host} {what}", ssh_command(host))
+    return Failure(f"timed out: {host.host} {what}", ssh_command(host), late=True)
 
 
 def busy(host: SshSettings) -> Failure:
@@ -103,10 +103,10 @@ def jump_refused(login: SshSettings, host: SshSettings, why: str) -> Failure:
     return Failure(text, ssh_command(host))
 
 
-def no_shell(host: SshSettings, said: str, why: str) -> Failure:
+def no_shell(host: SshSettings, said: str, why: str, *, late: bool = False) -> Failure:
     """Logged in, but the command did not begin."""
-    reason = clean(said, 200) or why
-    return Failure(f"{host.label}: the login shell does not start: {reason}", ssh_command(host))
+    text = f"{host.label}: the login shell does not start: {clean(said, 200) or why}"
+    return Failure(text, ssh_command(host), late=late)
 
 
 def slurm_result(

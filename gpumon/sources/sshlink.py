@@ -6,7 +6,6 @@ import contextlib
 import logging
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -170,10 +169,15 @@ def _check_key(transport: _Transport, host: SshSettings, known: KnownHosts) -> N
 
 
 @contextlib.contextmanager
-def deadline(close: Callable[[], None], timeout_s: float) -> Iterator[None]:
-    """Calls `close` when the body takes longer: some of paramiko's waits have no timeout."""
+def deadline(close: Callable[[], None], timeout_s: float) -> Iterator[threading.Event]:
+    """Calls `close` when the body takes longer: some of paramiko's waits have no timeout.
+
+    Gives what is then set.
+    """
+    passed = threading.Event()
 
     def give_up() -> None:
+        passed.set()
         with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # it broke by itself
             close()
 
@@ -181,7 +185,7 @@ def deadline(close: Callable[[], None], timeout_s: float) -> Iterator[None]:
     timer.daemon = True
     timer.start()
     try:
-        yield
+        yield passed
     finally:
         timer.cancel()
 
@@ -199,23 +203,22 @@ class Command:
                 raise NoSession(str(error)) from None
             raise sshfailures.shut_out(host, "") from None
         try:
-            with deadline(self._channel.close, timeout_s):
+            with deadline(self._channel.close, timeout_s) as passed:
                 self._channel.exec_command(command)
                 self.complaint = Complaint(lambda: bytes(self._channel.recv_stderr(_PIECE_BYTES)))
-                self._first = self._begin(host, timeout_s)
+                self._first = self._begin(host, timeout_s, passed)
         except (paramiko.SSHException, EOFError, OSError) as error:
             raise sshfailures.no_shell(host, "", str(error) or "the connection ended") from None
 
-    def _begin(self, host: SshSettings, timeout_s: float) -> bytes:
+    def _begin(self, host: SshSettings, timeout_s: float, passed: threading.Event) -> bytes:
         start = Start()
-        began = time.monotonic()
         first = b""
         while not start.seen:
             piece = self._channel.recv(_PIECE_BYTES)
             if not piece:
-                late = time.monotonic() - began >= timeout_s
+                late = passed.is_set()
                 why = f"nothing within {timeout_s:.0f} s" if late else "it ended at once"
-                raise sshfailures.no_shell(host, self._last_words(), why)
+                raise sshfailures.no_shell(host, self._last_words(), why, late=late)
             first = start.feed(piece)
         return first
 

@@ -13,17 +13,24 @@ class Failure(Exception):
     """No stream, and why, in one line for people. `command`: what they may run to see or mend it.
 
     `final`: trying again cannot help (unknown host key, wrong password, no such host by name).
-    `next_rung`: another way may work where this one cannot.
+    `next_rung`: another way may work where this one cannot. `late`: more time may help.
     """
 
     def __init__(
-        self, text: str, command: str = "", *, final: bool = False, next_rung: bool = True
+        self,
+        text: str,
+        command: str = "",
+        *,
+        final: bool = False,
+        next_rung: bool = True,
+        late: bool = False,
     ) -> None:
         super().__init__(text)
         self.text = text
         self.command = command
         self.final = final
         self.next_rung = next_rung
+        self.late = late
 
 
 class Stream(Protocol):

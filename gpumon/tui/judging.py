@@ -126,20 +126,23 @@ class Judging:
 
     def _judge(self, site: object) -> None:
         from gpumon.analysis.catalogue import evaluate
-        from gpumon.analysis.gather import LIVE_BINS, Gathering
+        from gpumon.analysis.gather import LIVE, Gathering
         from gpumon.analysis.hysteresis import Live
         from gpumon.report.build import build
         from gpumon.site import Site
 
         assert isinstance(site, Site)
-        gathering, live = Gathering(LIVE_BINS), Live()
+        gathering, live = Gathering(LIVE), Live()
         new, due = False, 0.0
         known = told = over = False  # whether there are samples; what the last verdict was made of
         while not self._stopping.wait(_IDLE_S):
             while self._waiting:
-                item = self._waiting.popleft()
+                try:
+                    item = self._waiting.popleft()
+                except IndexError:  # too many nodes: a stream's thread has emptied it
+                    break
                 if item is None or isinstance(item, Gathering):
-                    gathering, live, self.latest = item or Gathering(LIVE_BINS), Live(), None
+                    gathering, live, self.latest = item or Gathering(LIVE), Live(), None
                     known = False
                     due = min(due, time.monotonic() + _PERIOD_S)  # nothing is shown until then
                     continue
@@ -159,6 +162,8 @@ class Judging:
                 evidence = gathering.evidence(job, site, shared=True)
                 coverage = replace(evidence.coverage, source="live")
                 report = build(replace(evidence, coverage=coverage))
+            if self._stopping.is_set():
+                return
             self.latest = Verdict(findings, charted, report)
             del evidence  # what was computed of it takes as much as what was gathered
             new, told, over = False, self.wants_report, ended

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpumon.analysis import digest as digests
 from gpumon.analysis.digester import Digester
-from gpumon.analysis.gather import Gathering, gather
+from gpumon.analysis.gather import Gathering, Room, gather
 from gpumon.analysis.gather_run import RunGathering
 from gpumon.model.reading import Missing
 from gpumon.model.sample import Sample
@@ -99,14 +99,12 @@ def close_to(one, other):
                 )
 
 
-def test_a_grid_that_doubles(tmp_path, monkeypatch):
+def test_a_grid_that_doubles(tmp_path):
     """20, 40, 80 s and more: bins 2 ** n times as long, whose means are means of means."""
-    monkeypatch.setattr("gpumon.analysis.gather._MAX_BINS", 30)
     path = record(tmp_path / "a", stream(5, 2000, [(9, "comes"), (700, "xid"), (1500, "leaves")]))
     with Recording(str(path)) as recording:
-        slow = gather([("gpu01", recording.ticks())], gathering=Gathering(least_bins=1))
-        fast_gathering = RunGathering()
-        fast_gathering._least_bins = 1
+        slow = gather([("gpu01", recording.ticks())], gathering=Gathering(Room(1, 240)))
+        fast_gathering = RunGathering(Room(1, 240))
         fast = gather([("gpu01", recording.digested())], gathering=fast_gathering)
     assert slow.bin_s == fast.bin_s == 80.0
     assert (slow.count, slow.grid_start) == (fast.count, fast.grid_start)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from math import isnan
-from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpumon import demos
 from gpumon.analysis.bins import Bins, Window
-from gpumon.analysis.gather import Gathering, gather
+from gpumon.analysis.gather import Gathering, Room, gather
 from gpumon.model.reading import LOST, MIG, UNSUPPORTED
 from gpumon.model.sample import Device, Event, Header, JobContext, Mig, Sample, State
 from gpumon.slurm.job import Job
@@ -342,18 +341,33 @@ def test_mig_instances_are_devices_of_their_own():
 def test_evidence_that_is_shared_is_what_a_copy_is(happenings, asked, later, most):
     """And leaves no trace in what is gathered; nodes begin and end at different times."""
     streams = [list(stream(7, 120, happenings)), list(stream(8, 110, happenings[::2]))]
-    gatherings = [Gathering(least_bins=most) for _ in range(2)]
-    with patch("gpumon.analysis.gather._MAX_BINS", 1):
-        for tick in range(220):
-            for node, (items, delay) in enumerate(zip(streams, (0, later))):
-                if 0 <= tick - delay < len(items):
-                    for gathering in gatherings:
-                        gathering.add(f"gpu{node}", items[tick - delay])
-            if tick in asked:
-                copied = gatherings[0].evidence(live=True)
-                shared = gatherings[1].evidence(live=True, shared=True)
-                assert differences(copied, shared) == []
-        assert differences(*(each.evidence() for each in gatherings)) == []
+    gatherings = [Gathering(Room(most, 8)) for _ in range(2)]
+    for tick in range(220):
+        for node, (items, delay) in enumerate(zip(streams, (0, later))):
+            if 0 <= tick - delay < len(items):
+                for gathering in gatherings:
+                    gathering.add(f"gpu{node}", items[tick - delay])
+        if tick in asked:
+            copied = gatherings[0].evidence(live=True)
+            shared = gatherings[1].evidence(live=True, shared=True)
+            assert differences(copied, shared) == []
+    assert differences(*(each.evidence() for each in gatherings)) == []
+
+
+def test_a_bin_before_1970_is_as_good_as_any():
+    bins = Bins()
+    bins.put(-3, [1.0])
+    bins.put(-2, [2.0])
+    assert means(bins.track(Window(-3, 2, shared=True))) == [1, 2]
+
+
+def test_series_that_have_ended_do_not_grow():
+    bins = Bins()
+    bins.put(0, [1.0])
+    for size in range(1, 100):
+        assert means(bins.track(Window(0, size, shared=True))) == [1] + [None] * (size - 1)
+    assert len(bins.track(Window(0, 1)).mean) == 1
+    assert len(bins._mean) < 10
 
 
 def test_readers_and_writers_in_threads():

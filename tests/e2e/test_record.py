@@ -357,6 +357,13 @@ def test_a_shell_as_the_command_has_the_terminal(env):
 
 
 # -- what it leaves -------------------------------------------------------------------------------
+def test_a_path_with_control_characters_reaches_no_terminal(env, tmp_path):
+    done = record("-o", f"{tmp_path}/\x1b[2Jfile.gpumon", "--", "true", env=env)
+    assert done.returncode == 0
+    assert f"{tmp_path}/?[2Jfile.gpumon" in done.stderr
+    assert "\x1b" not in done.stderr
+
+
 def test_the_summary_and_the_recording_of_gpus(env):
     with Emulated("a100x4", start_s=20) as gpus:
         job = {"SLURM_JOB_ID": "4711", "SLURM_JOB_NAME": "train", "SLURMD_NODENAME": "gpu07"}

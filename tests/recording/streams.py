@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 from gpumon.analysis.digester import Digester
 from gpumon.analysis.gather import gather
@@ -122,6 +123,8 @@ def record(path, items, *, frame_s=120.0, in_haste=False, phase=0.0):
     for item in items:
         clock[0] = item.mono
         recorder.header(item) if isinstance(item, Header) else recorder.add(item)
+    while in_haste and recorder.pending_bytes:
+        time.sleep(0.01)
     recorder.close("that is all", in_haste=in_haste)
     assert not recorder.failed
     return path

@@ -4,6 +4,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import time
 from types import SimpleNamespace
 
@@ -23,7 +24,7 @@ from gpumon.sources.tee import Tee
 from tests.e2e.program import ROOT
 from tests.recording import made
 from tests.recording.recorded import HANGS_S
-from tests.recording.streams import by_digests, header, record, same_evidence, stream
+from tests.recording.streams import KINDS, by_digests, header, record, same_evidence, stream
 from tests.recording.test_ticks import differences
 
 HAPPENINGS = [(5, "comes"), (150, "comes"), (200, "xid"), (300, "lost"), (330, "well"),
@@ -265,13 +266,35 @@ def worked(folder, phase):
 
 def test_among_several_recorders_each_turn_is_followed_by_a_rest(monkeypatch):
     now, slept = [100.0], []
-    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=slept.append)
-    monkeypatch.setattr(digesting, "time", clock)
+    monkeypatch.setattr(digesting, "time", SimpleNamespace(monotonic=lambda: now[0]))
     turns = digesting._Turns()
+    hurry = SimpleNamespace(wait=slept.append)
     for of in "aab":
-        with turns.turn(of):
+        with turns.turn(of, hurry):
             now[0] += 0.5
-    assert slept == [0.0, 1.5]  # none before the first turn, nor between two of one recorder
+    assert slept == [0.0, 0.0, 1.5]  # none before the first turn, nor between two of one recorder
+
+
+def test_who_is_in_a_hurry_waits_for_no_turn(tmp_path):
+    """Nor for a digest that is being made; the lines are all there."""
+    path = tmp_path / "a.gpumon"
+    items = list(stream(2, 300, []))
+    recorder = Recorder(str(path), digester=Digester, frame_s=120.0)
+    with digesting._turns.turn("another", threading.Event()):
+        for item in items:
+            recorder.header(item) if isinstance(item, Header) else recorder.add(item)
+        recorder.close("that is all", in_haste=True)
+    assert not recorder.failed
+    with Recording(str(path)) as recording:
+        assert recording.state == "ended"
+        assert sum(bool(item.rows) for item in recording.items() if isinstance(item, Sample)) == 300
+
+
+def test_a_frame_of_many_lines_is_gathered_in_parts(tmp_path, monkeypatch):
+    happenings = [(4 * at, kind) for at, kind in enumerate(KINDS) if kind not in ("back", "slower")]
+    count = same_evidence(record(tmp_path / "whole.gpumon", stream(1, 300, happenings)))
+    monkeypatch.setattr(digesting, "_MOST", 30)
+    assert same_evidence(record(tmp_path / "parts.gpumon", stream(1, 300, happenings))) == count > 1
 
 
 def test_a_recording_of_seconds_has_none(tmp_path):
