@@ -355,6 +355,8 @@ def test_files_of_another_run_are_not_mixed_in(demo, tmp_path, capsys):
     (tmp_path / "device.csv").write_text("mine")
     code, said = refused(capsys, demo, "--to", "csv", "-o", tmp_path)
     assert (code, "is not empty" in said) == (2, True)
+    code, said = refused(capsys, demo, "--to", "csv", "--table", "device", "-o", tmp_path)
+    assert (code, f"{tmp_path} is a folder" in said) == (2, True)
     assert (tmp_path / "device.csv").read_text() == "mine"
 
 

@@ -92,6 +92,16 @@ def test_before_the_beginning_is_the_beginning_and_after_the_end_the_end(playing
     assert busy(store) == 99
 
 
+def test_what_has_no_end_is_sent_an_hour_ahead_at_most(tmp_path):
+    path = stream(tmp_path / "a", "n1", [START + n for n in range(100)])
+    source = ReplaySource(tracks_of([path]), loop=True)
+    source.start(Store())
+    source.pause()
+    go(source, START + 1e7)
+    source.stop()
+    assert START + 3600 <= source.now() < START + 3700
+
+
 def test_it_goes_on_from_where_it_was_sent(playing):
     source, store = playing
     go(source, START + 40)

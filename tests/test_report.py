@@ -309,6 +309,12 @@ def test_errors_are_one_line(report, args, code, words):
     assert err.count("\n") == 1
 
 
+def test_a_recording_of_another_job(report):
+    code, page, err = report("99", "--recording", demos.path("finetune"))
+    assert (code, "gpumon report  4711" in page) == (0, True)
+    assert "the recording is of job 4711, not of 99\n" in err
+
+
 def test_no_such_job_in_the_dump(report, newest):
     code, out, err = report("--from-sacct", newest, "4711")
     assert (code, out) == (4, "")

@@ -232,7 +232,7 @@ def test_a_torn_recording_gives_what_is_whole(tmp_path):
         (None, NotFoundError, "no file .*give the path"),
         (b"", WireError, "holds no recorded stream"),
         (b"\n\n", WireError, "holds no recorded stream"),
-        (b"hello\n", WireError, "not a line of a gpumon stream"),
+        (b"hello\n", WireError, "r: not a line of a gpumon stream"),
         (b'{"t":1,"m":1}\n', WireError, "before the header"),
         (b"x" * (MAX_LINE_BYTES + 9), WireError, "a line of"),
         (b'{"wire":"9.0","node":"a","t":1,"m":1}\n', WireError, "use the gpumon version"),

@@ -39,15 +39,22 @@ class Stream(NamedTuple):
         return [said for recording in self.recordings for said in recording.problems]
 
 
+def is_plain(run: str) -> bool:
+    """Whether it names a plain file of lines."""
+    from gpumon.recording import SUFFIX, is_job
+
+    return os.path.isfile(run) and not run.endswith(SUFFIX) and not is_job(run)
+
+
 def open_run(run: str) -> list[Stream]:
     """One stream per node, in order of their names. Raises NotFoundError, WireError, GpumonError.
 
     `run` is a recording, a folder of recordings or a job id; also a plain file of lines, gzip or
     not, as `gpumon collect` prints them.
     """
-    from gpumon.recording import SUFFIX, Recording, is_job, resolve
+    from gpumon.recording import Recording, resolve
 
-    if os.path.isfile(run) and not run.endswith(SUFFIX) and not is_job(run):
+    if is_plain(run):
         return [_plain(run)]
     by_node: dict[str, list[Recording]] = {}
     for recording in sorted(map(Recording, resolve(run).paths), key=lambda each: each.start):

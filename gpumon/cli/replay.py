@@ -20,13 +20,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from gpumon.cli.recorded import is_plain
     from gpumon.config import load_settings
     from gpumon.recording import resolve
     from gpumon.sources.replay import ReplaySource, tracks_of
     from gpumon.terminal import can_show_screen
 
     settings = load_settings(theme=args.theme, ascii=args.ascii)
-    source = ReplaySource(tracks_of(resolve(args.run).paths), speed=args.speed)
+    paths = [args.run] if is_plain(args.run) else resolve(args.run).paths
+    source = ReplaySource(tracks_of(paths), speed=args.speed)
     reason = can_show_screen()
     if reason:
         raise GpumonError(f"{reason}; run 'gpumon replay' in a terminal")

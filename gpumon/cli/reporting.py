@@ -258,7 +258,11 @@ class _Maker:
         jobs = {each.header.job for stream in streams for each in stream.recordings}
         if len({context.id for context in jobs if context is not None}) > 1:
             raise UsageError(f"{clean(path, 200)} holds several jobs; name the folder of one")
-        return self._of_streams(streams, self._told(job) if job else None)
+        told = self._told(job) if job else None
+        report = self._of_streams(streams, told)
+        if job.isdecimal() and told is None and report.job.raw_id not in ("", job):
+            self.notes.append(f"the recording is of job {report.job.raw_id}, not of {job}")
+        return report
 
     def _told(self, job: str) -> Job | None:
         try:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 from gpumon.errors import GpumonError, NotFoundError, WireError
 from gpumon.model.past import Past
 from gpumon.model.sample import Header, Sample
+from gpumon.model.text import clean
 from gpumon.model.view import Status
 from gpumon.recording import SUFFIX, Recording
 from gpumon.sources.base import Sink
@@ -46,6 +47,8 @@ def read_stream(path: str) -> Iterator[Header | Sample]:
                     yield item
     except FileNotFoundError:
         raise NotFoundError(f"no file {path}; give the path of a recorded stream") from None
+    except WireError as error:
+        raise WireError(f"{clean(path, 200)}: {error}") from None
     except EOFError:  # a torn gzip stream: what was read stands
         return
     except (OSError, zlib.error) as error:
