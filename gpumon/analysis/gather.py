@@ -32,7 +32,7 @@ class Room(NamedTuple):
 
 #: a day of bins of 10 s for eight devices
 WHOLE = Room(720, 8640 * 8)
-#: beside a screen, where it lasts: 512 devices take 20 MiB. (Beyond 512 bytes an array moves from
+#: beside a screen, where it lasts: 512 devices take 25 MiB. (Beyond 512 bytes an array moves from
 #: one allocator to another, and the room that thousands leave behind is given back by neither.)
 LIVE = Room(112, 112 * 512)
 _AT_DEVICES = 8
