@@ -34,7 +34,7 @@ _TRACKED = {
     "disk": ("total_bytes", "used_bytes", "free_bytes"),
 }  # fmt: skip
 #: a batch holds no more samples than this, so that a reader never waits for a long one
-_BATCH = 64
+BATCH = 64
 _MAX_SERIES = 512  # of the job, the host, its interfaces and disks
 _MAX_FACTS = 20_000  # processes of which it is known who they are
 _MAX_EVENTS = 2000  # that processes ended, and others
@@ -42,10 +42,13 @@ _MAX_HEADERS = 1000
 
 
 class NodeGathering:
-    """One node's stream. Samples wait until their bin is full, because many at once cost less."""
+    """One node's stream. Samples wait until their bin is full, or until there are `batch` of them,
+    because many at once cost less.
+    """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, batch: int) -> None:
         self.name = name
+        self._batch = batch
         self.header: Header | None = None
         self.headers: deque[Header] = deque(maxlen=_MAX_HEADERS)
         self._events: deque[Event] = deque(maxlen=_MAX_EVENTS)
@@ -127,7 +130,7 @@ class NodeGathering:
             for key, device in self._of_key.items():
                 device.take_state(sample.time, sample.states.get(key))
         index = floor(sample.time / step_s)
-        if self._pending and (index != self._pending_index or len(self._pending) >= _BATCH):
+        if self._pending and (index != self._pending_index or len(self._pending) >= self._batch):
             self.flush(step_s)
         self._pending_index = index
         self._pending.append(sample)
@@ -236,7 +239,7 @@ class NodeGathering:
             self.header is not None
             and (newest is None or first > newest)
             and CELL_S % step_s == 0
-            and max(last - begin for _, begin, last in cuts) <= _BATCH
+            and max(last - begin for _, begin, last in cuts) <= BATCH
             and self._are_same(ticks)
         )
 

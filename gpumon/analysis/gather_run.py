@@ -76,5 +76,5 @@ class RunGathering(Gathering):
 
     def _undone(self, node: str) -> list[Items]:
         """Forget what came of a node; gives what it came from."""
-        self._nodes[node] = NodeGathering(node)
+        self._nodes[node] = NodeGathering(node, self._room.batch)
         return self._chains.pop(node).items

@@ -354,6 +354,24 @@ def test_evidence_that_is_shared_is_what_a_copy_is(happenings, asked, later, mos
     assert differences(*(each.evidence() for each in gatherings)) == []
 
 
+def test_a_bin_may_come_in_parts():
+    """Beside a screen few samples wait: a bin of minutes comes in batches, and reads the same."""
+    streams = [("gpu01", [made.header(), *made.samples(330)])]
+    whole, parts = (gather(streams, gathering=Gathering(Room(4, 32, batch))) for batch in (400, 10))
+    assert whole.bin_s == parts.bin_s == 160
+    pairs = [
+        (one.tracks[name], other.tracks[name])
+        for one, other in zip(whole.devices, parts.devices)
+        for name in one.tracks
+    ]
+    pairs += [(one.active, other.active) for one, other in zip(whole.devices, parts.devices)]
+    pairs += [(each, parts.nodes[0].job[name]) for name, each in whole.nodes[0].job.items()]
+    assert len(pairs) > 8 * 20
+    for one, other in pairs:
+        assert other.mean.tolist() == pytest.approx(one.mean.tolist(), rel=1e-5)
+        assert (other.low, other.high) == (one.low, one.high)
+
+
 def test_a_bin_before_1970_is_as_good_as_any():
     bins = Bins()
     bins.put(-3, [1.0])

@@ -209,8 +209,10 @@ def test_readings_agree_with_the_cgroup_and_marks_come_from_inside(cluster):
         cluster.run("login", mark)
         (event,) = until(lambda: events(path, "mark"), "the mark in the file")
         assert event.text == "here"
-        held = cgroup_stat(cluster, node, job)
-        row = [sample for sample in samples(path) if sample.time < event.time][-1].rows["job"][""]
+        held, then = cgroup_stat(cluster, node, job), time.time()
+        # What was sampled before may be from before the script held its memory.
+        found = until(lambda: [sample for sample in samples(path) if sample.time > then])
+        row = found[0].rows["job"][""]
         assert abs(row["mem_anon_bytes"] - held["total_rss"]) < 16 * MIB
         assert row["mem_limit_bytes"] == held["hierarchical_memory_limit"] == 400 * MIB
         assert row["processes"] >= 3  # the script, the recorder, what holds the memory
