@@ -32,8 +32,9 @@ _SHARE = 0.02
 _IDLE_S = 0.25
 #: a verdict on more nodes takes seconds, in which nothing else of this process moves
 _MAX_NODES = 256
-#: samples kept while the first import runs, or the machine is busy; older ones are then lost
-_MAX_WAITING = 100_000
+#: samples that may wait while the first import runs, or the machine is busy, each of 20 KB with
+#: eight devices and 16 processes; from then on they are gaps, and only what happened is kept
+_MAX_WAITING = 4096
 
 
 Item = Union[Header, Sample, "Ticks", "Digest"]
@@ -53,9 +54,8 @@ class Judging:
     def __init__(self, store: Store) -> None:
         self._store = store
         #: of a node, in order; or what gathers from now on, None: a plain one
-        self._waiting: deque[tuple[str, Header | Sample | Iterator[Item]] | Gathering | None] = (
-            deque(maxlen=_MAX_WAITING)
-        )
+        self._waiting: deque[tuple[str, Header | Sample | Iterator[Item]] | Gathering | None]
+        self._waiting = deque()
         self._resets = 0
         self._nodes: set[str] = set()
         self._stopping = threading.Event()
@@ -91,13 +91,23 @@ class Judging:
         self._waiting.append(gathering)
 
     def _keep(self, node: str, item: Header | Sample | Iterator[Item]) -> None:
-        if len(self._nodes) <= _MAX_NODES:
-            self._waiting.append((node, item))
+        if len(self._nodes) > _MAX_NODES:
+            self._give_up(
+                f"no findings live on more than {_MAX_NODES} nodes: gpumon report has them"
+            )
+        if self._stopping.is_set():
             return
+        if isinstance(item, Sample) and len(self._waiting) >= _MAX_WAITING:
+            if not item.events:
+                return
+            item = item._replace(rows={})
+        self._waiting.append((node, item))
+
+    def _give_up(self, why: str) -> None:
         self._stopping.set()
         self._waiting.clear()
         self.latest = None
-        self.trouble = f"no findings live on more than {_MAX_NODES} nodes: gpumon report has them"
+        self.trouble = why
 
     # -- judging, in a thread of its own
 
@@ -115,7 +125,7 @@ class Judging:
 
             self._judge(load_site())
         except Exception as error:  # findings may fail; the dashboard must not
-            self.trouble = f"no findings: {type(error).__name__}: {error}"
+            self._give_up(f"no findings: {type(error).__name__}: {error}")
 
     def _until_reset(self, items: Iterator[Item]) -> Iterator[Item]:
         resets = self._resets

@@ -11,12 +11,13 @@ from gpumon.analysis.catalogue import evaluate
 from gpumon.analysis.gather import Gathering
 from gpumon.analysis.hysteresis import Live
 from gpumon.config import Settings
+from gpumon.model.sample import Event, Sample
 from gpumon.report.build import build
 from gpumon.site.read import load_site
 from gpumon.sources.replay import read_stream
 from gpumon.store import Store
 from gpumon.tui.app import GpumonApp
-from gpumon.tui.judging import Judging, Verdict
+from gpumon.tui.judging import _MAX_WAITING, Judging, Verdict
 from gpumon.tui.lines import plain
 from gpumon.tui.views.job import job_view
 from gpumon.tui.views.notes import notes
@@ -158,6 +159,25 @@ def test_samples_are_judged_beside_the_store():
     finally:
         judging.stop()
     soon(lambda: not any(thread.name == "judging" for thread in threading.enumerate()))
+
+
+def test_what_cannot_wait_is_a_gap_and_its_events_are_taken():
+    """A thread that is held up for long fills no memory."""
+    judging = Judging(Store())
+    header, *_ = items(0)
+    judging.header("gpu07", header)
+    for second in range(_MAX_WAITING + 1000):
+        at = header.time + second
+        events = [Event(at, "mark", text="here")] if second == _MAX_WAITING + 500 else []
+        rows = {"device": {0: {"busy_percent": 50}}}
+        judging.add("gpu07", Sample(at, at, rows, {}, events))
+    judging.start(lambda: None)
+    try:
+        evidence = soon(lambda: judging.latest).evidence
+    finally:
+        judging.stop()
+    assert evidence.end == header.time + _MAX_WAITING - 2  # the header waited, too
+    assert [event.text for _, event in evidence.events] == ["here"]
 
 
 def test_a_broken_site_file_costs_the_findings_alone(monkeypatch, tmp_path):

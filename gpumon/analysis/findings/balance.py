@@ -16,6 +16,7 @@ from gpumon.analysis.findings.words import (
     staff_actions,
     without_devices,
 )
+from gpumon.analysis.once import once
 from gpumon.analysis.rules import NotEvaluable, Outcome, Rule
 from gpumon.analysis.signals import (
     MOST,
@@ -39,6 +40,7 @@ _GIB = 1 << 30
 _SLOWED = ("hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake", "low_reliability")
 
 
+@once
 def _comparable(evidence: Evidence) -> tuple[list[DeviceEvidence], dict[str, str]]:
     """The working devices of the most frequent model; and what is unknown of others."""
     devices, unknown = [], {}
@@ -87,13 +89,15 @@ def straggler(evidence: Evidence) -> Outcome:
     if len(devices) < 3:
         return outcome([], unknown if len(devices) + len(unknown) >= 3 else {})
     return outcome(
-        [_straggler(evidence, each, len(devices)) for each in slow_devices(evidence, devices)],
+        [_straggler(evidence, each, len(devices)) for each in slow_devices(evidence)],
         unknown,
     )
 
 
-def slow_devices(evidence: Evidence, devices: Sequence[DeviceEvidence]) -> list[Slow]:
-    """The stragglers among these; none where fewer than three are compared."""
+@once
+def slow_devices(evidence: Evidence) -> list[Slow]:
+    """The stragglers; none where fewer than three can be compared."""
+    devices, _ = _comparable(evidence)
     if len(devices) < 3:
         return []
     need_s = evidence.site.threshold("straggler.seconds", 600)
@@ -150,12 +154,22 @@ def _causes(
         share = mean_of(device.throttle[reason], spans) if reason in device.throttle else None
         if share is not None and share >= 0.01:
             causes.append(f"{reason.replace('_', ' ')} {percent(share * 100)} of the time")
-    widths = [mean_of(each.track("pcie_width"), spans) for each in devices]
-    width = mean_of(device.track("pcie_width"), spans)
-    wider = [each for each in widths if each is not None]
-    if width is not None and width < median(wider):
-        causes.append(f"PCIe x{width:.0f} (others x{median(wider):.0f})")
+    width, others = _narrower(device, devices, spans)
+    if width < others:
+        causes.append(f"PCIe x{width:.0f} (others x{others:.0f})")
     return causes
+
+
+def _narrower(
+    device: DeviceEvidence, devices: Sequence[DeviceEvidence], spans: Sequence[Span]
+) -> tuple[float, float]:
+    """The width of its PCIe link, and the median of all where that can be more; else zeros."""
+    tracks = [each.track("pcie_width") for each in devices]
+    width = mean_of(device.track("pcie_width"), spans)
+    if width is None or width >= max(track.peak() or 0.0 for track in tracks):
+        return 0.0, 0.0  # which spares hundreds of devices a look at hundreds of others
+    widths = [mean_of(track, spans) for track in tracks]
+    return width, median(each for each in widths if each is not None)
 
 
 def _straggler(evidence: Evidence, slow: Slow, count: int) -> Finding:
@@ -190,7 +204,7 @@ def imbalance(evidence: Evidence) -> Outcome:
     devices, unknown = _comparable(evidence)
     if not job_devices(evidence):
         return without_devices(evidence)
-    slow = {each.device.label for each in slow_devices(evidence, devices)}
+    slow = {each.device.label for each in slow_devices(evidence)}
     devices = [each for each in devices if each.label not in slow]
     if len(devices) < 2:
         return outcome([], unknown if len(devices) + len(unknown) >= 2 else {})

@@ -9,6 +9,7 @@ from gpumon.analysis.evidence import DeviceEvidence, ProcessEvidence, Track
 from gpumon.analysis.finding import CONFIDENCES
 from gpumon.analysis.memory.classify import ProcessMemory, classify
 from gpumon.analysis.memory.shape import CONTEXT_BYTES
+from gpumon.analysis.once import once
 
 _ORDER = ("unknown", "upper-bound", "real")  # the first that any process has holds for all
 
@@ -32,6 +33,7 @@ class Truth(NamedTuple):
         return [each for each in self.processes if each.kind == kind]
 
 
+@once
 def mem_truth_of(device: DeviceEvidence) -> Truth:
     """Judges every process that held more than a context; the least certain of them decides."""
     total, cc = device.mem_total_bytes, _capability(device)
