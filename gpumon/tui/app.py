@@ -124,8 +124,8 @@ class GpumonApp(
         self.state = ViewState(palette, glyphs, settings.zoom_s, whole_node=whole_node)
         self._source = source
         self._store = store
-        self.judging = Judging(store)
         self.player = source if isinstance(source, Player) else None
+        self.judging = Judging(store, may_hold_up=self.player is not None)
         self.marker = source if isinstance(source, Marker) else None
         self.job = job
         self.prompts = prompts
