@@ -33,8 +33,16 @@ MAX_DEVICES = 1024
 _MAX_NOTES = 64
 _MAX_INT = 1 << 63
 
-#: what the encoder asks of each field of a group: its name, its decimals, and the rest
-_PLANS = [(group, [(each.name, each.decimals, each) for each in group.fields]) for group in GROUPS]
+#: what the encoder asks of each group: the names of its fields, and of each field its name, its
+#: decimals, whether digits are cut off, and the rest
+_PLANS = [
+    (
+        group,
+        frozenset(each.name for each in group.fields),
+        [(each.name, each.decimals, each.digits > 0, each) for each in group.fields],
+    )
+    for group in GROUPS
+]
 
 
 # -- writing --------------------------------------------------------------------------------
@@ -80,14 +88,14 @@ class Encoder:
         """One sample's line."""
         tables: Dict[str, List[List[Any]]] = {}
         why: List[List[Any]] = []
-        for group, plan in _PLANS:
+        for group, names, plan in _PLANS:
             rows = sample.rows.get(group.entity)
             if not rows:
                 continue
             table = [
                 self._row(group.key, plan, key, readings, why)
                 for key, readings in rows.items()
-                if any(field.name in readings for field in group.fields)
+                if not names.isdisjoint(readings)
             ]
             if table:
                 tables[group.key] = table
@@ -108,14 +116,14 @@ class Encoder:
     def _row(
         self,
         group: str,
-        plan: List[Tuple[str, int, Field]],
+        plan: List[Tuple[str, int, bool, Field]],
         key: Key,
         readings: Dict[str, Reading],
         why: List[List[Any]],
     ) -> List[Any]:
         row: List[Any] = [list(key) if isinstance(key, tuple) else key]
         letters = ""
-        for name, decimals, field in plan:
+        for name, decimals, is_cut, field in plan:
             value = readings.get(name, NOT_SAMPLED)
             if isinstance(value, Missing):
                 row.append(None)
@@ -124,11 +132,11 @@ class Encoder:
                 if value.detail != self._said.get(said, ""):
                     self._said[said] = value.detail
                     why.append([group, row[0], name, value.detail])
-            elif field.digits and not isinstance(value, str) and value >= 1000:
+            elif is_cut and not isinstance(value, str) and value >= 1000:
                 row.append(_significant(value, field))
             elif isinstance(value, float):
                 value = round(value, decimals)
-                row.append(int(value) if value == int(value) else value)
+                row.append(int(value) if value.is_integer() else value)
             else:
                 row.append(value)
         if letters:

@@ -243,15 +243,11 @@ class Series:
             lower = max(lower, begin)
             step_s = tier.step_s
             rows = tier.rows(floor(lower / step_s), ceil(upper / step_s))
-            at = float(rows.first * step_s)
-            for mean, least, most in zip(rows.means, rows.lows, rows.highs):
-                overlap = min(at + step_s, upper) - max(at, lower)
-                at += step_s
-                if overlap > 0 and mean == mean:
-                    weight += overlap
-                    total += overlap * mean
-                    low = least if least < low else low
-                    high = most if most > high else high
+            part = rows.between(step_s, lower, upper)
+            if part is not None:
+                weight += part.known_s
+                total += part.integral
+                low, high = min(low, part.low), max(high, part.high)
             upper = min(upper, lower)
         if not weight:
             return Stats(None, None, None, 0.0)

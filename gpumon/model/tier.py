@@ -11,7 +11,7 @@ from __future__ import annotations
 from array import array
 from math import ceil, floor, inf, nan
 from operator import mul
-from typing import Iterable, List, NamedTuple, Optional, Tuple, TypeVar
+from typing import Iterable, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 _Ring = TypeVar("_Ring", "array[float]", "array[int]")
 
@@ -245,6 +245,15 @@ class Tier:
         return [rows.merged(begin, end) for begin, end in zip(places, places[1:])]
 
 
+class Part(NamedTuple):
+    """Of an interval, as far as it is known."""
+
+    known_s: float
+    integral: float  # value · s
+    low: float
+    high: float
+
+
 class Rows(NamedTuple):
     """Buckets of one tier side by side, from index `first`; NaN and count 0 where there is none."""
 
@@ -253,6 +262,25 @@ class Rows(NamedTuple):
     lows: array[float]
     highs: array[float]
     counts: array[int]
+
+    def between(self, step_s: int, start: float, end: float) -> Optional[Part]:
+        """What is known of [start, end), which none but the first and the last bucket may leave."""
+        count = len(self.means)
+        if not count:
+            return None
+        overlaps = [float(step_s)] * count
+        for at in (0, count - 1):
+            begin = (self.first + at) * step_s
+            overlaps[at] = min(begin + step_s, end) - max(begin, start)
+        columns: Tuple[Sequence[float], ...] = (overlaps, self.means, self.lows, self.highs)
+        integral = sum(map(mul, overlaps, self.means))
+        if integral != integral or min(overlaps[0], overlaps[-1]) <= 0:  # NaN as soon as one is
+            known = [row for row in zip(*columns) if row[0] > 0 and row[1] == row[1]]
+            if not known:
+                return None
+            columns = tuple(zip(*known))
+            integral = sum(map(mul, columns[0], columns[1]))
+        return Part(sum(columns[0]), integral, min(columns[2]), max(columns[3]))
 
     def merged(self, start: int, stop: int) -> Optional[Bucket]:
         """One bucket over the rows start … stop − 1, each mean weighted by its count.

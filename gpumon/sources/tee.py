@@ -25,6 +25,8 @@ _MAX_DIGESTED = 64
 _CLOSE_S = 0.5
 #: how long a mark waits for a stream that writes
 _MARK_S = 0.2
+#: how often marks of other processes are looked for, in a folder that may lie on NFS
+_LOOK_S = 0.25
 
 
 class Tee:
@@ -41,6 +43,7 @@ class Tee:
         self._record = record
         self._lock = threading.Lock()
         self._spool: MarkSpool | None = None
+        self._looked = 0.0  # into it, of the monotonic clock
         self._recorders: dict[str, Recorder | None] = {}  # by node; None: not recorded
         self._marks: dict[str, list[Event]] = {}  # by node, for its next sample
         self._news: deque[str] = deque()  # without the lock: the screen must not wait for a disk
@@ -91,7 +94,8 @@ class Tee:
 
     def add(self, node: str, sample: Sample, received: float | None = None) -> None:
         with self._lock:
-            if self._spool is not None:
+            if self._spool is not None and (now := time.monotonic()) - self._looked >= _LOOK_S:
+                self._looked = now
                 self._spread(self._spool.take())
             marks = self._marks.get(node)
             if marks:
