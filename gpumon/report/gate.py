@@ -6,17 +6,20 @@
 
 Names are paths into the JSON; through a list a comparison holds when it holds for one entry.
 Shorthands: gpu.busy.{mean,p50,p95}, gpu.mem.percent, cpu.percent, mem.percent, time.percent,
-findings.{critical,warning,info,ID}. A value that is not known makes no comparison true.
+findings.{critical,warning,info,ID}. A value that is not known makes no comparison true; a name that
+no report has is an error, because a gate that never closes is found by nobody.
 """
 
 from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from typing import Any
 
 from gpumon.errors import UsageError
+from gpumon.report.why import WHY
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<op><=|>=|==|!=|<|>)|(?P<paren>[()])|(?P<text>\"[^\"]*\"|'[^']*')"
@@ -37,8 +40,12 @@ _SHORT = {
     "time.percent": "efficiency.time_percent",
 }
 _LEVELS = ("critical", "warning", "info")
+#: maps whose keys differ from report to report, and parts that only some have
+_OPEN = {"sources", "tres", "missing", "not_evaluable", "states", "numbers"}
+_SOMETIMES = {"attempts", "segments", "tasks"}
 
-#: a report's JSON -> whether the expression holds; names that were not known are added to the set
+#: a report's JSON -> whether the expression holds; names whose value nobody knows are added to the
+#: set. Raises UsageError for a name that no report has
 Gate = Callable[[dict[str, Any], set[str]], bool]
 
 
@@ -101,6 +108,9 @@ def _term(tokens: list[_Token], text: str) -> tuple[Gate, list[_Token]]:
     name, (_, sign), (kind, value) = tokens[0][1], tokens[1], tokens[2]
     if kind not in ("number", "text"):
         raise _error(text, f"{value!r} is no number and no text in quotes")
+    what, known = name.removeprefix("findings."), (*_LEVELS, *WHY)
+    if what != name and what not in known:
+        raise _error(text, f"no finding is called {what!r}{_like(what, known)}")
     wanted: float | str = float(value) if kind == "number" else value[1:-1]
     return _comparison(name, _COMPARE[sign], wanted), tokens[3:]
 
@@ -126,9 +136,22 @@ def look_up(body: dict[str, Any], name: str) -> list[Any]:
         raised = [each for each in body["findings"] if not each["suppressed_by"]]
         return [sum(each[key] == what for each in raised)]
     values: list[Any] = [body]
+    above = ""
     for part in _SHORT.get(name, name).split("."):
-        inner = [
-            each for value in values for each in (value if isinstance(value, list) else [value])
-        ]
-        values = [each[part] for each in inner if isinstance(each, dict) and part in each]
+        inner = [each for each in _flat(values) if isinstance(each, dict)]
+        names = {key for each in inner for key in each}
+        if names and part not in names | _SOMETIMES and above not in _OPEN:
+            near = _like(part, names)
+            raise UsageError(f"--fail-if: no report has {name!r}{near}; see docs/json.md")
+        values = [each[part] for each in inner if part in each]
+        above = part
+    return _flat(values)
+
+
+def _flat(values: list[Any]) -> list[Any]:
     return [each for value in values for each in (value if isinstance(value, list) else [value])]
+
+
+def _like(word: str, words: Iterable[str]) -> str:
+    near = get_close_matches(word, words, 1)
+    return f", perhaps {near[0]!r}" if near else ""

@@ -189,8 +189,24 @@ def test_gate(expression, holds):
 
 def test_a_value_that_is_not_known_makes_nothing_true_and_is_told():
     unknown = set()
-    assert not parse_gate("gpu.mem.percent<101 or nothing.of.that>=0")(document(report()), unknown)
-    assert unknown == {"gpu.mem.percent", "nothing.of.that"}
+    expression = "gpu.mem.percent<101 or tasks.measured>=0 or job.sources.any == 'sacct'"
+    assert not parse_gate(expression)(document(report()), unknown)
+    assert unknown == {"gpu.mem.percent", "tasks.measured", "job.sources.any"}
+
+
+@pytest.mark.parametrize(
+    ("misspelt", "perhaps"),
+    [
+        ("findings.oom-kiled > 0", "'oom-killed'"),
+        ("findings.critcal > 0", "'critical'"),
+        ("efficiency.cpu_precent < 9", "'cpu_percent'"),
+        ("devices.busy.p50 < 9", "docs/json.md"),
+        ("gpu_hours < 0 or nothing.of.that < 9", "docs/json.md"),
+    ],
+)
+def test_a_name_that_no_report_has_is_an_error(misspelt, perhaps):
+    with pytest.raises(UsageError, match=re.escape(perhaps)):
+        parse_gate(misspelt)(document(report()), set())
 
 
 @pytest.mark.parametrize(
