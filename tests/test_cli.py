@@ -53,6 +53,12 @@ def complains(done, code):
         (["collect", "--count", "2.5"], "give a whole number from 1 on"),
         (["demo", "--speed", "0"], "'0' is no speed: give a number from 0.1 to 1000"),
         (["demo", "--speed", "x"], "give a number from 0.1 to 1000"),
+        (["collect", "--job", "4711", "--gpus", "-1"], "-1 is no number of GPUs; give"),
+        (["attach", "4711", "--login", "-oProxyCommand=x"], "expected one argument; see"),
+        (["attach", "4711", "--login", "a b"], "'a b' is not the name of a host"),
+        (["report", "4711", "--login", "$(id)"], "'$(id)' is not the name of a host"),
+        (["replay", "12ab"], "'12ab' is neither a file nor a job id"),
+        (["export", "12ab", "--to", "csv"], "`gpumon runs` lists what there is"),
         (["--theme", "pink"], "no theme 'pink'; there are dark, light, colour-blind, ansi, mono"),
         (["completion"], "the following arguments are required: shell"),
         (["completion", "tcsh"], "invalid choice: 'tcsh' (choose from"),
@@ -62,7 +68,7 @@ def complains(done, code):
 def test_wrong_usage_is_one_line_that_says_what_to_do(args, words):
     line = complains(gpumon(*args), EXIT_USAGE)
     assert words in line
-    assert any(hint in line for hint in ("--help'", "there are", "give "))
+    assert any(hint in line for hint in ("--help'", "there are", "give ", "lists"))
 
 
 def test_an_unknown_demo_is_not_found():

@@ -29,6 +29,18 @@ def count(text: str) -> int:
     return int(text)
 
 
+def host(text: str) -> str:
+    """[USER@]HOST, of letters that ssh takes for nothing else."""
+    from gpumon.sources.remote import check_host
+    from gpumon.sources.stream import Failure
+
+    try:
+        check_host(text)
+    except Failure:
+        raise argparse.ArgumentTypeError(f"{text!r} is not the name of a host") from None
+    return text
+
+
 def speed(text: str) -> float:
     """How many times faster than recorded: 0.1 to 1000."""
     try:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gpumon.cli.arguments import interval
+from gpumon.cli.arguments import host, interval
 from gpumon.cli.live import add_screen_arguments
 from gpumon.errors import EXIT_INTERRUPTED, EXIT_OK, GpumonError, UsageError
 
@@ -36,7 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", metavar="JOBID", help="as Slurm prints it: 123, 123_4, 123+1")
     parser.add_argument("--via", choices=_VIAS, help="only this way to the nodes")
     parser.add_argument(
-        "--login", metavar="[USER@]HOST", help="run Slurm's commands there, reach nodes through it"
+        "--login",
+        type=host,
+        metavar="[USER@]HOST",
+        help="run Slurm's commands there, reach nodes through it",
     )
     parser.add_argument("--nodes", metavar="LIST", help="only these: gpu[01-02],gpu07")
     parser.add_argument(

@@ -7,6 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from gpumon.cli.arguments import host
 from gpumon.errors import EXIT_MATCHED, EXIT_OK, GpumonError
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--user", metavar="U", help="all jobs of a user, the worst waste first")
     parser.add_argument("--since", metavar="T", help="as sacct -S: 2026-11-01, now-7days")
     parser.add_argument("--until", metavar="T", help="as sacct -E")
-    parser.add_argument("--login", metavar="HOST", help="ask Slurm there, over ssh")
+    parser.add_argument("--login", type=host, metavar="[USER@]HOST", help="ask Slurm there, by ssh")
     parser.add_argument("--format", choices=_FORMATS, default="text")
     parser.add_argument("-o", "--output", metavar="FILE", help="write there instead")
     parser.add_argument(

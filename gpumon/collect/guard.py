@@ -51,13 +51,15 @@ def parse_target(text: str, gpus: Optional[int] = None) -> Target:
     """`4711`, `4711.batch`, or several names of one job: `4711,sEKNKTV3WPV500`.
 
     Raises ValueError for what is no name of a job on a node: an array's task and a component of
-    a het job have a number of their own there.
+    a het job have a number of their own there; and for GPUs fewer than none.
     """
     names = [name.split(".")[0] for name in text.split(",")]
     for name in names:
         number = parse_count(name)
         if not SLUID.fullmatch(name) and not (name.isdigit() and number and number < _MAX_JOB):
             raise ValueError(f"{name!r} is no job: give the number that SLURM_JOB_ID has in it")
+    if gpus is not None and gpus < 0:
+        raise ValueError(f"{gpus} is no number of GPUs; give 0 or more")
     return Target(frozenset(names), gpus)
 
 

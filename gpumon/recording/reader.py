@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import time
 from functools import partial
 from math import inf, isfinite
@@ -27,6 +28,11 @@ _BATCH_BYTES = 1 << 21
 _SKIPPABLE = range(0x184D2A50, 0x184D2A60)
 
 
+def _at_once(path: str, flags: int) -> int:
+    """Opens it; a pipe that nobody writes to, too."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 class Recording:
     """One file of samples. What a crash left half is read as far as it goes.
 
@@ -42,7 +48,7 @@ class Recording:
         self._bad_lines = 0  # in this reading
         self._damaged: Set[int] = set()  # where frames begin that are not whole inside
         try:
-            self._file = open(path, "rb", buffering=0)
+            self._file = open(path, "rb", buffering=0, opener=_at_once)
         except FileNotFoundError:
             raise NotFoundError(f"no file {path}; `gpumon runs` lists what there is") from None
         except OSError as error:
@@ -55,6 +61,8 @@ class Recording:
     def _open(self) -> None:
         self._fd = self._file.fileno()
         status = os.fstat(self._fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise WireError(f"{self.path} is no file: save what it gives in one")
         self.size_bytes = status.st_size
         head = os.pread(self._fd, 4, 0)
         if head != MAGIC and int.from_bytes(head, "little") not in _SKIPPABLE:

@@ -7,8 +7,9 @@ import re
 import time
 from typing import Dict, Iterator, List, NamedTuple, Tuple
 
-from gpumon.errors import GpumonError, NotFoundError
+from gpumon.errors import GpumonError, NotFoundError, UsageError
 from gpumon.model.sample import Header
+from gpumon.model.text import clean
 from gpumon.recording.reader import Recording
 
 SUFFIX = ".gpumon"
@@ -78,7 +79,8 @@ def is_job(run: str) -> bool:
 
 
 def resolve(run: str) -> Run:
-    """The run of a file, a folder or a job id as Slurm prints it. Raises NotFoundError.
+    """The run of a file, a folder or a job id as Slurm prints it. Raises NotFoundError; UsageError
+    for what is none of these.
 
     A path that holds no recording raises what `Recording` says about it.
     """
@@ -140,9 +142,10 @@ def _of_job(job: str) -> Run:
         return next(run for run in runs if run.job == tasks[0])
     if tasks:
         raise NotFoundError(f"job {wanted} is an array; recorded are {', '.join(tasks)}: name one")
-    raise NotFoundError(
-        f"no recording of job {job} in {state_dir()}; `gpumon runs` lists what there is"
-    )
+    lists = "`gpumon runs` lists what there is"
+    if not is_job(job):
+        raise UsageError(f"{clean(job, 80)!r} is neither a file nor a job id; {lists}")
+    raise NotFoundError(f"no recording of job {job} in {state_dir()}; {lists}")
 
 
 def _raw_id(run: Run) -> str:

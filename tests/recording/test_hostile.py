@@ -50,6 +50,14 @@ def test_a_missing_file_is_named(tmp_path):
         Recording(str(tmp_path))
 
 
+def test_nobody_waits_for_a_pipe(tmp_path):
+    path = tmp_path / "pipe.gpumon"
+    os.mkfifo(path)
+    for what in (path, "/dev/null"):
+        with pytest.raises(WireError, match="no file"):
+            Recording(str(what))
+
+
 _BOMB = """
 import resource, sys
 from gpumon.errors import GpumonError
