@@ -132,6 +132,15 @@ def test_a_stream_that_is_not_live_says_so_in_its_words(status, level, words):
     assert words in plain(nodes_view(state, 160, 30).rows)
 
 
+def test_headings_of_a_short_name_stand_apart():
+    store, _ = cluster.fill(1, seconds=2)
+    short = Store()
+    (known,) = store.nodes()
+    short.header("n1", known.header._replace(node="n1"))
+    headings = plain(nodes_view(looking_at((short, NOW)), 80, 22).rows).splitlines()[1]
+    assert headings.startswith(" node  busy %")
+
+
 def test_a_stale_node_shows_no_number():
     store, now = cluster.fill(3, seconds=70)
     state = looking_at((store, now + 20), view="nodes")

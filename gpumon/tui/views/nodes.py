@@ -16,6 +16,7 @@ _SHADES = {"ascii": ".-=*#"}
 _BLOCKS = "·░▒▓█"
 _TROUBLES = {"lost": ("×", "x"), "hung": ("!", "!")}
 _NUMBER_CELLS = 4  # cells of the screen for a device, where its number fits; else one glyph
+_NAME = "node"
 _REMARK_CELLS = 28  # room that is kept for what stands out
 _ORDERS = {
     "worst": "worst first", "name": "name", "cells": "{metric}", "cpu": "CPU", "memory": "memory",
@@ -70,7 +71,7 @@ def node_table(state: ViewState, width: int, height: int) -> View:
 
 
 def _layout(found: list[Summary], width: int) -> _Layout:
-    name = min(20, max((len(s.node.name) for s in found), default=4)) + 2
+    name = min(20, max([len(_NAME), *(len(s.node.name) for s in found)])) + 2
     host: tuple[tuple[str, int], ...] = (("CPU", 6), ("memory", 9), ("net ↓", 7), ("↑ B/s", 7))
     if width >= 110:
         host += (("disk", 15),)
@@ -124,7 +125,7 @@ def _scale(state: ViewState, layout: _Layout) -> Row:
 
 
 def _headings(state: ViewState, layout: _Layout) -> Row:
-    text = " " + fit("node", layout.name) + fit(state.metric.heading, layout.heat)
+    text = " " + fit(_NAME, layout.name) + fit(state.metric.heading, layout.heat)
     for heading, cells in layout.host:
         if state.glyphs == "ascii":
             heading = heading.replace("↓", "rx").replace("↑", "tx")
