@@ -4,22 +4,21 @@
     efficiency.mem_percent < 30 and waste_gpu_hours > 1
     findings.critical > 0 or job.state == "OUT_OF_MEMORY"
 
-Names are paths into the JSON; through a list a comparison holds when it holds for one entry.
-Shorthands: gpu.busy.{mean,p50,p95}, gpu.mem.percent, cpu.percent, mem.percent, time.percent,
-findings.{critical,warning,info,ID}. A value that is not known makes no comparison true; a name that
-no report has is an error, because a gate that never closes is found by nobody.
+Names are paths into the JSON (`report.names`, with shorthands); through a list a comparison holds
+when it holds for one entry; findings.{critical,warning,info,ID} count. A value that is not known
+makes no comparison true; a name that no report has is an error: nobody finds a gate that never
+closes.
 """
 
 from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterable
-from difflib import get_close_matches
+from collections.abc import Callable
 from typing import Any
 
 from gpumon.errors import UsageError
-from gpumon.report.why import WHY
+from gpumon.report.names import LEVELS, counted, path_of
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<op><=|>=|==|!=|<|>)|(?P<paren>[()])|(?P<text>\"[^\"]*\"|'[^']*')"
@@ -29,24 +28,10 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
     "==": operator.eq, "!=": operator.ne,
 }  # fmt: skip
-_SHORT = {
-    "gpu.busy.mean": "devices.busy_mean",
-    "gpu.busy.p50": "devices.busy_p50",
-    "gpu.busy.p95": "devices.busy_p95",
-    "gpu.mem.percent": "efficiency.gpu_mem_percent",
-    "gpu.percent": "efficiency.gpu_busy_percent",
-    "cpu.percent": "efficiency.cpu_percent",
-    "mem.percent": "efficiency.mem_percent",
-    "time.percent": "efficiency.time_percent",
-}
-_LEVELS = ("critical", "warning", "info")
-#: maps whose keys differ from report to report, and parts that only some have
-_OPEN = {"sources", "tres", "missing", "not_evaluable", "states", "numbers"}
-_SOMETIMES = {"attempts", "segments", "tasks"}
-
 #: a report's JSON -> whether the expression holds; names whose value nobody knows are added to the
-#: set. Raises UsageError for a name that no report has
+#: set
 Gate = Callable[[dict[str, Any], set[str]], bool]
+Values = Callable[[dict[str, Any]], list[Any]]
 
 
 def parse_gate(text: str) -> Gate:
@@ -108,19 +93,19 @@ def _term(tokens: list[_Token], text: str) -> tuple[Gate, list[_Token]]:
     name, (_, sign), (kind, value) = tokens[0][1], tokens[1], tokens[2]
     if kind not in ("number", "text"):
         raise _error(text, f"{value!r} is no number and no text in quotes")
-    what, known = name.removeprefix("findings."), (*_LEVELS, *WHY)
-    if what != name and what not in known:
-        raise _error(text, f"no finding is called {what!r}{_like(what, known)}")
     wanted: float | str = float(value) if kind == "number" else value[1:-1]
-    return _comparison(name, _COMPARE[sign], wanted), tokens[3:]
+    try:
+        values = _values_of(name)
+    except ValueError as error:
+        raise UsageError(f"--fail-if: {error}; docs/report.md lists the names") from None
+    return _comparison(name, values, _COMPARE[sign], wanted), tokens[3:]
 
 
 def _comparison(
-    name: str, compare: Callable[[Any, Any], bool], wanted: float | str
-) -> Callable[[dict[str, Any], set[str]], bool]:
+    name: str, values: Values, compare: Callable[[Any, Any], bool], wanted: float | str
+) -> Gate:
     def holds(body: dict[str, Any], unknown: set[str]) -> bool:
-        values = [value for value in look_up(body, name) if value is not None]
-        comparable = [v for v in values if isinstance(v, str) == isinstance(wanted, str)]
+        comparable = [v for v in values(body) if isinstance(v, str) == isinstance(wanted, str)]
         if not comparable:
             unknown.add(name)
         return any(compare(value, wanted) for value in comparable)
@@ -128,30 +113,26 @@ def _comparison(
     return holds
 
 
-def look_up(body: dict[str, Any], name: str) -> list[Any]:
-    """All values behind a name; of a path through a list, those of every entry."""
+def _values_of(name: str) -> Values:
+    """What looks up a name in a report. Raises ValueError where no report has it."""
     if name.startswith("findings."):
-        what = name.partition(".")[2]
-        key = "level" if what in _LEVELS else "id"
-        raised = [each for each in body["findings"] if not each["suppressed_by"]]
-        return [sum(each[key] == what for each in raised)]
+        what = counted(name)
+        return lambda body: [_count(body, what)]
+    parts = path_of(name)
+    return lambda body: _found(body, parts)
+
+
+def _count(body: dict[str, Any], what: str) -> int:
+    key = "level" if what in LEVELS else "id"
+    return sum(each[key] == what for each in body["findings"] if not each["suppressed_by"])
+
+
+def _found(body: dict[str, Any], parts: list[str]) -> list[Any]:
+    """The values behind a path that are known; of one through a list, those of every entry."""
     values: list[Any] = [body]
-    above = ""
-    for part in _SHORT.get(name, name).split("."):
-        inner = [each for each in _flat(values) if isinstance(each, dict)]
-        names = {key for each in inner for key in each}
-        if names and part not in names | _SOMETIMES and above not in _OPEN:
-            near = _like(part, names)
-            raise UsageError(f"--fail-if: no report has {name!r}{near}; see docs/json.md")
-        values = [each[part] for each in inner if part in each]
-        above = part
-    return _flat(values)
-
-
-def _flat(values: list[Any]) -> list[Any]:
-    return [each for value in values for each in (value if isinstance(value, list) else [value])]
-
-
-def _like(word: str, words: Iterable[str]) -> str:
-    near = get_close_matches(word, words, 1)
-    return f", perhaps {near[0]!r}" if near else ""
+    for part in parts:
+        inner = [each[part] for each in values if isinstance(each, dict) and part in each]
+        values = [
+            each for value in inner for each in (value if isinstance(value, list) else [value])
+        ]
+    return [value for value in values if isinstance(value, (str, int, float))]

@@ -13,6 +13,7 @@ from gpumon.report.gate import parse_gate
 from gpumon.report.html import html_page
 from gpumon.report.markdown import code, escape, markdown
 from gpumon.report.model import Attempt, Spread, Tasks
+from gpumon.report.names import PARTS
 from gpumon.report.page import page, plain
 from gpumon.report.table import markdown_table, ranked, text_table, totals
 from gpumon.report.text import text
@@ -195,18 +196,51 @@ def test_a_value_that_is_not_known_makes_nothing_true_and_is_told():
 
 
 @pytest.mark.parametrize(
-    ("misspelt", "perhaps"),
+    ("misspelt", "says"),
     [
-        ("findings.oom-kiled > 0", "'oom-killed'"),
-        ("findings.critcal > 0", "'critical'"),
-        ("efficiency.cpu_precent < 9", "'cpu_percent'"),
-        ("devices.busy.p50 < 9", "docs/json.md"),
-        ("gpu_hours < 0 or nothing.of.that < 9", "docs/json.md"),
+        ("findings.oom-kiled > 0", "perhaps 'oom-killed'"),
+        ("findings.critcal > 0", "perhaps 'critical'"),
+        ("findings.waste_gpu_hours > 0", "no level"),
+        ("efficiency.cpu_precent < 9", "perhaps 'cpu_percent'"),
+        ("cpu.precent < 9", "perhaps 'cpu.percent'"),
+        ("gpu.busy.p90 < 9", "perhaps 'gpu.busy.p(50|95)'"),
+        ("devices.bsy_p50 < 9", "perhaps 'busy_p50'"),
+        ("tasks.mesured > 0 or gpu_hours < 0", "perhaps 'measured'"),
+        ("gpu_hours < 0 or nothing.of.that < 9", "no report has 'nothing.of.that'"),
+        ("job.state.foo == 'x'", "'job.state' is a value"),
+        ("findings > 0", "name one in it"),
+        ("missing > 0", "name one in it"),
     ],
 )
-def test_a_name_that_no_report_has_is_an_error(misspelt, perhaps):
-    with pytest.raises(UsageError, match=re.escape(perhaps)):
-        parse_gate(misspelt)(document(report()), set())
+def test_a_name_that_no_report_has_is_told_before_there_is_one(misspelt, says):
+    with pytest.raises(UsageError, match=says) as caught:
+        parse_gate(misspelt)
+    assert "docs/report.md" in str(caught.value)
+
+
+def objects(value, path=""):
+    """Of each object in a document, also in lists, its path and its names."""
+    for each in value if isinstance(value, list) else [value]:
+        if isinstance(each, dict):
+            yield path, set(each)
+            for name, inner in each.items():
+                yield from objects(inner, f"{path}.{name}".strip("."))
+
+
+def test_the_table_of_names_is_what_a_document_has():
+    whole = report(
+        attempts=(Attempt("1", 0.0, 1.0),),
+        segments=(Attempt("2", 0.0, 1.0),),
+        tasks=Tasks({"COMPLETED": 2}, 2, (Spread("cpu", "cores", 1, 2, 3, 4, 5),)),
+    )
+    seen = {}
+    for path, names in objects(document(whole)):
+        if not path.startswith("findings"):
+            seen.setdefault(path, set()).update(names)
+    assert {path: names for path, names in PARTS.items() if names and path != "findings"} == {
+        path: names for path, names in seen.items() if PARTS[path]
+    }
+    assert seen.keys() >= {"job.sources", "missing"}
 
 
 @pytest.mark.parametrize(

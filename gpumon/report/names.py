@@ -1,0 +1,93 @@
+"""The names of values in a report's JSON, so that a wrong one is told before there is a report.
+
+A test holds this table to `document`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from gpumon.report.why import WHY
+
+SHORT = {
+    "gpu.busy.mean": "devices.busy_mean",
+    "gpu.busy.p50": "devices.busy_p50",
+    "gpu.busy.p95": "devices.busy_p95",
+    "gpu.mem.percent": "efficiency.gpu_mem_percent",
+    "gpu.percent": "efficiency.gpu_busy_percent",
+    "cpu.percent": "efficiency.cpu_percent",
+    "mem.percent": "efficiency.mem_percent",
+    "time.percent": "efficiency.time_percent",
+}
+LEVELS = ("critical", "warning", "info")
+
+_SEGMENT = (
+    "name start end state note cpu_cores_peak mem_peak_bytes gpu_mem_peak_bytes gpu_busy_percent"
+)
+#: of each object, by its path (of a list: of its entries), what it holds; "": whatever there is
+PARTS = {
+    path: frozenset(names.split())
+    for path, names in {
+        "": "version gpumon job requested allocated used efficiency seff devices findings "
+            "recommendations waste_gpu_hours gpu_hours not_evaluable coverage missing notes "
+            "attempts segments tasks",
+        "job": "id raw_id name user account partition state exit_code cluster nodes submit start "
+               "end running elapsed_s time_limit_s time_limit restarts sources",
+        "job.sources": "",
+        "requested": "cpus mem_bytes mem_form gpus gpu_type nodes gres constraint",
+        "allocated": "cpus mem_bytes gpus nodes tres",
+        "allocated.tres": "",
+        "used": "cpu_core_s cpu_cores_mean cpu_cores_peak mem_peak_bytes mem_max_node_bytes "
+                "mem_source mem_note cpu_note gpus_active gpu_busy_percent gpu_mem_peak_bytes "
+                "gpu_energy_j",
+        "efficiency": "cpu_percent mem_percent time_percent gpu_busy_percent gpu_mem_percent",
+        "seff": "cpu_percent mem_percent rule differs_because",
+        "devices": "node index uuid name busy_mean busy_p50 busy_p95 idle_tail_s mem_peak_bytes "
+                   "mem_total_bytes mem_truth framework power_mean_w energy_j missing",
+        "devices.missing": "",
+        "findings": " ".join(LEVELS),  # and their ids: see `counted`
+        "recommendations": "directive before after basis confidence finding",
+        "not_evaluable": "",
+        "coverage": "source covered_percent interval_s gaps longest_gap_s from_start to_end "
+                    "missing",
+        "coverage.missing": "",
+        "missing": "",
+        "attempts": _SEGMENT,
+        "segments": _SEGMENT,
+        "tasks": "states measured spreads",
+        "tasks.states": "",
+        "tasks.spreads": "name unit min p50 p95 max asked outliers",
+    }.items()
+}  # fmt: skip
+
+
+def path_of(name: str) -> list[str]:
+    """The parts of a name, short or not, that leads to values; of `findings.…` see `counted`.
+
+    Raises ValueError for one that no report has, in words that tell what may be meant.
+    """
+    parts = SHORT.get(name, name).split(".")
+    for depth, part in enumerate(parts):
+        path = ".".join(parts[:depth])
+        if path not in PARTS:
+            raise ValueError(f"{path!r} is a value: nothing is in it")
+        if PARTS[path] and part not in PARTS[path]:
+            near = _like(name, SHORT) or _like(part, PARTS[path])
+            raise ValueError(f"no report has {name!r}{near}")
+    if ".".join(parts) in PARTS:
+        raise ValueError(f"{name!r} holds values: name one in it")
+    return parts
+
+
+def counted(name: str) -> str:
+    """Of `findings.WHAT` the level or id to count. Raises ValueError as `path_of` does."""
+    what, known = name.removeprefix("findings."), (*LEVELS, *WHY)
+    if what not in known:
+        raise ValueError(f"no finding, and no level, is called {what!r}{_like(what, known)}")
+    return what
+
+
+def _like(word: str, words: Iterable[str]) -> str:
+    near = get_close_matches(word, words, 1)
+    return f", perhaps {near[0]!r}" if near else ""
