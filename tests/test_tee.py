@@ -141,6 +141,24 @@ def test_marks_are_on_every_nodes_axis_and_on_the_screen(source, state):
     }  # fmt: skip
 
 
+def test_marks_after_the_last_sample_are_recorded(source, state):
+    made, _ = tee(source, state)
+    for node in ("gpu01", "gpu02"):
+        source.sink.header(node, header(node))
+        source.sink.add(node, sample(0))
+    made.mark("from the screen")
+    script = """if True:
+        import sys
+        from gpumon.collect.marks import Mark, running, send
+        (spool,) = running(sys.argv[1])
+        assert send(spool, Mark(1_795_200_001.0, "from a script"))
+    """
+    subprocess.run([sys.executable, "-c", script, state / "marks"], check=True)
+    made.stop()
+    said = ["from the screen", "from a script"]
+    assert recorded(state) == {"gpu01": ([0], said), "gpu02": ([0], said)}
+
+
 def test_without_recording_marks_are_shown_and_said_to_be_lost(source, state):
     made, store = tee(source, state, record=False)
     source.sink.header("gpu01", header())

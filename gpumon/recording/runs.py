@@ -17,9 +17,9 @@ _NO_JOB = "node"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]+")
 #: a file without an end that nobody wrote to for so long: its writer is gone
 _ABANDONED_S = 86_400.0
-_JOB = re.compile(r"\d+([_+](\d+|\[.*\]))?(\.(\d+|batch|extern|interactive))?")
+_JOB = re.compile(r"\d+([_+](\d+|\[.*\]))?(\.(\d+(\+\d+)?|batch|extern|interactive))?")
 #: what Slurm appends to a job's id: a step, or the tasks of an array that still wait
-_STEP = re.compile(r"\.[A-Za-z0-9]+$|\[.*\]$")
+_STEP = re.compile(r"\.[A-Za-z0-9+]+$|\[.*\]$")
 
 
 class Run(NamedTuple):

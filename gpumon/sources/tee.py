@@ -70,12 +70,14 @@ class Tee:
             self._stopped = True
             recorders, self._recorders = self._recorders, {}
             if self._spool is not None:
-                self._spool.close()
+                self._spread(self._spool.close())
                 self._spool = None
-        kept = [recorder for recorder in recorders.values() if recorder is not None]
-        for recorder in kept:
+        kept = {node: each for node, each in recorders.items() if each is not None}
+        for node, recorder in kept.items():
+            for mark in self._marks[node]:
+                recorder.mark(mark.time, mark.text)
             recorder.end("gpumon was left", in_haste=True)
-        for recorder in kept:
+        for recorder in kept.values():
             recorder.close()
 
     # -- as a sink

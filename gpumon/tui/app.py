@@ -125,7 +125,7 @@ class GpumonApp(
         self._source = source
         self._store = store
         self.player = source if isinstance(source, Player) else None
-        self.judging = Judging(store, may_hold_up=self.player is not None)
+        self.judging = Judging(store, replayed=self.player is not None)
         self.marker = source if isinstance(source, Marker) else None
         self.job = job
         self.prompts = prompts

@@ -33,9 +33,10 @@ _IDLE_S = 0.25
 #: a verdict on more nodes takes seconds, in which nothing else of this process moves
 _MAX_NODES = 256
 #: samples that may wait while the first import runs, or the machine is busy, each of 20 KB with
-#: eight devices and 16 processes; what comes then is a gap, but for events, or a replay waits
-_MAX_WAITING = 4096
-_REPLAY_WAITS_S = 0.005
+#: eight devices and 16 processes; a replay gives many at once. What comes then is a gap
+_MAX_WAITING, _MAX_REPLAYED = 4096, 100_000
+#: events that cannot wait either: there may be thousands of them, and processes are told of again
+_MANY = ("process", "process-end")
 
 
 Item = Union[Header, Sample, "Ticks", "Digest"]
@@ -52,10 +53,9 @@ class Verdict(NamedTuple):
 class Judging:
     """A sink in front of the store that also says what a report would say now."""
 
-    def __init__(self, store: Store, *, may_hold_up: bool = False) -> None:
-        """`may_hold_up`: nothing is lost where whoever gives the samples has to wait, a replay."""
+    def __init__(self, store: Store, *, replayed: bool = False) -> None:
         self._store = store
-        self._may_hold_up = may_hold_up
+        self._most = _MAX_REPLAYED if replayed else _MAX_WAITING
         #: of a node, in order; or what gathers from now on, None: a plain one
         self._waiting: deque[tuple[str, Header | Sample | Iterator[Item]] | Gathering | None]
         self._waiting = deque()
@@ -94,22 +94,18 @@ class Judging:
         self._waiting.append(gathering)
 
     def _keep(self, node: str, item: Header | Sample | Iterator[Item]) -> None:
-        if len(self._nodes) > _MAX_NODES:
-            self._give_up(
-                f"no findings live on more than {_MAX_NODES} nodes: gpumon report has them"
-            )
-        while self._may_hold_up and self._is_full() and not self._stopping.is_set():
-            time.sleep(_REPLAY_WAITS_S)
         if self._stopping.is_set():
             return
-        if isinstance(item, Sample) and self._is_full():
-            item = item._replace(rows={})
-            if not item.events:
+        if len(self._nodes) > _MAX_NODES:
+            most = f"no findings live on more than {_MAX_NODES} nodes"
+            self._give_up(f"{most}: gpumon report has them")
+            return
+        if isinstance(item, Sample) and len(self._waiting) >= self._most:
+            events = [event for event in item.events if event.kind not in _MANY]
+            if not events:
                 return
+            item = item._replace(rows={}, events=events)
         self._waiting.append((node, item))
-
-    def _is_full(self) -> bool:
-        return len(self._waiting) >= _MAX_WAITING
 
     def _give_up(self, why: str) -> None:
         self._stopping.set()

@@ -117,7 +117,7 @@ def test_a_run_by_file_folder_and_job():
     two = record(job(4711), "gpu02")
     assert resolve(one).paths == [one]
     assert resolve(os.path.dirname(one)).paths == [one, two]
-    for form in ("4711", "4711.0", "4711.batch", "4711.extern", " 4711 "):
+    for form in ("4711", "4711.0", "4711.0+1", "4711.batch", "4711.extern", " 4711 "):
         assert resolve(form).paths == [one, two]
 
 

@@ -161,44 +161,27 @@ def test_samples_are_judged_beside_the_store():
     soon(lambda: not any(thread.name == "judging" for thread in threading.enumerate()))
 
 
-def give_many(judging, header):
-    """More than can wait, with a mark in what is too much."""
-    judging.header("gpu07", header)
-    for second in range(_MAX_WAITING + 1000):
-        at = header.time + second
-        events = [Event(at, "mark", text="here")] if second == _MAX_WAITING + 500 else []
-        judging.add("gpu07", Sample(at, at, {"host": {"": {"cpu_percent": 5}}}, {}, events))
-
-
 def test_what_cannot_wait_is_a_gap_and_its_events_are_taken():
-    """A thread that is held up for long fills no memory."""
-    judging = Judging(Store())
+    """A thread that is held up for long fills no memory; of a replay more may wait."""
     (header,) = items(0)
-    give_many(judging, header)
-    judging.start(lambda: None)
-    try:
-        evidence = soon(lambda: judging.latest).evidence
-    finally:
-        judging.stop()
-    assert evidence.end == header.time + _MAX_WAITING - 2  # the header waited, too
-    assert [event.text for _, event in evidence.events] == ["here"]
-
-
-def test_a_replay_waits_and_loses_nothing():
-    judging = Judging(Store(), may_hold_up=True)
-    (header,) = items(0)
-    giving = threading.Thread(target=give_many, args=(judging, header))
-    giving.start()
-    giving.join(0.5)
-    assert giving.is_alive()
-    judging.start(lambda: None)
-    try:
-        giving.join()
-        end = header.time + _MAX_WAITING + 999
-        latest = soon(lambda: (found := judging.latest) and found.evidence.end == end and found)
-        assert latest.evidence.coverage.gaps == 0
-    finally:
-        judging.stop()
+    live, replayed = Judging(Store()), Judging(Store(), replayed=True)
+    for judging in (live, replayed):
+        judging.header("gpu07", header)
+        for second in range(_MAX_WAITING + 1000):
+            at = header.time + second
+            events = [Event(at, "process-end", pid=second)]
+            events += [Event(at, "mark", text="here")] if second == _MAX_WAITING + 500 else []
+            judging.add("gpu07", Sample(at, at, {"host": {"": {"cpu_percent": 5}}}, {}, events))
+    assert len(live._waiting) == _MAX_WAITING + 1
+    # the header waited, too
+    for judging, last in ((live, _MAX_WAITING - 2), (replayed, _MAX_WAITING + 999)):
+        judging.start(lambda: None)
+        try:
+            evidence = soon(lambda judging=judging: judging.latest).evidence
+        finally:
+            judging.stop()
+        assert evidence.end == header.time + last
+        assert [each.text for _, each in evidence.events if each.kind == "mark"] == ["here"]
 
 
 def test_a_broken_site_file_costs_the_findings_alone(monkeypatch, tmp_path):
