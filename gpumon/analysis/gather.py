@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import floor
 from threading import Lock
-from typing import Any, NamedTuple, Union
+from typing import Any, Union
 
 from gpumon.analysis.bins import STEP_S, Window
 from gpumon.analysis.evidence import Coverage, Evidence
-from gpumon.analysis.gather_node import BATCH, NodeGathering
+from gpumon.analysis.gather_node import NodeGathering
+from gpumon.analysis.room import WHOLE, Room
 from gpumon.model.sample import Event, Header, Sample
 from gpumon.model.ticks import Digest, Ticks
 from gpumon.site import Site
@@ -21,23 +22,6 @@ _MAX_EVENTS = 10_000
 
 Item = Union[Header, Sample, Ticks]
 Items = Callable[[], Iterator[Item]]
-
-
-class Room(NamedTuple):
-    """How much may be held: bins of the grid, 12 bytes each for about 30 readings a device, and
-    samples that wait for theirs.
-    """
-
-    least: int  # however many devices there are
-    total: int  # of all devices together, as if there were at least 8
-    batch: int = BATCH  # samples of a node, 20 KB each with 16 processes
-
-
-#: a day of bins of 10 s for eight devices
-WHOLE = Room(720, 8640 * 8)
-#: beside a screen, where it lasts: 512 devices take 25 MiB. (Beyond 512 bytes an array moves from
-#: one allocator to another, and the room that thousands leave behind is given back by neither.)
-LIVE = Room(112, 112 * 512, 10)
 _AT_DEVICES = 8
 
 
@@ -96,7 +80,7 @@ class Gathering:
     def _of(self, node: str) -> NodeGathering:
         gathered = self._nodes.get(node)
         if gathered is None:
-            gathered = self._nodes[node] = NodeGathering(node, self._room.batch)
+            gathered = self._nodes[node] = NodeGathering(node, self._room)
         return gathered
 
     def _take_header(self, gathered: NodeGathering, header: Header) -> None:

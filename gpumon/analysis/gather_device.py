@@ -31,6 +31,12 @@ TRACKED = (
     "nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s", "temperature_c", "mem_temperature_c",
     "power_limit_w", "pcie_gen", "pcie_width",
 )  # fmt: skip
+#: those of them that no rule asks for; `active` is made when samples are taken
+SHOWN = {
+    "busy_min_percent", "busy_max_percent", "mem_controller_percent", "sm_occupancy_percent",
+    "fp16_active_percent", "int_active_percent", "mem_temperature_c",
+}  # fmt: skip
+_JUDGED = tuple(name for name in TRACKED if name not in SHOWN)
 COUNTERS = (
     "energy_j", "throttle_power_s", "throttle_thermal_s", "pcie_replays", "ecc_corrected",
     "ecc_uncorrected", "retired_pages", "remapped_corrected", "remapped_uncorrected",
@@ -48,8 +54,10 @@ def _numbers(rows: list[Row], name: str) -> list[float]:
 class DeviceGathering:
     """One device of a node. Ticks come in batches, each of one bin."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, *, is_lean: bool = False) -> None:
+        """`is_lean`: without readings that no rule asks for."""
         self.device = device
+        self._tracked = _JUDGED if is_lean else TRACKED
         self._bins: dict[str, Bins] = {}
         self._active = Bins()
         self._masks = Bins()  # 0 wherever throttling was asked for
@@ -74,7 +82,7 @@ class DeviceGathering:
         for row in rows:
             told.update(row)
         self.last.update(told)
-        for name in TRACKED:
+        for name in self._tracked:
             if name not in told:
                 continue
             values = [v for row in rows if isinstance(v := row.get(name), (int, float))]
@@ -131,10 +139,10 @@ class DeviceGathering:
         if growth is not None:
             growth.add_all(series.known(name))
         judged = name in _ACTIVITY or name == "throttle_mask"
-        if not judged and name not in TRACKED:
+        if not judged and name not in self._tracked:
             return
         values = series.column(name) or []
-        if name in TRACKED and values.count(None) < len(values):
+        if name in self._tracked and values.count(None) < len(values):
             self._of(self._bins, name).put_all(cuts, values)
         for index, first, last in cuts if judged else ():
             known = [value for value in values[first:last] if value is not None]

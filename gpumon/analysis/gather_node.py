@@ -14,6 +14,7 @@ from gpumon.analysis.gather_cpu import CpuGathering
 from gpumon.analysis.gather_device import DeviceGathering, Tick
 from gpumon.analysis.gather_job import JobGathering
 from gpumon.analysis.gather_process import Row
+from gpumon.analysis.room import WHOLE, Room
 from gpumon.analysis.statistics import Running, finite
 from gpumon.model.fields import FIELDS
 from gpumon.model.reading import Missing, number
@@ -33,8 +34,17 @@ _TRACKED = {
     "net": tuple(FIELDS["net"]),
     "disk": ("total_bytes", "used_bytes", "free_bytes"),
 }  # fmt: skip
-#: a batch holds no more samples than this, so that a reader never waits for a long one
-BATCH = 64
+#: those of them that no rule asks for; what replays show of them they have from digests
+SHOWN = {
+    "job": ("mem_charged_bytes", "mem_pressure_percent"),
+    "host": ("load5", "load15", "mem_pressure_percent"),
+    "net": _TRACKED["net"],
+    "disk": (),
+}
+_JUDGED = {
+    entity: tuple(name for name in names if name not in SHOWN[entity])
+    for entity, names in _TRACKED.items()
+}
 _MAX_SERIES = 512  # of the job, the host, its interfaces and disks
 _MAX_FACTS = 20_000  # processes of which it is known who they are
 _MAX_EVENTS = 2000  # that processes ended, and others
@@ -42,13 +52,14 @@ _MAX_HEADERS = 1000
 
 
 class NodeGathering:
-    """One node's stream. Samples wait until their bin is full, or until there are `batch` of them,
-    because many at once cost less.
+    """One node's stream. Samples wait until their bin is full, or until there are `room.batch` of
+    them, because many at once cost less.
     """
 
-    def __init__(self, name: str, batch: int) -> None:
+    def __init__(self, name: str, room: Room) -> None:
         self.name = name
-        self._batch = batch
+        self._room = room
+        self._tracked = _JUDGED if room.is_lean else _TRACKED
         self.header: Header | None = None
         self.headers: deque[Header] = deque(maxlen=_MAX_HEADERS)
         self._events: deque[Event] = deque(maxlen=_MAX_EVENTS)
@@ -89,7 +100,7 @@ class NodeGathering:
                 if device.uuid:  # what a lost device can no longer say stays known
                     known.device = device
                 return known
-        self._devices.append(DeviceGathering(device))
+        self._devices.append(DeviceGathering(device, is_lean=self._room.is_lean))
         return self._devices[-1]
 
     @property
@@ -130,7 +141,9 @@ class NodeGathering:
             for key, device in self._of_key.items():
                 device.take_state(sample.time, sample.states.get(key))
         index = floor(sample.time / step_s)
-        if self._pending and (index != self._pending_index or len(self._pending) >= self._batch):
+        if self._pending and (
+            index != self._pending_index or len(self._pending) >= self._room.batch
+        ):
             self.flush(step_s)
         self._pending_index = index
         self._pending.append(sample)
@@ -174,7 +187,7 @@ class NodeGathering:
         self.index = min(first, index), max(newest, index)
         self._covered.put(index, [1.0])
         self._flush_devices(index, samples)
-        for entity, names in _TRACKED.items():
+        for entity, names in self._tracked.items():
             self._flush_entity(index, entity, names, samples)
         self._flush_job(samples)
         self._cpu.take(index, samples, self._facts, self._in_job)
@@ -239,7 +252,7 @@ class NodeGathering:
             self.header is not None
             and (newest is None or first > newest)
             and CELL_S % step_s == 0
-            and max(last - begin for _, begin, last in cuts) <= BATCH
+            and max(last - begin for _, begin, last in cuts) <= WHOLE.batch
             and self._are_same(ticks)
         )
 
@@ -277,7 +290,7 @@ class NodeGathering:
         self._take_device_columns(ticks, step_s)
         for group, of_key in ticks.groups.items():
             entity = group.split(".", 1)[0]
-            for key, series in of_key.items() if entity in _TRACKED else ():
+            for key, series in of_key.items() if entity in self._tracked else ():
                 self._take_entity(entity, str(key), series, step_s)
         for group in ("job.cgroup", "job.io"):
             for series in ticks.groups.get(group, {}).values():
@@ -312,7 +325,7 @@ class NodeGathering:
 
     def _take_entity(self, entity: str, key: str, series: Series, step_s: float) -> None:
         cuts = self._cuts(series.times, step_s)
-        for name in _TRACKED[entity]:
+        for name in self._tracked[entity]:
             values = series.column(name)
             if values and values.count(None) < len(values):
                 bins = self._kept((entity, key, name))

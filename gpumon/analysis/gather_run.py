@@ -5,8 +5,9 @@ from __future__ import annotations
 from math import ceil, floor
 
 from gpumon.analysis import digest as digests
-from gpumon.analysis.gather import WHOLE, Gathering, Items, Room
+from gpumon.analysis.gather import Gathering, Items
 from gpumon.analysis.gather_node import NodeGathering
+from gpumon.analysis.room import WHOLE, Room
 from gpumon.model.ticks import Digest
 
 
@@ -76,5 +77,5 @@ class RunGathering(Gathering):
 
     def _undone(self, node: str) -> list[Items]:
         """Forget what came of a node; gives what it came from."""
-        self._nodes[node] = NodeGathering(node, self._room.batch)
+        self._nodes[node] = NodeGathering(node, self._room)
         return self._chains.pop(node).items

@@ -332,8 +332,8 @@ class ReplaySource:
 
     def _begin_at(self, sink: PastSink, begin: float) -> None:
         """Empty the sink, and feed what was before `begin` in buckets."""
-        from gpumon.analysis.gather import LIVE
         from gpumon.analysis.gather_run import RunGathering
+        from gpumon.analysis.room import LIVE
 
         sink.reset(RunGathering(LIVE))
         streams = []

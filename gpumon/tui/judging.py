@@ -140,8 +140,9 @@ class Judging:
 
     def _judge(self, site: object) -> None:
         from gpumon.analysis.catalogue import evaluate
-        from gpumon.analysis.gather import LIVE, Gathering
+        from gpumon.analysis.gather import Gathering
         from gpumon.analysis.hysteresis import Live
+        from gpumon.analysis.room import LIVE
         from gpumon.report.build import build
         from gpumon.site import Site
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from gpumon.analysis import digest as digests
 from gpumon.analysis.digester import Digester
-from gpumon.analysis.gather import Gathering, Room, gather
+from gpumon.analysis.gather import Gathering, gather
 from gpumon.analysis.gather_run import RunGathering
+from gpumon.analysis.room import Room
 from gpumon.model.reading import Missing
 from gpumon.model.sample import Sample
 from gpumon.model.ticks import Digest

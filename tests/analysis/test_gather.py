@@ -10,8 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpumon import demos
+from gpumon.analysis import gather_device, gather_node
 from gpumon.analysis.bins import Bins, Window
-from gpumon.analysis.gather import Gathering, Room, gather
+from gpumon.analysis.gather import Gathering, gather
+from gpumon.analysis.room import LIVE, WHOLE, Room
 from gpumon.model.reading import LOST, MIG, UNSUPPORTED
 from gpumon.model.sample import Device, Event, Header, JobContext, Mig, Sample, State
 from gpumon.slurm.job import Job
@@ -370,6 +372,20 @@ def test_a_bin_may_come_in_parts():
     for one, other in pairs:
         assert other.mean.tolist() == pytest.approx(one.mean.tolist(), rel=1e-5)
         assert (other.low, other.high) == (one.low, one.high)
+
+
+def test_beside_a_screen_there_is_only_what_rules_ask_for():
+    streams = [("gpu01", [made.header(), *made.samples(60)])]
+    whole, lean = (gather(streams, gathering=Gathering(room)) for room in (WHOLE, LIVE))
+    for one, other in zip(whole.devices, lean.devices):
+        assert one.tracks.keys() - other.tracks.keys() == gather_device.SHOWN
+        assert differences(one.active, other.active) == []
+        assert all(
+            differences(one.tracks[name], track) == [] for name, track in other.tracks.items()
+        )
+    assert whole.nodes[0].host.keys() - lean.nodes[0].host.keys() == {*gather_node.SHOWN["host"]}
+    assert whole.nodes[0].net
+    assert not lean.nodes[0].net
 
 
 def test_a_bin_before_1970_is_as_good_as_any():

@@ -1,8 +1,11 @@
 """Every case of the corpus says what its labels say, and nothing else."""
 
+from dataclasses import replace
+
 import pytest
 
-from gpumon.analysis.catalogue import RULES
+from gpumon.analysis import gather_device, gather_node
+from gpumon.analysis.catalogue import RULES, evaluate
 from gpumon.analysis.finding import MEM_TRUTHS
 from tests.corpus.__main__ import DOCUMENT, table_of
 from tests.corpus.cases import all_cases
@@ -25,6 +28,32 @@ def test_case(name):
     assert {label: case.truths().get(label) for label in case.truth} == case.truth
     if case.healthy:
         assert {level for _, level in case.labelled()} <= {"info"}
+    assert evaluate(beside_a_screen(case.evidence)) == verdicts
+
+
+def beside_a_screen(evidence):
+    """Without what is not gathered there, because no rule asks for it."""
+    shown = gather_node.SHOWN
+
+    def judged(tracks, names):
+        return {name: track for name, track in tracks.items() if name not in names}
+
+    return replace(
+        evidence,
+        devices=[
+            replace(each, tracks=judged(each.tracks, gather_device.SHOWN))
+            for each in evidence.devices
+        ],
+        nodes=[
+            replace(
+                each,
+                job=judged(each.job, shown["job"]),
+                host=judged(each.host, shown["host"]),
+                net={key: judged(tracks, shown["net"]) for key, tracks in each.net.items()},
+            )
+            for each in evidence.nodes
+        ],
+    )
 
 
 def test_every_finding_has_a_positive_and_a_near_miss():
