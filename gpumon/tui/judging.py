@@ -33,10 +33,8 @@ _IDLE_S = 0.25
 #: a verdict on more nodes takes seconds, in which nothing else of this process moves
 _MAX_NODES = 256
 #: samples that may wait while the first import runs, or the machine is busy, each of 20 KB with
-#: eight devices and 16 processes; a replay gives many at once. What comes then is a gap
+#: eight devices and 16 processes; a replay gives many at once. Of as many more only events are kept
 _MAX_WAITING, _MAX_REPLAYED = 4096, 100_000
-#: events that cannot wait either: there may be thousands of them, and processes are told of again
-_MANY = ("process", "process-end")
 
 
 Item = Union[Header, Sample, "Ticks", "Digest"]
@@ -101,10 +99,9 @@ class Judging:
             self._give_up(f"{most}: gpumon report has them")
             return
         if isinstance(item, Sample) and len(self._waiting) >= self._most:
-            events = [event for event in item.events if event.kind not in _MANY]
-            if not events:
+            if not item.events or len(self._waiting) >= 2 * self._most:
                 return
-            item = item._replace(rows={}, events=events)
+            item = item._replace(rows={})  # a gap
         self._waiting.append((node, item))
 
     def _give_up(self, why: str) -> None:

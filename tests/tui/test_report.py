@@ -167,14 +167,14 @@ def test_what_cannot_wait_is_a_gap_and_its_events_are_taken():
     live, replayed = Judging(Store()), Judging(Store(), replayed=True)
     for judging in (live, replayed):
         judging.header("gpu07", header)
-        for second in range(_MAX_WAITING + 1000):
+        for second in range(2 * _MAX_WAITING + 1000):
             at = header.time + second
             events = [Event(at, "process-end", pid=second)]
             events += [Event(at, "mark", text="here")] if second == _MAX_WAITING + 500 else []
             judging.add("gpu07", Sample(at, at, {"host": {"": {"cpu_percent": 5}}}, {}, events))
-    assert len(live._waiting) == _MAX_WAITING + 1
+    assert len(live._waiting) == 2 * _MAX_WAITING
     # the header waited, too
-    for judging, last in ((live, _MAX_WAITING - 2), (replayed, _MAX_WAITING + 999)):
+    for judging, last in ((live, _MAX_WAITING - 2), (replayed, 2 * _MAX_WAITING + 999)):
         judging.start(lambda: None)
         try:
             evidence = soon(lambda judging=judging: judging.latest).evidence
