@@ -9,8 +9,9 @@ from gpumon.errors import GpumonError
 MAGIC = b"\x28\xb5\x2f\xfd"
 #: 35 µs a sample
 LEVEL = 8
-#: 64 KiB hold half a minute of lines. A dashboard on 64 nodes has 64 packers, each of 0.2 MiB; with
-#: the level's own tables each has 4, with level 7 and tables twice as large 0.33 for 2 % more bytes
+#: 64 KiB hold half a minute of lines. A dashboard on 64 nodes has 64 packers: each recorder begins
+#: with 0.25 MiB; with the level's own tables it would be 4, with level 7 and larger tables 0.33 for
+#: 2 % more bytes
 WINDOW_LOG, TABLE_LOG = 16, 14
 _CHUNK_BYTES = 1 << 14
 #: what RFC 8878 asks every decoder to support; more could be asked of us only by a hostile file
