@@ -92,11 +92,14 @@ def _start(command: list[str], mask: set[int], child_action: object) -> tuple[in
 
 
 def _exec(command: list[str]) -> int:
-    """Become the command; returns the errno of what went wrong. Searches as shells do."""
+    """Become the command; returns the errno of what went wrong. Searches as shells do: a folder
+    that this user may not search holds no command.
+    """
     environ = _environment()
     words: list[str] = list(command)
+    is_named = "/" in words[0]
     paths = [words[0]]
-    if "/" not in words[0]:
+    if not is_named:
         folders = os.fsdecode(environ.get(b"PATH", os.fsencode(os.defpath))).split(os.pathsep)
         paths = [os.path.join(folder or ".", words[0]) for folder in folders]
     worst = errno.ENOENT
@@ -106,7 +109,7 @@ def _exec(command: list[str]) -> int:
         except OSError as error:
             if error.errno == errno.ENOEXEC:  # a script without a first line: the shell's
                 os.execve("/bin/sh", ["sh", path, *words[1:]], environ)
-            if len(paths) == 1 or error.errno not in (errno.ENOENT, errno.ENOTDIR):
+            if is_named or os.path.exists(path):
                 worst = error.errno or errno.EACCES
     return worst
 

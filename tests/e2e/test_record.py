@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from gpumon.cli import wrapper
 from gpumon.errors import GpumonError
 from gpumon.model.sample import Sample
 from gpumon.recording import Recording
@@ -140,6 +142,40 @@ def test_what_cannot_be_run(env, tmp_path):
     plain.chmod(0o755)  # a script without a first line runs in the shell's own
     done = record("--quiet", "--", str(plain), "too", env=env)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ran too\n", "")
+
+
+def as_nobody(work):
+    """The exit code of `work()` in a process that is not root's."""
+    pid = os.fork()
+    if not pid:
+        if os.geteuid() == 0:
+            os.setgroups([])
+            os.setuid(65534)
+        os._exit(work())
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_a_folder_of_path_that_may_not_be_searched_holds_no_command(monkeypatch):
+    with tempfile.TemporaryDirectory() as name:
+        top = Path(name)
+        top.chmod(0o711)  # pytest's own folders are closed to everybody else
+        closed, plain = top / "closed", top / "open"
+        for folder in (closed, plain):
+            folder.mkdir()
+            (folder / "not-executable").write_text("")
+        plain.chmod(0o755)
+        closed.chmod(0)
+        for path, name, code in (
+            (f"{closed}", "no-such-program", 127),
+            (f"/usr/bin:{closed}", "no-such-program", 127),
+            (f"{closed}:/usr/bin", "true", 0),
+            (f"{closed}", "not-executable", 127),
+            (f"{plain}:{closed}", "not-executable", 126),
+        ):
+            environ = {**os.environb, b"PATH": path.encode()}
+            monkeypatch.setattr(wrapper, "_environment", lambda environ=environ: environ)
+            assert as_nobody(lambda name=name: wrapper.become([name])) == code
+        closed.chmod(0o700)
 
 
 def test_input_and_output_pass_through_untouched(env):
