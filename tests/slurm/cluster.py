@@ -43,6 +43,8 @@ from typing import Any, TypeVar, Union
 from tests.nvml.scenario import Scenario
 
 TESTBED = Path(__file__).parent / "testbed" / "cluster.sh"
+#: of all clusters of this machine, as in cluster.sh; nobody but root can put anything there
+FOLDER = Path("/var/lib/gpumon-cluster")
 NODES = ("node1", "node2", "node3", "node4")
 USERS = ("alice", "bob", "carol")
 #: only what hangs takes as long as this
@@ -70,7 +72,7 @@ class Cluster:
     """A cluster that is up."""
 
     def __init__(self, number: int) -> None:
-        self.folder = Path(f"/tmp/gpumon-cluster-{number}")  # the same path on every host
+        self.folder = FOLDER / str(number)  # the same path on every host
         self.name = "gpumon"
         self._number = number
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.slurm.cluster import TESTBED, Cluster
+from tests.slurm.cluster import FOLDER, TESTBED, Cluster
 
 _CANNOT = 77  # cluster.sh's exit code
 _NUMBERS = range(80, 100)
@@ -27,8 +27,12 @@ def shared_cluster(run: str) -> Iterator[Cluster]:
     A number is free when nobody holds its lock. What a killed run left behind under one is removed
     before anything is made. `run` is the same text in all workers of a run.
     """
+    if os.geteuid() != 0:
+        raise Unable("needs root")
+    FOLDER.mkdir(exist_ok=True)
+    FOLDER.chmod(0o755)  # whatever the umask: the cluster's users pass through
     for number in _NUMBERS:
-        if Path(f"/tmp/gpumon-cluster-{number}").is_dir():
+        if (FOLDER / str(number)).is_dir():
             _Lease(number).clean()
     for number in _NUMBERS:
         lease = _Lease(number)
@@ -45,7 +49,7 @@ class _Lease:
     """A share in the cluster of one number. The lock file says whose it is, by `run`."""
 
     def __init__(self, number: int) -> None:
-        path = Path(f"/tmp/gpumon-cluster-{number}.lock")
+        path = FOLDER / f"{number}.lock"
         self._env = {**os.environ, "GPUMON_CLUSTER_ID": str(number)}
         self._gate = path.with_suffix(".gate").open("w")  # held while it is made or removed
         self._use = path.open("a+")

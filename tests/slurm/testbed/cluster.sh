@@ -14,10 +14,11 @@
 #   GPUMON_CLUSTER_PYTHON  the Python with gpumon's packages; default: the checkout's .venv
 #   GPUMON_CLUSTER_SLURM   more lines of slurm.conf
 set -euo pipefail
+umask 022
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 REPO=$(cd "$HERE/../../.." && pwd)
 ID=${GPUMON_CLUSTER_ID:-79}
-D=/tmp/gpumon-cluster-$ID
+D=/var/lib/gpumon-cluster/$ID  # where only root can make anything
 TAG=gpmt$ID                # of bridge, network namespaces and cgroups
 NET=198.18.$ID             # RFC 2544: of test beds
 NODES=(node1 node2 node3 node4)
