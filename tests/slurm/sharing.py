@@ -7,7 +7,6 @@ import fcntl
 import os
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from tests.slurm.cluster import FOLDER, TESTBED, Cluster
