@@ -9,29 +9,49 @@ behind the row give the reasons in order. Everything read is range-checked and c
 from __future__ import annotations
 
 import json
-import math
 from typing import Any, Dict, List, Optional, Tuple, Union
 
 from gpumon.errors import WireError
 from gpumon.model.fields import GROUP_BY_KEY, GROUPS, Field
-from gpumon.model.reading import (
-    IMPLAUSIBLE,
-    NOT_SAMPLED,
-    REASON_OF_LETTER,
-    REASONS,
-    Missing,
-    Reading,
-)
-from gpumon.model.sample import Device, Event, Header, JobContext, Key, Mig, Rows, Sample, State
+from gpumon.model.reading import NOT_SAMPLED, REASON_OF_LETTER, REASONS, Missing, Reading
+from gpumon.model.sample import Device, Event, Header, Key, Rows, Sample, State
 from gpumon.model.text import clean
+from gpumon.model.untrusted import (
+    MAX_INT,
+    device_of,
+    dict_of,
+    facts_of,
+    finite_of,
+    int_of,
+    job_of,
+    key_of,
+    list_of,
+    name_of,
+    optional_int_of,
+    reading_of,
+    text_of,
+    time_of,
+)  # fmt: skip
 
 #: major: a reader of another major refuses. minor: fields, groups and event kinds were added.
 VERSION = (1, 0)
 MAX_LINE_BYTES = 1 << 20
 MAX_ROWS = 8192  # of one group in one sample
 MAX_DEVICES = 1024
-_MAX_NOTES = 64
-_MAX_INT = 1 << 63
+#: what a reader keeps of one header, of one sample and of one event; the rest is left out
+MAX_FACTS, MAX_NOTES = 64, 64
+MAX_EVENTS = 4096
+MAX_DATA = 32
+#: readings of one stream whose missing values have words of their own
+MAX_WHY = 16_384
+#: s between samples, as gpumon itself writes it; another claim is taken for the nearest of these
+MIN_INTERVAL_S, MAX_INTERVAL_S = 0.1, 3600.0
+_MAX_VALUE = 256  # characters of a value that is a text
+
+#: what a row's key is, by entity; of others a text, or a number in its place
+_KEY_OF: Dict[str, Tuple[type, ...]] = {"device": (int,), "process": (int,), "usage": (tuple,)}
+#: a header begins with its version, behind `restated` where it repeats another
+_HEAD_BYTES = 64
 
 #: what the encoder asks of each group: the names of its fields, and of each field its name, its
 #: decimals, whether digits are cut off, and the rest
@@ -196,18 +216,31 @@ class Decoder:
 
     Raises WireError for a line that cannot be taken: too long, no JSON, of another major version,
     of the wrong shape. The caller decides whether one bad line ends the stream; the decoder goes on
-    with the next. Unknown groups, fields, reasons and event kinds are skipped or kept as they are.
+    with the next. Behind a header that cannot be taken no sample can be either, until a good header
+    comes: the columns are unknown. Unknown groups, fields, reasons and event kinds are skipped or
+    kept as they are.
     """
 
     def __init__(self) -> None:
         #: group -> the fields of its rows behind the key, as the header declares them
         self.columns: Dict[str, List[Optional[Field]]] = {}
+        self.is_lost = False  # a header could not be taken: nothing is known of the columns
+        #: what of the stream is beyond a bound and was left out -> how much of it
+        self.left_out: Dict[str, int] = {}
         self._why: Dict[Tuple[str, Key, str], Missing] = {}
         self._plain = {letter: Missing(reason) for letter, reason in REASON_OF_LETTER.items()}
         self.header: Optional[Header] = None
 
     def line(self, line: Union[str, bytes]) -> Union[Header, Sample, None]:
         """A header, a sample, or None for a blank line or a kind this version does not know."""
+        try:
+            return self._line(line)
+        except WireError:
+            if _may_be_header(line):
+                self._lose()
+            raise
+
+    def _line(self, line: Union[str, bytes]) -> Union[Header, Sample, None]:
         if len(line) > MAX_LINE_BYTES:
             raise WireError(f"a line of {len(line)} bytes; none is longer than {MAX_LINE_BYTES}")
         try:
@@ -221,11 +254,14 @@ class Decoder:
             raise WireError("not a line of a gpumon stream: no object")
         try:
             if "wire" in body:
+                self._lose()  # unless this one can be taken
                 return self._header(body)
             if "t" not in body:
                 return None
             if self.header is None:
                 raise WireError("a sample before the header; the start of this stream is missing")
+            if self.is_lost:
+                raise WireError("a sample behind a header that could not be read")
             return self._sample(body)
         except (
             TypeError,
@@ -239,6 +275,9 @@ class Decoder:
 
     # -- header
 
+    def _lose(self) -> None:
+        self.is_lost, self.columns = True, {}
+
     def _header(self, body: Dict[str, Any]) -> Header:
         version = clean(str(body["wire"]), 20)
         major = version.split(".")[0]
@@ -249,68 +288,134 @@ class Decoder:
                 f"this stream has format {version}, this gpumon reads {VERSION[0]}.x: "
                 "use the gpumon version that wrote it"
             )
-        self._why.clear()
-        self.columns = {}
-        for key, declared in _dict(body.get("groups", {})).items():
+        columns: Dict[str, List[Optional[Field]]] = {}
+        for key, declared in dict_of(body.get("groups", {})).items():
             group = GROUP_BY_KEY.get(key)
             if group is None:
                 continue
             known = {field.name: field for field in group.fields}
-            self.columns[key] = [known.get(_name(entry)) for entry in declared["fields"]]
-        devices = _list(body.get("devices", []))
-        if len(devices) > MAX_DEVICES:
-            raise WireError(f"a header with {len(devices)} devices")
-        agent = _dict(body.get("agent", {}))
+            columns[key] = [known.get(name_of(entry)) for entry in declared["fields"]]
+        agent = dict_of(body.get("agent", {}))
         job = body.get("job")
-        self.header = Header(
-            node=_text(body["node"], 255) or "?",
-            boot_id=_text(body.get("boot_id", ""), 64),
-            time=_finite(body["t"]),
-            mono=_finite(body["m"]),
-            interval_s=min(max(_finite(body.get("interval_s", 1)), 0.01), 86400.0),
-            gpumon=_text(body.get("gpumon", ""), 40),
-            devices=[_device(entry) for entry in devices],
-            driver=_text(body.get("driver", ""), 80),
-            nvml=_text(body.get("nvml", ""), 80),
-            cuda=_text(body.get("cuda", ""), 20),
-            job=_job(job) if job is not None else None,
-            facts=_facts(body.get("facts", {})),
-            notes=[_text(note, 500) for note in _list(body.get("notes", []))[:_MAX_NOTES]],
-            agent_uid=_int(agent.get("uid", -1)),
-            agent_pid=_int(agent.get("pid", 0)),
+        interval_s = finite_of(body.get("interval_s", 1))
+        notes = self._first(list_of(body.get("notes", [])), MAX_NOTES, "notes")
+        header = Header(
+            node=text_of(body["node"], 255) or "?",
+            boot_id=text_of(body.get("boot_id", ""), 64),
+            time=time_of(body["t"]),
+            mono=finite_of(body["m"]),
+            interval_s=min(max(interval_s, MIN_INTERVAL_S), MAX_INTERVAL_S),
+            gpumon=text_of(body.get("gpumon", ""), 40),
+            devices=self._devices(list_of(body.get("devices", []))),
+            driver=text_of(body.get("driver", ""), 80),
+            nvml=text_of(body.get("nvml", ""), 80),
+            cuda=text_of(body.get("cuda", ""), 20),
+            job=job_of(job) if job is not None else None,
+            facts=self._facts(body.get("facts", {})),
+            notes=[text_of(note, 500) for note in notes],
+            agent_uid=int_of(agent.get("uid", -1)),
+            agent_pid=int_of(agent.get("pid", 0)),
         )
-        return self.header
+        self.header, self.columns, self.is_lost = header, columns, False
+        self._why.clear()
+        return header
+
+    def _devices(self, entries: List[Any]) -> List[Device]:
+        if len(entries) > MAX_DEVICES:
+            raise WireError(f"a header with {len(entries)} devices")
+        devices: List[Device] = []
+        keys, uuids = set(), set()
+        for entry in entries:
+            device = device_of(entry, self._facts(dict_of(entry).get("facts", {})))
+            if device.key in keys:
+                raise WireError(f"a header with two devices of the key {device.key}")
+            if device.uuid in uuids:  # it names neither of them
+                self._leave_out("device UUIDs that another device has")
+                device = device._replace(uuid="")
+            keys.add(device.key)
+            uuids.update({device.uuid} - {""})
+            devices.append(device)
+        return devices
+
+    def _facts(self, value: Any) -> Dict[str, Reading]:
+        return facts_of(self._first(list(dict_of(value).items()), MAX_FACTS, "facts"))
+
+    def _first(self, entries: List[Any], most: int, what: str) -> List[Any]:
+        """As many of them as a reader keeps."""
+        if len(entries) > most:
+            self._leave_out(what, len(entries) - most)
+        return entries[:most]
+
+    def _leave_out(self, what: str, count: int = 1) -> None:
+        self.left_out[what] = self.left_out.get(what, 0) + count
 
     # -- samples
 
     def _sample(self, body: Dict[str, Any]) -> Sample:
-        for group, key, field, detail in _list(body.get("why", [])):
-            self._remember(_text(group, 80), _key(key), _text(field, 80), _text(detail, 200))
+        time, mono = time_of(body["t"]), finite_of(body["m"])
+        for group, key, field, detail in list_of(body.get("why", [])):
+            place = (text_of(group, 80), key_of(key), text_of(field, 80))
+            self._remember(place, text_of(detail, 200))
         rows: Rows = {}
-        for group_key, table in _dict(body.get("rows", {})).items():
+        for group_key, table in dict_of(body.get("rows", {})).items():
             columns = self.columns.get(group_key)
             if columns is None:
                 continue
-            if len(_list(table)) > MAX_ROWS:
+            if len(list_of(table)) > MAX_ROWS:
                 raise WireError(f"{len(table)} rows of {clean(group_key, 40)} in one sample")
             entity = rows.setdefault(group_key.split(".", 1)[0], {})
+            kind = _KEY_OF.get(group_key.split(".", 1)[0], (int, str))
             for row in table:
                 key, readings = self.row(group_key, row)
-                entity.setdefault(key, {}).update(readings)
+                if not isinstance(key, kind):
+                    raise TypeError(f"a row of {group_key} with a key of another kind")
+                if readings:
+                    entity.setdefault(key, {}).update(readings)
+        found = self._first(list_of(body.get("states", [])), MAX_DEVICES, "states of devices")
         states = {
-            _int(key): State(_text(state, 20), _finite(since), _text(detail, 200))
-            for key, state, since, detail in _list(body.get("states", []))
+            int_of(key): State(text_of(state, 20), time_of(since), text_of(detail, 200))
+            for key, state, since, detail in found
         }
-        events = [_event(entry) for entry in _list(body.get("events", []))]
-        return Sample(_finite(body["t"]), _finite(body["m"]), rows, states, events)
+        entries = self._first(list_of(body.get("events", [])), MAX_EVENTS, "events")
+        return Sample(time, mono, rows, states, [self._event(entry) for entry in entries])
 
-    def _remember(self, group: str, key: Key, field: str, detail: str) -> None:
-        if len(self._why) < 100_000:  # bounded, however long the stream
-            self._why[group, key, field] = Missing("error", detail)
+    def _remember(self, place: Tuple[str, Key, str], detail: str) -> None:
+        if len(self._why) < MAX_WHY or place in self._why:
+            self._why[place] = Missing("error", detail)
+        else:
+            self._leave_out("words behind missing values")
+
+    def _event(self, value: Any) -> Event:
+        body = dict_of(value)
+        entries = self._first(
+            list(dict_of(body.get("data", {})).items()), MAX_DATA, "data of events"
+        )
+        data = {clean(name, 80): self._plain_data(entry) for name, entry in entries}
+        return Event(
+            time=time_of(body["t"]),
+            kind=text_of(body["kind"], 40),
+            device=optional_int_of(body.get("device")),
+            pid=optional_int_of(body.get("pid")),
+            text=text_of(body.get("text", "")),
+            data=data,
+        )
+
+    def _plain_data(self, value: Any) -> Any:
+        """Text, number, truth value, or one level of text by name; anything else becomes ""."""
+        if isinstance(value, str):
+            return clean(value)
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, (int, float)):
+            return value if abs(value) <= MAX_INT else 0
+        if isinstance(value, dict):
+            entries = self._first(list(value.items()), MAX_DATA, "data of events")
+            return {clean(k, 80): clean(v, 200) for k, v in entries if isinstance(v, str)}
+        return ""
 
     def row(self, group: str, row: List[Any]) -> Tuple[Key, Dict[str, Reading]]:
         """One row of a known group. Raises what Python does on a row of the wrong shape."""
-        key = _key(row[0])
+        key = key_of(row[0])
         return key, self._readings(group, key, self.columns[group], row)
 
     def _readings(
@@ -330,9 +435,9 @@ class Decoder:
             elif field is None:
                 continue
             elif field.text:
-                readings[field.name] = _text(value)
+                readings[field.name] = text_of(value, _MAX_VALUE)
             else:
-                readings[field.name] = _checked(value, field)
+                readings[field.name] = reading_of(value, field)
         return readings
 
     def _missing(self, group: str, key: Key, field: str, letter: str) -> Missing:
@@ -346,137 +451,11 @@ class Decoder:
         return plain
 
 
+def _may_be_header(line: Union[str, bytes]) -> bool:
+    """Whether a line that could not be taken may have been meant for one."""
+    start = line[:_HEAD_BYTES]
+    return b'"wire"' in (start if isinstance(start, bytes) else start.encode("utf-8", "replace"))
+
+
 def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is no number")
-
-
-def _checked(value: object, field: Field) -> Reading:
-    """A number inside the field's range, else the reason; booleans are 0 and 1."""
-    if not isinstance(value, (int, float)):
-        raise TypeError(f"{field.name} is no number")
-    if field.low <= value <= field.high:
-        return int(value) if isinstance(value, bool) else value
-    return IMPLAUSIBLE
-
-
-def _dict(value: Any) -> Dict[str, Any]:
-    if not isinstance(value, dict):
-        raise TypeError("an object was expected")
-    return value
-
-
-def _list(value: Any) -> List[Any]:
-    if not isinstance(value, list):
-        raise TypeError("a list was expected")
-    return value
-
-
-def _text(value: Any, limit: int = 4096) -> str:
-    if not isinstance(value, str):
-        raise TypeError("text was expected")
-    return clean(value, limit)
-
-
-def _name(entry: Any) -> str:
-    return entry[0] if isinstance(entry, list) and entry and isinstance(entry[0], str) else ""
-
-
-def _finite(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError("a number was expected")
-    if not math.isfinite(value) or abs(value) > 1e15:
-        raise ValueError("a time out of range")
-    return float(value)
-
-
-def _int(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > _MAX_INT:
-        raise TypeError("a whole number was expected")
-    return value
-
-
-def _key(value: Any) -> Key:
-    if isinstance(value, str):
-        return clean(value, 255)
-    if isinstance(value, list):
-        first, second = value
-        return (_int(first), _int(second))
-    return _int(value)
-
-
-def _optional_int(value: Any) -> Optional[int]:
-    return None if value is None else _int(value)
-
-
-def _facts(value: Any) -> Dict[str, Reading]:
-    facts: Dict[str, Reading] = {}
-    for name, entry in _dict(value).items():
-        if isinstance(entry, str):
-            facts[clean(name, 80)] = clean(entry)
-        elif isinstance(entry, dict):
-            reason = entry.get("missing")
-            known = reason if isinstance(reason, str) and reason in REASONS else "error"
-            facts[clean(name, 80)] = Missing(known, _text(entry.get("detail", ""), 200))
-        elif isinstance(entry, (int, float)):
-            facts[clean(name, 80)] = entry if abs(entry) <= _MAX_INT else IMPLAUSIBLE
-    return facts
-
-
-def _device(value: Any) -> Device:
-    body = _dict(value)
-    mig = body.get("mig")
-    return Device(
-        key=_int(body["key"]),
-        index=_int(body["index"]),
-        uuid=_text(body.get("uuid", ""), 120),
-        name=_text(body.get("name", ""), 120),
-        cuda_index=_optional_int(body.get("cuda_index")),
-        mig=None
-        if mig is None
-        else Mig(
-            _text(mig["parent"], 120), _int(mig["gi"]), _int(mig["ci"]), _text(mig["profile"], 40)
-        ),
-        facts=_facts(body.get("facts", {})),
-    )
-
-
-def _job(value: Any) -> JobContext:
-    body = _dict(value)
-    values: Dict[str, Any] = {}
-    for name in JobContext._fields:
-        entry = body.get(name)
-        if name in ("start", "end"):
-            values[name] = None if entry is None else _finite(entry)
-        elif name in ("cpus", "mem_limit_bytes", "gpus"):
-            values[name] = _optional_int(entry)
-        elif name == "node_count":
-            values[name] = _int(body.get(name, 0))
-        else:
-            values[name] = _text(body.get(name, ""), 500)
-    return JobContext(**values)
-
-
-def _event(value: Any) -> Event:
-    body = _dict(value)
-    data = {clean(name, 80): _plain(entry) for name, entry in _dict(body.get("data", {})).items()}
-    return Event(
-        time=_finite(body["t"]),
-        kind=_text(body["kind"], 40),
-        device=_optional_int(body.get("device")),
-        pid=_optional_int(body.get("pid")),
-        text=_text(body.get("text", "")),
-        data=data,
-    )
-
-
-def _plain(value: Any) -> Any:
-    """Text, number, truth value, or one level of text by name; anything else is dropped to ""."""
-    if isinstance(value, str):
-        return clean(value)
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, (int, float)):
-        return value if abs(value) <= _MAX_INT else 0
-    if isinstance(value, dict):
-        return {clean(k, 80): clean(v, 200) for k, v in value.items() if isinstance(v, str)}
-    return ""

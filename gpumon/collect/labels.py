@@ -13,6 +13,8 @@ from typing import Dict, Optional, Tuple
 _PIECE_BYTES = 700
 _NAME_BYTES = 255
 _MARKS = b"+-"
+#: lines that wait for their ends: of as many nodes as Slurm takes in one job, and of all together
+MAX_OPEN, MAX_OPEN_BYTES = 65_536, 32 << 20
 
 
 def labelled(node: str, line: bytes) -> bytes:
@@ -32,15 +34,22 @@ class Joiner:
     def __init__(self, max_line_bytes: int) -> None:
         self._max = max_line_bytes
         self._open: Dict[bytes, bytes] = {}
+        self._open_bytes = 0
 
     def piece(self, line: bytes) -> Optional[Tuple[str, bytes]]:
-        """A node and a whole line of it with its end; None while one is open, or for no piece."""
+        """A node and a whole line of it with its end; None while one is open, or for no piece.
+
+        Of a line that is too long the end is missing, so that it cannot be read.
+        """
         name, blank, rest = line.rstrip(b"\n").partition(b" ")
         if not blank or not name or len(name) > _NAME_BYTES or rest[:1] not in (b"+", b"-"):
             return None
-        whole = self._open.pop(name, b"") + rest[1:]
+        before = self._open.pop(name, b"")
+        self._open_bytes -= len(before)
+        whole = before + rest[1:] if len(before) <= self._max else before
         if rest[:1] == b"-":
             return name.decode("utf-8", "replace"), whole + b"\n"
-        if len(whole) <= self._max:
+        if len(self._open) < MAX_OPEN and self._open_bytes + len(whole) <= MAX_OPEN_BYTES:
             self._open[name] = whole
+            self._open_bytes += len(whole)
         return None

@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 from gpumon.model.fields import Field
 from gpumon.model.sample import Header, Key, Sample
 from gpumon.model.ticks import CELL_S, Series, Ticks
+from gpumon.model.untrusted import MAX_TIME
 from gpumon.wire import MAX_LINE_BYTES, MAX_ROWS, Decoder
 
 #: samples in columns at a time: their memory is bounded, and many are cheaper than few
@@ -114,6 +115,8 @@ def _is_plain(line: bytes) -> bool:
 
 def ticks(lines: List[bytes], decoder: Decoder) -> Ticks:
     """Plain lines in columns. Raises Irregular where only the decoder can take them."""
+    if decoder.is_lost:
+        raise Irregular("no header says what the columns are")
     try:
         bodies = _LOADS("[" + b",".join(lines).decode() + "]")
         times = _times(bodies)
@@ -149,7 +152,7 @@ def _times(bodies: List[Dict[str, Any]]) -> List[float]:
         raise Irregular("a time is no number")
     if not all(-1e15 < each < 1e15 for each in monos):
         raise Irregular("a time out of range")
-    if times[0] <= -1e15 or times[-1] >= 1e15:
+    if times[0] < -MAX_TIME or times[-1] > MAX_TIME:
         raise Irregular("a time out of range")
     if any(later <= earlier for earlier, later in zip(times, times[1:])):
         raise Irregular("the clock was set back")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from gpumon.errors import WireError
 from gpumon.model.sample import Header, Sample
 from gpumon.model.view import Status
-from gpumon.wire import Decoder
+from gpumon.sources.intake import Intake
+from gpumon.sources.rate import Rate
 
 
 class Sink(Protocol):
@@ -42,31 +42,28 @@ class Feed:
     """Decodes the lines of one stream into a sink; bad lines are counted, never fatal.
 
     `node` is the stream's own name for itself, from its header. A stream of another major version
-    ends with WireError, because nothing in it can be trusted.
+    ends with WireError, because nothing in it can be trusted; one that sends more than `rate`
+    allows with TooFast.
     """
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: Sink, rate: Rate | None = None) -> None:
         self._sink = sink
-        self._decoder = Decoder()
+        self._intake = Intake(rate)
         self.node = ""
-        self.bad_lines = 0
         self.ended = ""  # text of the stream's own `end` event
 
-    def line(self, line: bytes) -> Header | Sample | None:
-        """Take one line; returns what it was (None: blank, unknown or bad)."""
-        try:
-            item = self._decoder.line(line)
-        except WireError:
-            if self._decoder.header is None:
-                raise
-            self.bad_lines += 1
-            return None
-        if isinstance(item, Header):
-            self.node = item.node
-            self._sink.header(item.node, item)
-        elif isinstance(item, Sample):
+    @property
+    def bad_lines(self) -> int:
+        return self._intake.bad_lines
+
+    def line(self, line: bytes) -> None:
+        """Take one line."""
+        for item in self._intake.line(line):
+            if isinstance(item, Header):
+                self.node = item.node
+                self._sink.header(item.node, item)
+                continue
             self._sink.add(self.node, item)
             for event in item.events:
                 if event.kind == "end":
                     self.ended = event.text or "ended"
-        return item

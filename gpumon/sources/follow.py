@@ -9,10 +9,12 @@ from typing import Literal, NamedTuple
 from gpumon.collect.guard import JOB_ENDED, NO_JOB, WRONG_JOB
 from gpumon.errors import WireError
 from gpumon.model.sample import Event, Header, Sample
+from gpumon.model.spacing import Spacing
 from gpumon.sources.base import Sink
+from gpumon.sources.intake import Intake, Lines
+from gpumon.sources.rate import Rate, TooFast
 from gpumon.sources.ship import cargo
 from gpumon.sources.stream import Stream
-from gpumon.wire import MAX_LINE_BYTES, Decoder
 
 
 class Outcome(NamedTuple):
@@ -48,8 +50,9 @@ class Follower:
         self._complete = complete
         self._begin = begin
         self._done = done
-        self._decoder = Decoder()
+        self._intake = Intake(Rate())
         self._header: Header | None = None  # held back until the agent has said if it is the job's
+        self._spacing = Spacing()
         self._live = False
         self._aside = False
         self._end: Event | None = None
@@ -60,13 +63,10 @@ class Follower:
         try:
             stream.write(cargo())
             loaded()
-            rest = b""
+            lines = Lines()
             while data := stream.read():
                 self.last_line = time.monotonic()
-                *lines, rest = (rest + data).split(b"\n")
-                if len(rest) > MAX_LINE_BYTES:
-                    rest = b""
-                for line in lines:
+                for line in lines.feed(data):
                     if self._done():
                         return Outcome("ended", "")
                     self._line(line)
@@ -74,38 +74,40 @@ class Follower:
                         return Outcome("aside", "")
         except OSError:  # it went away before it had read the agent; its complaint says why
             pass
-        except WireError as error:
+        except (WireError, TooFast) as error:
             return self._outcome(str(error))
         return self._outcome(stream.complaint() or "the connection was closed")
 
     def _line(self, line: bytes) -> None:
-        try:
-            item = self._decoder.line(line)
-        except WireError:
-            if self._decoder.header is None:
-                raise
-            return  # one bad line
-        if isinstance(item, Header):
-            self._header = self._complete(item)
-            if self._live:
-                self._send_header()
-        elif isinstance(item, Sample):
-            self._end = next((event for event in item.events if event.kind == "end"), None)
-            if self._why in (WRONG_JOB, NO_JOB):
+        for item in self._intake.line(line):
+            if isinstance(item, Header):
+                self._header = self._complete(item)
+                if self._live:
+                    self._send_header()
+            else:
+                self._sample(item)
+
+    def _sample(self, sample: Sample) -> None:
+        self._end = next((event for event in sample.events if event.kind == "end"), None)
+        if self._why in (WRONG_JOB, NO_JOB):
+            return
+        if not self._live:
+            self._live = self._header is not None and self._begin(self._header)
+            self._aside = not self._live
+            if self._aside:
                 return
-            if not self._live:
-                self._live = self._header is not None and self._begin(self._header)
-                self._aside = not self._live
-                if self._aside:
-                    return
-            self._send_header()
-            self._sink.add(self._node, item, time.time())
+        self._send_header()
+        if sample.rows:
+            self._spacing.note(time.monotonic())
+        self._sink.add(self._node, sample, time.time())
 
     @property
     def interval_s(self) -> float:
-        """Between samples, as the stream says; 0 while it has said nothing."""
-        header = self._decoder.header
-        return header.interval_s if header is not None else 0.0
+        """Between samples, as the stream says, or as they come where that is much less; 0 while it
+        has said nothing.
+        """
+        header = self._intake.header
+        return self._spacing.interval_s(header.interval_s) if header is not None else 0.0
 
     def _send_header(self) -> None:
         if self._header is not None:

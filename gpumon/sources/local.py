@@ -20,10 +20,13 @@ from gpumon.errors import WireError
 from gpumon.model.text import clean
 from gpumon.model.view import Status
 from gpumon.sources.base import Feed, Sink
+from gpumon.sources.rate import Rate, TooFast
 from gpumon.sources.stream import Failure
+from gpumon.wire import MAX_LINE_BYTES
 
 BACK_OFF_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 _READ_BYTES = 1 << 16
+_COMPLAINT_BYTES = 1 << 16  # of one line that a child writes to its standard error
 
 
 class LocalSource:
@@ -102,16 +105,18 @@ class LocalSource:
         assert child.stdout is not None
         assert child.stderr is not None
         complaint = _Tail(child.stderr)
-        feed = Feed(sink)
+        feed = Feed(sink, Rate())
         first = True
         try:
-            for line in child.stdout:
+            # a line that is longer than any may be comes in parts, which cannot be read
+            while line := child.stdout.readline(MAX_LINE_BYTES + 1):
                 feed.line(line)
                 if first and feed.node:
                     sink.status(feed.node, self._status("live"))
                     first = False
-        except WireError as error:
+        except (WireError, TooFast) as error:
             child.kill()
+            child.wait()
             return str(error), ""
         except (OSError, ValueError):  # the pipe was closed under us
             pass
@@ -128,7 +133,7 @@ class _Tail:
         self._thread.start()
 
     def _drain(self, stream: IO[bytes]) -> None:
-        for line in stream:
+        while line := stream.readline(_COMPLAINT_BYTES):
             if line.strip():
                 self._line = line[-400:]
 

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterable
 
 from gpumon.collect.labels import Joiner
+from gpumon.sources.intake import Lines
 from gpumon.sources.local import ChildStream
 from gpumon.sources.stream import Failure, Stream
 from gpumon.wire import MAX_LINE_BYTES
@@ -25,6 +26,10 @@ _START_S = 30.0
 #: its tasks end with their input; killed before they have, it would leave them to their heartbeats
 _PATIENCE_S = 1.0
 _NO_GPUS = "GPUs n/a: held by the job's step (srun --gres=none); only host and job are shown."
+#: lines of one node that wait to be taken
+_MAX_WAITING_BYTES = 16 << 20
+_LINE_BYTES = 64  # of any line, beside what it holds
+_TOO_MUCH = "cut off: it sent more than could be taken"
 _KEPT = ("SLURM_CONF", "SLURM_CLUSTERS")
 _PREFIX = re.compile(r"^(srun|slurmstepd|slurmstepd-\S+): (error: )?")
 
@@ -196,11 +201,9 @@ class _Launch:
 
     def _read(self) -> None:
         joiner = Joiner(MAX_LINE_BYTES)
-        rest = b""
+        lines = Lines()
         while data := self._stream.read():
-            *lines, rest = (rest + data).split(b"\n")
-            rest = rest[-MAX_LINE_BYTES:]
-            for line in lines:
+            for line in lines.feed(data):
                 piece = joiner.piece(line)
                 stream = self.streams.get(piece[0]) if piece else None
                 if piece and stream:
@@ -221,16 +224,26 @@ class _NodeStream:
         self._launch = launch
         self._node = node
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._put_bytes = self._read_bytes = 0  # each changed by one thread only
+        self._is_cut = False
         self._position = 0
         self._ended = False
 
     def put(self, line: bytes) -> None:
-        self._lines.put(line)
+        """A line for who reads this node; more than may wait cuts it off: the reader of all nodes
+        must not wait for one.
+        """
+        if self._is_cut:
+            return
+        self._is_cut = self._put_bytes - self._read_bytes > _MAX_WAITING_BYTES
+        self._put_bytes += len(line) + _LINE_BYTES
+        self._lines.put(b"" if self._is_cut else line)
 
     def read(self) -> bytes:
         if self._ended:
             return b""
         line = self._lines.get()
+        self._read_bytes += len(line) + _LINE_BYTES
         self._ended = not line
         return line
 
@@ -243,4 +256,4 @@ class _NodeStream:
         self._launch.leave(self._node)
 
     def complaint(self) -> str:
-        return self._launch.complaint()
+        return _TOO_MUCH if self._is_cut else self._launch.complaint()

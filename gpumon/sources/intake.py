@@ -1,0 +1,87 @@
+"""Lines of a live stream, as they are taken: decoded, counted, and cut where they come too fast.
+
+What could not be taken is said in the header's notes, which every screen and recording has: when
+it first happens, and again when it is ten times as much.
+"""
+
+from __future__ import annotations
+
+from gpumon.errors import WireError
+from gpumon.model.sample import Header, Sample
+from gpumon.sources.rate import Rate
+from gpumon.wire import MAX_LINE_BYTES, Decoder
+
+_SAY_AGAIN = 10  # times as much as when it was last said
+
+
+class Intake:
+    """One stream. Used by one thread."""
+
+    def __init__(self, rate: Rate | None = None) -> None:
+        """`rate`: what the stream may send; None: anything."""
+        self._rate = rate
+        self._decoder = Decoder()
+        self._said = 0
+        self.bad_lines = 0
+
+    @property
+    def header(self) -> Header | None:
+        """The newest that could be taken, as the stream sent it."""
+        return self._decoder.header
+
+    def line(self, line: bytes) -> list[Header | Sample]:
+        """What to hand on for it; a bad line is counted.
+
+        Raises WireError as long as there is no header, TooFast where too much comes.
+        """
+        try:
+            item = self._decoder.line(line)
+        except WireError:
+            if self._decoder.header is None:
+                raise
+            item = None
+            self.bad_lines += 1
+        if self._rate is not None:
+            self._rate.take(len(line), is_sample=isinstance(item, Sample) or not line.strip())
+        items = [] if item is None else [item]
+        header = self._decoder.header
+        if header is not None and (isinstance(item, Header) or self._is_news()):
+            told = self._with_notes(header)
+            items = [told] if isinstance(item, Header) else [*items, told]
+        return items
+
+    def _is_news(self) -> bool:
+        count = self.bad_lines + sum(self._decoder.left_out.values())
+        if not count or count < _SAY_AGAIN * self._said:
+            return False
+        self._said = count
+        return True
+
+    def _with_notes(self, header: Header) -> Header:
+        notes = left_out_notes(self.bad_lines, self._decoder.left_out)
+        return header._replace(notes=[*header.notes, *notes]) if notes else header
+
+
+class Lines:
+    """Whole lines from pieces of any size; a decoder refuses what is left of one too long."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The lines that end in this piece, without their ends."""
+        *lines, rest = (self._rest + data).split(b"\n")
+        self._rest = rest[: MAX_LINE_BYTES + 1]
+        return lines
+
+
+def left_out_notes(bad_lines: int, left_out: dict[str, int]) -> list[str]:
+    """What of a stream was not taken, in sentences for people."""
+    notes = []
+    if bad_lines:
+        lines = "1 line" if bad_lines == 1 else f"{bad_lines:,} lines"
+        notes.append(f"{lines} of this stream could not be read; the rest is shown.")
+    if left_out:
+        what = ", ".join(f"{count:,} {name}" for name, count in sorted(left_out.items()))
+        notes.append(f"This stream sent more than gpumon keeps; left out: {what}.")
+    return notes

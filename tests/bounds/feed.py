@@ -1,0 +1,216 @@
+"""Feeds a bomb through what a user runs, alone in a process, and tells the most memory it took.
+
+`python -m tests.bounds.feed WAY BOMB FOLDER MB SECONDS`: on the last line of standard output a JSON
+object with `peak_mib`, `lines`, and `said`, what there is to read for people.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import resource
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from itertools import chain, islice
+
+from gpumon.errors import WireError
+from gpumon.sources.base import Feed, Sink
+from tests.bounds.bombs import header, lines_of, row, sample
+
+#: beyond that the machine is spared and the bomb has won
+_ADDRESS_BYTES = 2 << 30
+_DRAIN_S = 40.0
+_VERDICT_S = 6.0  # from one verdict to the next
+
+
+def peak_mib() -> float:
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024
+
+
+def bounded(lines: Iterator[bytes], size: int, seconds: float) -> Iterator[bytes]:
+    """So many bytes of them, or as many as come in so long."""
+    until = time.monotonic() + seconds
+    for line in lines:
+        yield line
+        size -= len(line)
+        if size < 0 or time.monotonic() > until:
+            return
+
+
+class Screen:
+    """What stands behind a source: recording, judging, store; and one who looks at it."""
+
+    def __init__(self, folder: str, *, replayed: bool = False) -> None:
+        from gpumon.store import Store
+        from gpumon.tui.judging import Judging
+
+        os.environ["XDG_STATE_HOME"] = folder
+        self.store = Store()
+        self.judging = Judging(self.store, replayed=replayed)
+        self.judging.wants_report = True
+        self.judging.start(lambda: None)
+
+    def look(self, now: float) -> None:
+        for node in self.store.nodes():
+            frozen = node.frozen()
+            for device in frozen.devices():
+                frozen.row("device", device.key, now)
+                frozen.window("device", device.key, "busy_percent", now, 60, 60)
+            frozen.processes(now)
+            frozen.events()
+            frozen.status(now)
+
+    def settle(self) -> None:
+        """Until all that waits is judged."""
+        until = time.monotonic() + _DRAIN_S
+        while self.judging._waiting and time.monotonic() < until:
+            time.sleep(0.05)
+        seen = self.judging.latest
+        until = min(until, time.monotonic() + _VERDICT_S)
+        while self.judging.latest is seen and not self.judging.trouble:
+            if time.monotonic() > until:
+                break
+            time.sleep(0.05)
+        self.judging.stop()
+
+    def said(self) -> list[str]:
+        found = [self.judging.trouble]
+        for node in self.store.nodes():
+            found += [event.text for event in node.events() if event.kind == "note"]
+            found.append(node.status(time.time()).detail)
+        return [text for text in found if text]
+
+
+class Given:
+    """A source of one stream, as fast as it is taken."""
+
+    name = "given"
+
+    def __init__(self, lines: Iterator[bytes]) -> None:
+        self._lines = lines
+        self.count = 0
+
+    def start(self, sink: Sink) -> None:
+        feed = Feed(sink)
+        for line in self._lines:
+            self.count += 1
+            with contextlib.suppress(WireError):
+                feed.line(line)
+
+    def stop(self) -> None:
+        pass
+
+    def now(self) -> float:
+        return time.time()
+
+
+def live(lines: Iterator[bytes], folder: str) -> tuple[int, list[str]]:
+    """Feed, tee, judging, store; looked at meanwhile."""
+    from gpumon.sources.tee import Tee
+
+    screen = Screen(folder)
+    given = Given(lines)
+    tee = Tee(given, os.path.join(folder, "marks"), record=True)
+    thread = threading.Thread(target=tee.start, args=(screen.judging,))
+    thread.start()
+    while thread.is_alive():
+        screen.look(time.time())
+        thread.join(0.5)
+    screen.settle()
+    screen.look(time.time())
+    tee.stop()
+    return given.count, [*screen.said(), *iter(tee.news, "")]
+
+
+def _file(lines: Iterator[bytes], folder: str) -> tuple[str, int]:
+    from gpumon.recording.zstd import packer
+
+    path = os.path.join(folder, "20261121T201202-gpu01-1.gpumon")
+    number = 0
+    lines = chain([header(), sample(0.0, {"device.fast": [row("device.fast", 0)]})], lines)
+    with open(path, "wb") as file:
+        while some := list(islice(lines, 200)):
+            number += len(some)
+            frame = packer()
+            file.write(frame.block(b"".join(line + b"\n" for line in some)))
+            file.write(frame.finish())
+    return path, number
+
+
+def make(lines: Iterator[bytes], folder: str) -> tuple[int, list[str]]:
+    """A recording of the bomb, for the ways below."""
+    path, number = _file(lines, folder)
+    return number, [path]
+
+
+def command(folder: str, *argv: str) -> tuple[int, list[str]]:
+    """A command of gpumon's on the recording."""
+    from gpumon.cli import main
+
+    path = os.path.join(folder, "20261121T201202-gpu01-1.gpumon")
+    err = io.StringIO()
+    target = os.path.join(folder, "out")
+    with (
+        open(target, "w") as file,
+        contextlib.redirect_stdout(file),
+        contextlib.redirect_stderr(err),
+    ):
+        code = main([argv[0], path, *argv[1:]])
+    return code, [err.getvalue()[-2000:]]
+
+
+def replay(folder: str) -> tuple[int, list[str]]:
+    """To the end and back to the middle."""
+    from gpumon.sources.replay import ReplaySource, tracks_of
+
+    path = os.path.join(folder, "20261121T201202-gpu01-1.gpumon")
+    screen = Screen(folder, replayed=True)
+    source = ReplaySource(tracks_of([path]), ahead_s=30.0)
+    source.start(screen.judging)
+    for to in (1e12, source.origin + 5.0, 1e12):
+        source.seek(to)
+        until = time.monotonic() + _DRAIN_S
+        while source.seeking and time.monotonic() < until:
+            screen.look(source.now())
+            time.sleep(0.3)
+    screen.settle()
+    screen.look(source.now())
+    source.stop()
+    return 0, screen.said()
+
+
+def _fall(args: threading.ExceptHookArgs) -> None:
+    """A thread that falls is a fault wherever it is."""
+    threading.__excepthook__(args)
+    os._exit(1)
+
+
+def main(way: str, bomb: str, folder: str, megabytes: str, seconds: str) -> None:
+    threading.excepthook = _fall
+    resource.setrlimit(resource.RLIMIT_AS, (_ADDRESS_BYTES, _ADDRESS_BYTES))
+    lines = bounded(lines_of(bomb), int(float(megabytes) * 1e6), float(seconds))
+    began = time.monotonic()
+    if way == "live":
+        number, said = live(lines, folder)
+    elif way == "make":
+        number, said = make(lines, folder)
+    elif way == "replay":
+        number, said = replay(folder)
+    elif way == "report":
+        number, said = command(folder, "report", "--format", "json")
+    else:
+        target = os.path.join(folder, "tables")
+        number, said = command(folder, "export", "--to", "csv", "-o", target)
+    took = round(time.monotonic() - began, 1)
+    told = {"peak_mib": round(peak_mib()), "lines": number, "s": took, "said": said}
+    print(json.dumps(told), flush=True)
+    os._exit(0)  # threads that still work must not hold up who measures
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

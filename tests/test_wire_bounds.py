@@ -1,0 +1,168 @@
+"""What a stream may claim of itself, and what becomes of it after a header that cannot be taken."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpumon import wire
+from gpumon.errors import WireError
+from gpumon.model.sample import Header, Sample
+from gpumon.wire import MAX_LINE_BYTES, Decoder
+from tests.bounds.bombs import device, dump, header, row, sample
+
+GOOD = sample(1.0, {"device.fast": [row("device.fast", 0, 41)]})
+#: headers that cannot be taken, the last ones no JSON or too long to be any
+BAD_HEADERS = [
+    header(t="now"),
+    header(t=1e300),
+    header(wire="2.0"),
+    header(wire=[]),
+    header(node=None),
+    header(devices={}),
+    header([device(n) for n in range(wire.MAX_DEVICES + 1)]),
+    header([device(3), device(4), device(3)]),
+    header(groups={"device.fast": {"fields": 7}}),
+    header(groups=[]),
+    header(interval_s="1"),
+    header(facts=3),
+    header(notes=[1]),
+    dump({"restated": True, **json.loads(header(t=None))}),
+    dump({"a": [0] * 100, **json.loads(header(t=None))}),
+    header()[:-1],
+    header(notes=["x" * MAX_LINE_BYTES]),
+    header().replace(b"gpu01", b"\xff\xfe"),
+]
+
+
+@pytest.mark.parametrize("bad", BAD_HEADERS, ids=range(len(BAD_HEADERS)))
+def test_no_sample_is_read_by_the_columns_of_a_refused_header(bad):
+    reader = Decoder()
+    reader.line(header())
+    assert isinstance(reader.line(GOOD), Sample)
+    with pytest.raises(WireError):
+        reader.line(bad)
+    for _ in range(2):
+        with pytest.raises(WireError):
+            reader.line(GOOD)
+    assert isinstance(reader.line(header()), Header)
+    assert isinstance(reader.line(GOOD), Sample)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_every_part_of_a_header_is_taken_whole_or_refused(data):
+    """Whatever stands in one place of it, samples behind it are read by its columns, or refused."""
+    body = json.loads(header(job={"id": "1"}, notes=["n"]))
+    odd = st.one_of(
+        st.none(), st.booleans(), st.integers(), st.just(10**400), st.just(1e300), st.text(),
+        st.just([]), st.just([[]]), st.just({}), st.just({"a": {}}),
+    )  # fmt: skip
+    name = data.draw(st.sampled_from(sorted(body)))
+    body[name] = data.draw(odd)
+    body["groups"] = {"device.fast": {"period_s": 0, "fields": [["power_w", "W"]]}} | (
+        body["groups"] if name == "groups" and isinstance(body["groups"], dict) else {}
+    )
+    reader = Decoder()
+    reader.line(header())
+    try:
+        taken = isinstance(reader.line(dump(body)), Header)
+    except WireError:
+        taken = False
+    line = sample(2.0, {"device.fast": [[0, 250.5]]})
+    if taken and reader.columns.get("device.fast") and len(reader.columns["device.fast"]) == 1:
+        assert reader.line(line).rows["device"][0] == {"power_w": 250.5}
+    else:
+        for each in (line, GOOD):
+            with pytest.raises(WireError):
+                reader.line(each)
+
+
+@pytest.mark.parametrize(
+    ("claimed", "taken"),
+    [(86_400, 3600), (1e14, 3600), (3600, 3600), (1, 1), (0.1, 0.1), (0, 0.1), (-5, 0.1)],
+)
+def test_an_interval_is_one_that_gpumon_has(claimed, taken):
+    assert Decoder().line(header(interval_s=claimed)).interval_s == taken
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["", "GPU-1", "GPU-2"])), max_size=6))
+def test_no_two_devices_have_one_key_or_one_uuid(listed):
+    entries = [device(key, uuid=uuid) for key, uuid in listed]
+    keys = [key for key, _ in listed]
+    reader = Decoder()
+    if len(set(keys)) < len(keys):
+        with pytest.raises(WireError, match="two devices"):
+            reader.line(header(entries))
+        return
+    uuids = [each.uuid for each in reader.line(header(entries)).devices]
+    named = [uuid for uuid in uuids if uuid]
+    assert len(named) == len(set(named))
+    wanted = [uuid for _, uuid in listed if uuid]
+    assert set(named) == set(wanted)
+    doubled = len(wanted) - len(named)
+    assert reader.left_out == ({"device UUIDs that another device has": doubled} if doubled else {})
+
+
+@pytest.mark.parametrize(
+    ("group", "key"),
+    [
+        ("device.fast", ""), ("device.fast", "0"), ("device.fast", [0, 1]), ("device.fast", None),
+        ("device.fast", 0.5), ("device.fast", True), ("device.fast", 10**400),
+        ("process.process", "x"), ("process.process", [1, 2]), ("usage.usage", 1),
+        ("usage.usage", ""), ("usage.usage", [1]), ("usage.usage", [1, 2, 3]),
+        ("usage.usage", ["0", 1]), ("host.host", [1, 2]), ("net.net", {}),
+    ],
+)  # fmt: skip
+def test_a_key_is_of_the_kind_that_its_rows_have(group, key):
+    reader = Decoder()
+    reader.line(header())
+    with pytest.raises(WireError):
+        reader.line(sample(1.0, {group: [row(group, key)]}))
+
+
+def test_a_row_of_unknown_fields_alone_is_no_row():
+    reader = Decoder()
+    reader.line(header(groups={"usage.usage": {"period_s": 1, "fields": [["new", ""]]}}))
+    assert reader.line(sample(1.0, {"usage.usage": [[[0, 1], 5]]})).rows["usage"] == {}
+
+
+@pytest.mark.parametrize("at", [1e12, -1e12, 1e300, 10**20])
+def test_absurd_times_are_refused(at):
+    reader = Decoder()
+    reader.line(header())
+    for body in (
+        {"t": at, "m": 1}, {"t": 1, "m": 1, "states": [[0, "lost", at, ""]]},
+        {"t": 1, "m": 1, "events": [{"t": at, "kind": "mark"}]},
+    ):  # fmt: skip
+        with pytest.raises(WireError):
+            reader.line(dump(body))
+
+
+def test_what_is_beyond_a_bound_is_counted():
+    reader = Decoder()
+    read = reader.line(
+        header(
+            [device(0, facts={str(n): n for n in range(wire.MAX_FACTS + 3)})],
+            facts={str(n): n for n in range(wire.MAX_FACTS + 2)},
+            notes=["x"] * (wire.MAX_NOTES + 7),
+        )
+    )
+    assert len(read.devices[0].facts) == len(read.facts) == wire.MAX_FACTS
+    assert len(read.notes) == wire.MAX_NOTES
+    assert reader.left_out == {"facts": 5, "notes": 7}
+    event = {"t": 1, "kind": "note", "data": {"h": {str(n): "" for n in range(wire.MAX_DATA + 4)}}}
+    read = reader.line(sample(1.0, events=[event] + [{"t": 1, "kind": "x"}] * wire.MAX_EVENTS))
+    assert len(read.events) == wire.MAX_EVENTS
+    assert len(read.events[0].data["h"]) == wire.MAX_DATA
+    states = [[n, "lost", 1.0, ""] for n in range(wire.MAX_DEVICES + 6)]
+    assert len(reader.line(sample(1.0, states=states)).states) == wire.MAX_DEVICES
+    for turn in range(3):
+        words = [["device.fast", turn * 8000 + n, "power_w", "w"] for n in range(8000)]
+        reader.line(sample(1.0, why=words))
+    assert reader.left_out == {
+        "facts": 5, "notes": 7, "data of events": 4, "events": 1, "states of devices": 6,
+        "words behind missing values": 24_000 - wire.MAX_WHY,
+    }  # fmt: skip
