@@ -99,6 +99,9 @@ class Scenario:
         delay_s: float | None = None,
         hang: bool = False,
         allow: bool = False,
+        claim: int | None = None,
+        claim_code: int = 0,
+        garbage: bool = False,
         gpu: int | None = None,
         level: str | None = None,
         from_s: float | None = None,
@@ -108,18 +111,21 @@ class Scenario:
     ) -> Scenario:
         """Let the functions that match `pattern` fail with a code, take long or never return.
 
-        The first rule that allows, fails or hangs a call decides; delays add up. `level` is
-        "board" or "slice"; `sticky` keeps sessions broken that began before `to_s`.
+        `claim`: answer that there are so many, with `claim_code`; `garbage`: answer OK with bytes
+        that mean nothing. The first rule that does more than delay a call decides; delays add up.
+        `level` is "board" or "slice"; `sticky` keeps sessions broken that began before `to_s`.
         """
         actions = [
             "allow" if allow else "",
             "hang" if hang else "",
             f"fail {fail}" if fail is not None else "",
             f"delay {delay_s * 1e6:.0f}" if delay_s is not None else "",
+            f"claim {claim} code={claim_code}" if claim is not None else "",
+            "garbage" if garbage else "",
         ]
         chosen = [action for action in actions if action]
         if len(chosen) != 1:
-            raise ValueError("a rule has one of: allow, hang, fail, delay_s")
+            raise ValueError("a rule has one of: allow, hang, fail, delay_s, claim, garbage")
         options = {"gpu": gpu, "level": level, "from": from_s, "to": to_s, "prob": probability}
         options["sticky"] = 1 if sticky else None
         self._rules.append(f"rule = {pattern} {chosen[0]}{_options(options)}")

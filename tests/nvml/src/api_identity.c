@@ -22,7 +22,7 @@ API int nvmlDeviceGetUUID(Handle h, char *out, uint n) {
 API int nvmlDeviceGetIndex(Handle h, uint *out) {
     BEGIN_ANY(h);
     REQUIRE(out);
-    *out = (uint)(d->slice >= 0 ? d->slice : visible_index(d->gpu));
+    *out = (uint)(d->slice >= 0 ? d->slice : visible_index(c, d->gpu));
     RETURN(SUCCESS);
 }
 
@@ -31,6 +31,8 @@ API int nvmlDeviceGetCudaComputeCapability(Handle h, int *major, int *minor) {
     REQUIRE(major && minor);
     *major = (int)g->model->cc_major;
     *minor = (int)g->model->cc_minor;
+    SPOIL(major, sizeof *major);
+    SPOIL(minor, sizeof *minor);
     RETURN(SUCCESS);
 }
 

@@ -11,6 +11,7 @@ API int nvmlDeviceGetMemoryInfo(Handle h, Memory *out) {
     SUPPORTED_IF(g->total_mib);
     struct memory m = memory_at(c, d->gpu, d->slice, t);
     *out = (Memory){m.total, m.total - m.used - m.reserved, m.used + m.reserved};
+    SPOIL(out, sizeof *out);
     RETURN(SUCCESS);
 }
 
@@ -26,6 +27,7 @@ API int nvmlDeviceGetMemoryInfo_v2(Handle h, MemoryV2 *out) {
     out->reserved = m.reserved;
     out->used = m.used;
     out->free = m.total - m.reserved - m.used;
+    SPOIL(out, sizeof *out);
     RETURN(SUCCESS);
 }
 
@@ -41,6 +43,7 @@ API int nvmlDeviceGetBAR1MemoryInfo(Handle h, Bar1Memory *out) {
     }
     if (used > total) used = total;
     *out = (Bar1Memory){total, total - used, used};
+    SPOIL(out, sizeof *out);
     RETURN(SUCCESS);
 }
 
@@ -51,6 +54,7 @@ API int nvmlDeviceGetUtilizationRates(Handle h, Utilization *out) {
     SUPPORTED_IF(!g->mig_mode);
     MEASURED(UTIL);
     *out = (Utilization){rounded(SAMPLED(UTIL)), rounded(SAMPLED(MEM_UTIL))};
+    SPOIL(out, sizeof *out);
     RETURN(SUCCESS);
 }
 

@@ -10,11 +10,18 @@ API int nvmlDeviceGetMigMode(Handle h, uint *current, uint *pending) {
     REQUIRE(current && pending);
     SUPPORTED_IF(g->model->features & HAS_MIG);
     *current = *pending = (uint)g->mig_mode;
+    SPOIL(current, sizeof *current);
     RETURN(SUCCESS);
 }
 
 enum { MAX_INSTANCES = 7 };
-BOARD_UINT(nvmlDeviceGetMaxMigDeviceCount, g->mig_mode ? MAX_INSTANCES : 0)
+API int nvmlDeviceGetMaxMigDeviceCount(Handle h, uint *out) {
+    BEGIN(h);
+    REQUIRE(out);
+    CLAIM_COUNT(out);
+    *out = g->mig_mode ? MAX_INSTANCES : 0;
+    RETURN(SUCCESS);
+}
 API int nvmlDeviceGetMigDeviceHandleByIndex(Handle h, uint index, Handle *out) {
     BEGIN(h);
     REQUIRE(out);
@@ -163,7 +170,10 @@ API int nvmlGpmMetricsGet(GpmMetricsGet *q) {
     REQUIRE(first->gpu >= 0 && first->gpu == second->gpu && first->gpu < c->gpu_count);
     /* frozen, all samples have one time: then the mean is the value */
     REQUIRE(second->t > first->t || c->freeze >= 0);
-    for (uint i = 0; i < q->numMetrics; i++)
+    for (uint i = 0; i < q->numMetrics; i++) {
         read_gpm(c, first->gpu, first->t, second->t, &q->metrics[i]);
+        SPOIL(&q->metrics[i].value, sizeof q->metrics[i].value);
+    }
+    CLAIM_COUNT(&q->numMetrics);
     RETURN(SUCCESS);
 }

@@ -26,7 +26,11 @@ static int running(const struct scenario *c, Handle d, double t, const char *typ
 #define RUNNING(function, types, version)                               \
     API int function(Handle h, uint *count, void *out) {                \
         BEGIN_ANY(h);                                                   \
-        RETURN(running(c, d, t, types, version, count, out));           \
+        uint room = count && out ? *count : 0;                          \
+        int code = running(c, d, t, types, version, count, out);        \
+        if (count) CLAIM_COUNT(count);                                  \
+        if (!code) SPOIL(out, room * (version == 1 ? sizeof(ProcessInfoV1) : sizeof(ProcessInfoV2))); \
+        RETURN(code);                                                   \
     }
 RUNNING(nvmlDeviceGetComputeRunningProcesses, "C", 1)
 RUNNING(nvmlDeviceGetComputeRunningProcesses_v2, "C", 2)
@@ -88,6 +92,7 @@ API int nvmlDeviceGetProcessUtilization(Handle h, ProcessSample *out, uint *coun
     ProcessSampleInfo list[MAX_PROCESSES];
     uint n = samples_since(c, d, t, last_us, list), room = out ? *count : 0;
     *count = room ? n : BUFFER_ENTRIES > n ? BUFFER_ENTRIES : n;
+    CLAIM_COUNT(count);
     if (!room) RETURN(INSUFFICIENT_SIZE);
     if (!n) RETURN(NOT_FOUND);
     if (room < n) RETURN(INSUFFICIENT_SIZE);
@@ -96,6 +101,7 @@ API int nvmlDeviceGetProcessUtilization(Handle h, ProcessSample *out, uint *coun
         out[i] = (ProcessSample){s->pid,     s->timeStamp, s->smUtil,
                                  s->memUtil, s->encUtil,   s->decUtil};
     }
+    SPOIL(out, n * sizeof *out);
     RETURN(SUCCESS);
 }
 

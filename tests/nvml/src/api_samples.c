@@ -35,6 +35,9 @@ API int nvmlDeviceGetSamples(Handle h, uint kind, u64 last_us, uint *value_type,
         double unit = kind == TOTAL_POWER ? 1000 : 1; /* mW */
         out[n++].sampleValue.uiVal = to_uint(metric_at(c, d->gpu, m, x) * unit);
     }
+    SPOIL(out, n * sizeof *out);
+    if (call_.verdict.garbage) spoil(value_type, sizeof *value_type, n);
+    CLAIM_COUNT(count);
     if (!n) RETURN(NOT_FOUND); /* nothing new */
     *count = n;
     RETURN(SUCCESS);
@@ -196,6 +199,12 @@ API int nvmlDeviceGetFieldValues(Handle h, int count, FieldValue *out) {
     BEGIN_ANY(h);
     REQUIRE(out && count > 0);
     for (int i = 0; i < count; i++) read_field(c, d, t, &out[i]);
+    for (int i = 0; i < count && call_.verdict.garbage; i++) {
+        uint seed = hash3(call_.nth, (uint)i, 5);
+        spoil(&out[i].value, sizeof out[i].value, seed);
+        out[i].nvmlReturn = SUCCESS;
+        out[i].valueType = seed % 9; /* 7 and 8 do not exist */
+    }
     RETURN(SUCCESS);
 }
 API int nvmlDeviceClearFieldValues(Handle h, int count, FieldValue *out) {

@@ -89,7 +89,8 @@ API int nvmlSystemGetHicVersion(uint *out, void *entries) {
     API int function(uint *out) {    \
         BEGIN_SYSTEM();              \
         REQUIRE(out);                \
-        *out = (uint)visible_index(c->gpu_count);   \
+        *out = (uint)visible_index(c, c->gpu_count); \
+        CLAIM_COUNT(out);            \
         RETURN(SUCCESS);             \
     }
 DEVICE_COUNT(nvmlDeviceGetCount_v2)
@@ -144,7 +145,7 @@ static int gpu_of(Handle found) { return found ? found->gpu : -1; }
         BEGIN_TARGET(gpu_of(find(current_scenario(), text)));   \
         REQUIRE(text && out);                                   \
         *out = find(c, text);                                   \
-        if (*out && is_hidden((*out)->gpu)) *out = NULL;        \
+        if (*out && is_hidden(c, (*out)->gpu)) *out = NULL;        \
         RETURN(*out ? SUCCESS : NOT_FOUND);                     \
     }
 HANDLE_BY_TEXT(nvmlDeviceGetHandleByUUID, find_uuid)

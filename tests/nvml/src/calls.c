@@ -1,7 +1,9 @@
 /* The frame round every NVML function: the call table, handles, sessions, faults. */
 #include "calls.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,6 +73,23 @@ static struct slot *slot_of(const char *function) {
     return &table->slot[i];
 }
 
+/* -- which library this is: the text of the file `version` beside it, for `module` ---------- */
+static const char *library_version(void) {
+    static char version[80]; /* lock not held: every thread writes the same */
+    char path[PATH_MAX + 16];
+    Dl_info self;
+    if (version[0] || !dladdr((void *)library_version, &self)) return version;
+    snprintf(path, sizeof path, "%s", self.dli_fname);
+    char *slash = strrchr(path, '/');
+    if (!slash) return version;
+    snprintf(slash + 1, sizeof path - (size_t)(slash + 1 - path), "version");
+    FILE *file = fopen(path, "r");
+    if (!file) return version;
+    if (fscanf(file, "%79s", version) != 1) version[0] = 0;
+    fclose(file);
+    return version;
+}
+
 /* -- handles and sessions ------------------------------------------------------------------ */
 Handle board_handle(int gpu) { return &boards[gpu]; }
 Handle slice_handle(int gpu, int slice) { return &slices[gpu][slice]; }
@@ -92,9 +111,15 @@ Handle checked_handle(void *p) {
     return NULL;
 }
 
+void spoil(void *out, size_t bytes, uint seed) {
+    for (size_t i = 0; i < bytes; i++)
+        ((unsigned char *)out)[i] = (unsigned char)(hash3(seed, (uint)i, 99) >> 8 | 1);
+}
+
 int session_begin(void) {
     struct scenario *c = current_scenario();
     if (c->init_error) return c->init_error;
+    if (c->module[0] && strcmp(c->module, library_version())) return LIB_RM_VERSION_MISMATCH;
     pthread_mutex_lock(&lock);
     for (int i = 0; i < MAX_GPUS; i++) {
         boards[i] = (struct handle){MAGIC, i, -1};
@@ -131,6 +156,7 @@ static int resolve(struct call *call, const struct scenario *c, void *handle, en
     Handle h = checked_handle(handle);
     if (!h || h->gpu >= c->gpu_count || h->slice >= c->gpu[h->gpu].slice_count)
         return INVALID_ARGUMENT;
+    if (c->gpu[h->gpu].absent) return GPU_IS_LOST;
     call->gpu = h->gpu;
     call->slice = h->slice;
     return SUCCESS;
@@ -143,7 +169,7 @@ static struct verdict judge_call(struct call *call, struct call_site *site) {
         site->generation = c->generation;
     }
     return judge(c, site->rules, call->gpu, call->slice, scenario_time(c), session_t,
-                 (uint)call->slot->calls);
+                 call->nth);
 }
 
 int call_begin(struct call *call, struct call_site *site, const char *function, void *handle,
@@ -152,9 +178,10 @@ int call_begin(struct call *call, struct call_site *site, const char *function, 
     call->slot = site->slot;
     call->function = function;
     call->began_ns = monotonic_ns();
+    call->nth = (uint)call->slot->calls;
     call->result = resolve(call, current_scenario(), handle, kind, target_gpu);
     if (call->result) return call->result;
-    struct verdict v = judge_call(call, site);
+    struct verdict v = call->verdict = judge_call(call, site);
     if (v.delay_us > 0) nap_us(v.delay_us);
     while (v.hang) pause(); /* for good: signals do not end it, only the end of the process */
     /* after the sleep, in which the scenario may have been replaced */

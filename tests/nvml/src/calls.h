@@ -38,6 +38,8 @@ struct call {
     const char *function;
     u64 began_ns;
     int result, gpu, slice;
+    uint nth; /* call of this function: seeds garbage */
+    struct verdict verdict;
     struct scenario *scenario;
     double t;
 };
@@ -48,10 +50,11 @@ int call_begin(struct call *call, struct call_site *site, const char *function, 
 void call_end(struct call *call);
 /* devfiles.c: boards that a device cgroup forbids. A board's index counts those that are visible */
 void look_at_device_files(const struct scenario *c);
-int is_hidden(int gpu);
+int is_hidden(const struct scenario *c, int gpu);
 int visible_gpu(const struct scenario *c, uint index); /* -1 when there are fewer */
-int visible_index(int gpu);
+int visible_index(const struct scenario *c, int gpu);
 
+void spoil(void *out, size_t bytes, uint seed); /* never the same, no byte 0 */
 int session_begin(void); /* nvmlInit: sessions nest */
 int session_end(void);
 
@@ -73,6 +76,17 @@ int session_end(void);
 #define BEGIN_LIBRARY() BEGIN_CALL(NULL, ON_LIBRARY, -1)
 
 #define RETURN(code) return (call_.result = (code))
+/* faults of what is answered: a count that a rule claims, or bytes that mean nothing */
+#define CLAIM_COUNT(count)                                                                    \
+    do {                                                                                      \
+        if (!call_.verdict.claims) break;                                                     \
+        *(count) = (uint)call_.verdict.claim;                                                 \
+        RETURN(call_.verdict.claim_code);                                                     \
+    } while (0)
+#define SPOIL(out, bytes)                                                                     \
+    do {                                                                                      \
+        if (call_.verdict.garbage) spoil((out), (bytes), call_.nth);            \
+    } while (0)
 #define REQUIRE(condition) do { if (!(condition)) RETURN(INVALID_ARGUMENT); } while (0)
 #define REQUIRE_VERSION(p, n)                                                                 \
     do {                                                                                      \
@@ -89,6 +103,7 @@ int session_end(void);
         size_t length_ = strlen(text);                                                        \
         if (length_ + 1 > (n)) RETURN(INSUFFICIENT_SIZE);                                     \
         memcpy(out, text, length_ + 1);                                                       \
+        SPOIL(out, n);                                                                        \
         RETURN(SUCCESS);                                                                      \
     } while (0)
 
@@ -98,6 +113,7 @@ int session_end(void);
         BEGIN(h);                                                                             \
         REQUIRE(out);                                                                         \
         *out = (uint)(expression);                                                            \
+        SPOIL(out, sizeof *out);                                                              \
         RETURN(SUCCESS);                                                                      \
     }
 #define METRIC_UINT(function, metric, expression)                                             \
@@ -106,6 +122,7 @@ int session_end(void);
         REQUIRE(out);                                                                         \
         MEASURED(metric);                                                                     \
         *out = (uint)(expression);                                                            \
+        SPOIL(out, sizeof *out);                                                              \
         RETURN(SUCCESS);                                                                      \
     }
 #define METRIC_U64(function, metric, expression)                                              \
@@ -114,6 +131,7 @@ int session_end(void);
         REQUIRE(out);                                                                         \
         MEASURED(metric);                                                                     \
         *out = (u64)(expression);                                                             \
+        SPOIL(out, sizeof *out);                                                              \
         RETURN(SUCCESS);                                                                      \
     }
 #define BOARD_TEXT(function, text)                                                            \

@@ -11,8 +11,10 @@ static volatile u64 hidden; /* one bit a board; as it was when the session began
 
 void look_at_device_files(const struct scenario *c) {
     u64 found = 0;
-    for (int i = 0; c->device_files && i < c->gpu_count; i++) {
+    for (int i = 0; i < c->gpu_count; i++) {
         char path[64];
+        if (c->enumerate_once && c->gpu[i].absent) found |= 1ULL << i;
+        if (!c->device_files) continue;
         snprintf(path, sizeof path, "/dev/nvidia%d", c->gpu[i].minor);
         int fd = open(path, O_RDWR | O_CLOEXEC);
         if (fd >= 0) close(fd);
@@ -21,16 +23,18 @@ void look_at_device_files(const struct scenario *c) {
     hidden = found;
 }
 
-int is_hidden(int gpu) { return (int)(hidden >> gpu & 1); }
+int is_hidden(const struct scenario *c, int gpu) {
+    return (hidden >> gpu & 1) || (!c->enumerate_once && c->gpu[gpu].absent);
+}
 
 int visible_gpu(const struct scenario *c, uint index) {
     for (int i = 0; i < c->gpu_count; i++)
-        if (!is_hidden(i) && index-- == 0) return i;
+        if (!is_hidden(c, i) && index-- == 0) return i;
     return -1;
 }
 
-int visible_index(int gpu) {
+int visible_index(const struct scenario *c, int gpu) {
     int index = 0;
-    for (int i = 0; i < gpu; i++) index += !is_hidden(i);
+    for (int i = 0; i < gpu; i++) index += !is_hidden(c, i);
     return index;
 }

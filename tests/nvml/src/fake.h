@@ -44,6 +44,8 @@ enum {
     INSUFFICIENT_SIZE = 7,
     TIMEOUT = 10,
     FUNCTION_NOT_FOUND = 13,
+    GPU_IS_LOST = 15,
+    LIB_RM_VERSION_MISMATCH = 18,
     OUT_OF_MEMORY = 20,
     ARGUMENT_VERSION_MISMATCH = 25,
 };
@@ -130,18 +132,20 @@ struct gpu {
     uint total_mib, reserved_mib;
     int total_set, reserved_set;
     int accounting, remap_pending, remap_failed, recovery_action;
+    int absent;              /* unplugged: its handle is lost, and it is not enumerated */
     int clamp;               /* 0: values beyond the possible are answered as they are */
     struct process *process; /* this board's own, in the scenario's order */
     int process_count;
 };
 
-enum action { ALLOW, FAIL, DELAY, HANG };
+enum action { ALLOW, FAIL, DELAY, HANG, CLAIM, GARBAGE };
 enum level { ANY_LEVEL, BOARD_LEVEL, SLICE_LEVEL };
 struct rule {
     char pattern[80];
     enum action action;
     enum level level;
     int code, gpu;
+    u64 claim;
     int sticky; /* a session from before `to` stays broken: only a new nvmlInit helps */
     double delay_us, from, to, probability;
 };
@@ -154,7 +158,8 @@ struct event {
 
 struct scenario {
     int generation, gpu_count, reap, lenient, init_error, cpus, cuda, pid_offset, device_files;
-    char driver[80], nvml[80], pids_file[512];
+    int enumerate_once; /* what is plugged in later is seen by a new session only */
+    char driver[80], nvml[80], module[80], pids_file[512];
     double epoch, freeze, speed, sample_period_s, latency_us;
     struct gpu gpu[MAX_GPUS];
     struct process process[MAX_PROCESSES];
@@ -220,7 +225,9 @@ static inline uint rounded(double x) { return to_uint(x + 0.5); }
 
 /* -- rules --------------------------------------------------------------------------------- */
 struct verdict {
-    int code, hang;
+    int code, hang, garbage;
+    int claims, claim_code; /* answer `claim` in place of the true count, and this code */
+    u64 claim;
     double delay_us;
 };
 u64 matching_rules(const struct scenario *c, const char *function);

@@ -145,8 +145,8 @@ static void add_slice(struct gpu *g, const char *words) {
     g->mig_mode = 1;
 }
 
-/* PATTERN allow | fail CODE | delay USEC | hang, then
- * [gpu=N] [level=board|slice] [from=T] [to=T] [prob=P] [sticky=1] */
+/* PATTERN allow | fail CODE | delay USEC | hang | claim COUNT | garbage, then
+ * [gpu=N] [level=board|slice] [from=T] [to=T] [prob=P] [sticky=1] [code=C, with claim] */
 static void add_rule(struct scenario *c, const char *words) {
     if (c->rule_count >= MAX_RULES) return;
     struct rule *r = &c->rule[c->rule_count];
@@ -157,16 +157,20 @@ static void add_rule(struct scenario *c, const char *words) {
     else if (!strcmp(action, "fail")) r->action = FAIL;
     else if (!strcmp(action, "delay")) r->action = DELAY;
     else if (!strcmp(action, "hang")) r->action = HANG;
+    else if (!strcmp(action, "claim")) r->action = CLAIM;
+    else if (!strcmp(action, "garbage")) r->action = GARBAGE;
     else {
         fprintf(stderr, "fake-nvml: unknown action '%s'\n", action);
         return;
     }
-    double gpu = -1, sticky = 0;
-    r->code = atoi(number);
+    double gpu = -1, sticky = 0, code = r->action == CLAIM ? 0 : atof(number);
     r->delay_us = atof(number);
+    r->claim = strtoull(number, NULL, 0);
     r->from = -FOREVER;
     r->to = FOREVER;
     r->probability = 1;
+    number_option(words, "code", &code);
+    r->code = (int)code;
     number_option(words, "gpu", &gpu);
     number_option(words, "sticky", &sticky);
     number_option(words, "from", &r->from);
@@ -215,6 +219,7 @@ static void set_gpu(struct scenario *c, int i, const char *key, const char *valu
         {"remap_pending", &g->remap_pending},
         {"remap_fail", &g->remap_failed},
         {"recovery_action", &g->recovery_action},
+        {"absent", &g->absent},
         {"clamp", &g->clamp},
         {"total", &g->total_mib},
         {"reserved", &g->reserved_mib},
@@ -257,6 +262,7 @@ static void set_system(struct scenario *c, const char *key, const char *value) {
         {"device_files", &c->device_files},
         {"gpus", &c->gpu_count},  {"init_error", &c->init_error},
         {"pid_offset", &c->pid_offset},
+        {"enumerate_once", &c->enumerate_once},
     };
     for (size_t k = 0; k < sizeof number / sizeof *number; k++)
         if (!strcmp(key, number[k].key)) {
@@ -270,6 +276,7 @@ static void set_system(struct scenario *c, const char *key, const char *value) {
         }
     if (!strcmp(key, "driver")) snprintf(c->driver, sizeof c->driver, "%s", value);
     else if (!strcmp(key, "nvml")) snprintf(c->nvml, sizeof c->nvml, "%s", value);
+    else if (!strcmp(key, "module")) snprintf(c->module, sizeof c->module, "%s", value);
     else if (!strcmp(key, "pids_file")) snprintf(c->pids_file, sizeof c->pids_file, "%s", value);
     else if (!strcmp(key, "epoch"))
         c->epoch = !strcmp(value, "boot") ? wall_s() - monotonic_s() : atof(value);

@@ -1,4 +1,4 @@
-/* Faults. The first rule that allows, fails or hangs a call decides; delays add up. */
+/* Faults. The first rule that does more than delay a call decides; delays add up. */
 #include "fake.h"
 
 #include <fnmatch.h>
@@ -18,7 +18,7 @@ static int holds(const struct rule *r, int gpu, int slice, double t, double sess
 
 struct verdict judge(const struct scenario *c, u64 rules, int gpu, int slice, double t,
                      double session_t, uint nth) {
-    struct verdict v = {SUCCESS, 0, c->latency_us};
+    struct verdict v = {.code = SUCCESS, .delay_us = c->latency_us};
     for (int i = 0; i < c->rule_count; i++) {
         const struct rule *r = &c->rule[i];
         if (!(rules >> i & 1) || !holds(r, gpu, slice, t, session_t)) continue;
@@ -29,6 +29,10 @@ struct verdict judge(const struct scenario *c, u64 rules, int gpu, int slice, do
         }
         v.code = r->action == FAIL ? r->code : SUCCESS;
         v.hang = r->action == HANG;
+        v.garbage = r->action == GARBAGE;
+        v.claims = r->action == CLAIM;
+        v.claim = r->claim;
+        v.claim_code = r->action == CLAIM ? r->code : SUCCESS;
         break;
     }
     return v;
