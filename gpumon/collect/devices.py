@@ -21,6 +21,11 @@ _DEADLINE_MAX_S = 0.5
 #: workers start one after the other unless one takes longer: together they would spend as much
 #: time again on waiting for the interpreter's lock
 _HEAD_START_S = 0.005
+#: bounds for a driver that claims more than a node can have: each GPU costs a thread, and a
+#: sample must fit into one line of the stream
+MAX_GPUS = 64
+MAX_USAGE_ROWS = 2048
+_MAX_NOTES = 16
 #: a device is hung once it has not answered for this many intervals
 _HUNG_INTERVALS = 1.5
 
@@ -64,6 +69,7 @@ class DeviceCollector:
         self._xids: Dict[int, int] = {}  # device key -> its last Xid
         self._unwatched: List[Tuple[int, Any]] = []  # index and handle, not yet watched for Xids
         self._stale = True  # devices are to be told anew
+        self._crowded = False  # there were more processes on the devices than a sample holds
 
     def start(self, deadline_s: float) -> None:
         """Load the library and open the devices; what takes longer goes on in its thread."""
@@ -83,11 +89,12 @@ class DeviceCollector:
         """Start a round of all workers, and put what has come back by the deadline."""
         self._take_session()  # before the round: nobody waits for a session to open
         self._round.begin()
+        end = time.monotonic() + self.deadline_s
         if self._session.opened is not None:
             for slot in self._slots:
                 slot.worker.ask(partial(slot.gpu.read, tick.mono))
-                self._round.wait(_HEAD_START_S)
-        self._round.wait(self.deadline_s)
+                self._round.wait(min(_HEAD_START_S, end - time.monotonic()))
+        self._round.wait(end - time.monotonic())
         self._take_xids(tick)
         for slot in self._slots:
             answers = slot.worker.take()
@@ -117,7 +124,8 @@ class DeviceCollector:
         self._unwatched = []  # handles of the last session
         for slot in self._slots:
             slot.gpu.restart(opened.library)
-        self._add_slots(opened, [""] * (opened.device_count - len(self._slots)))
+        count = min(opened.device_count, MAX_GPUS)
+        self._add_slots(opened, [""] * (count - len(self._slots)))
 
     def _add_slots(self, opened: Opened, uuids: List[str]) -> None:
         for uuid in uuids:
@@ -187,7 +195,7 @@ class DeviceCollector:
             return
         self._take_opened(slot, answer)
         slot.answered, slot.silent = True, False
-        slot.session_error = answer.session_error
+        slot.session_error, slot.cut = answer.session_error, answer.cut
         for unit, result in answer.results:
             key = self._keys.of(unit)
             self._put(key, result, tick)
@@ -204,7 +212,9 @@ class DeviceCollector:
     def _put(self, key: int, result: Result, tick: Tick) -> None:
         if result.row:
             tick.put("device", key, result.row)
-        for pid, line in result.usage.items():
+        room = MAX_USAGE_ROWS - len(tick.rows.get("usage", ()))
+        self._crowded |= len(result.usage) > room
+        for pid, line in list(result.usage.items())[:room]:
             tick.put("usage", (key, pid), line)
 
     def _miss(self, slot: _Slot, tick: Tick) -> None:
@@ -249,7 +259,7 @@ class DeviceCollector:
 
     def _announce(self) -> None:
         """Bring devices and notes up to date, and say whether they are news."""
-        notes = [self._session.note] if self._session.note else []
+        notes = self._notes()
         if notes != self.notes:
             self.notes, self.changed = notes, True
         if not self._stale:
@@ -258,6 +268,17 @@ class DeviceCollector:
         devices = [self._device(unit) for slot in self._slots for unit in slot.units]
         if devices != self.devices:
             self.devices, self.changed = devices, True
+
+    def _notes(self) -> List[str]:
+        notes = [self._session.note] if self._session.note else []
+        opened = self._session.opened
+        if opened is not None and opened.device_count > MAX_GPUS:
+            claimed = f"The NVIDIA driver reports {opened.device_count} devices"
+            notes.append(f"{claimed}; gpumon reads the first {MAX_GPUS}.")
+        if self._crowded:
+            notes.append(f"More than {MAX_USAGE_ROWS} processes on the GPUs: not all are shown.")
+        notes += [f"GPU {slot.gpu.index}: {slot.cut}." for slot in self._slots if slot.cut]
+        return notes[:_MAX_NOTES]
 
     def _device(self, unit: Unit) -> Device:
         """The unit as the header tells it; a lost one keeps what was known of it."""
@@ -272,9 +293,9 @@ class DeviceCollector:
 
 
 def wanted_instances(environ: Mapping[str, str]) -> List[str]:
-    """UUIDs of the MIG instances that CUDA_VISIBLE_DEVICES names."""
+    """UUIDs of the MIG instances that CUDA_VISIBLE_DEVICES names, `MAX_GPUS` at most."""
     entries = (entry.strip() for entry in environ.get("CUDA_VISIBLE_DEVICES", "").split(","))
-    return [entry for entry in entries if entry.startswith("MIG-")]
+    return [entry for entry in entries if entry.startswith("MIG-")][:MAX_GPUS]
 
 
 class _Slot:
@@ -288,6 +309,7 @@ class _Slot:
         self.answered_at = now  # wall clock of the last good answer
         self.silent = False  # its silence has been put as readings
         self.session_error = ""
+        self.cut = ""  # what the driver claimed beyond our bounds
 
 
 class _Keys:

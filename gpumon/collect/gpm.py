@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import re
 import time
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from gpumon.collect.nvml import INVALID_ARGUMENT, NOT_SUPPORTED, OK, REPROBE_S, Query
 from gpumon.collect.nvml_structs import GpmMetrics, GpmSupport
@@ -123,17 +123,17 @@ class Gpm:
     def _allocate(self) -> Optional[Missing]:
         if self._metrics is not None:
             return None
-        samples = []
+        samples: List[Any] = []
         for _ in range(2):
             sample = ctypes.c_void_p()
             missing = self._query.plain("nvmlGpmSampleAlloc", ctypes.byref(sample))
             if missing is not None:
+                for other in samples:
+                    self._query.library.call("nvmlGpmSampleFree", other)
                 return missing
             samples.append(sample)
         self._new, self._old = samples
         self._metrics = GpmMetrics()
-        self._metrics.version = 1
-        self._metrics.count = len(_METRICS)
         return None
 
     def _sample(self) -> Optional[Missing]:
@@ -146,6 +146,7 @@ class Gpm:
 
     def _difference(self) -> Dict[str, Reading]:
         metrics = self._metrics
+        metrics.version, metrics.count = 1, len(_METRICS)  # the driver may have written there
         metrics.sample1, metrics.sample2 = self._old, self._new
         for i, metric in enumerate(_METRICS):
             metrics.metrics[i].metric_id = metric

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from typing import Dict, List, Tuple
+import time
+from typing import Dict, List, Tuple, Union
 
-from gpumon.collect.nvml import INSUFFICIENT_SIZE, NOT_FOUND, Query
+from gpumon.collect.nvml import NOT_FOUND, Query
+from gpumon.collect.nvml_buffer import LOOK_BACK_US, Buffer
 from gpumon.model.reading import Missing, Reading
 
 NAMES = ("busy_mean_percent", "busy_min_percent", "busy_max_percent", "busy_gap_s")
 _GPU_UTILIZATION_SAMPLES = 1
-#: the first read looks back this far, not to the beginning of the buffer
-_FIRST_US = 2_000_000
 _ENTRIES = 256
 #: nvmlValueType_t -> layout of nvmlSample_t: µs since the epoch, then the value's union
 _LAYOUTS = {0: "=Qd", 1: "=QI4x", 2: "=QQ", 3: "=QQ", 4: "=Qq", 5: "=Qi4x", 6: "=QH6x"}
@@ -26,27 +26,29 @@ class Burst:
 
     def __init__(self, query: Query) -> None:
         self._query = query
-        self._buffer = ctypes.create_string_buffer(_ENTRIES * _SIZE)
-        self._count = ctypes.c_uint()
+        self._buffer = Buffer(query, _ENTRIES, _SIZE)
         self._kind = ctypes.c_uint()
         self._last_us = 0
         self._period_us = 0
 
     def read(self) -> Dict[str, Reading]:
         """Mean, least and most of busy since the last read, and the time the buffer had lost."""
-        missing = self._fetch()
-        if missing is not None:
+        if self._last_us > time.time() * 1e6:
+            self._last_us = 0  # ahead of the clock, it would hide all samples that come
+        data = self._fetch()
+        if isinstance(data, Missing):
             if self._query.code == NOT_FOUND:
-                missing = Missing("not-sampled")  # no news is not idleness
-            return dict.fromkeys(NAMES, missing)
-        layout = struct.Struct(_LAYOUTS.get(self._kind.value, "=QQ"))
-        raw = self._buffer.raw[: self._count.value * _SIZE]
-        return self.summary(sorted(layout.iter_unpack(raw)))
+                data = Missing("not-sampled")  # no news is not idleness
+            return dict.fromkeys(NAMES, data)
+        layout = _LAYOUTS.get(self._kind.value)
+        if layout is None:
+            return dict.fromkeys(NAMES, Missing("error", f"value type {self._kind.value}"))
+        return self.summary(sorted(struct.iter_unpack(layout, data)))
 
     def summary(self, samples: List[Sample]) -> Dict[str, Reading]:
         """The row of `burst` for samples (µs, percent) in order of time."""
         if self._last_us == 0 and samples:
-            since = samples[-1][0] - _FIRST_US
+            since = samples[-1][0] - LOOK_BACK_US
             samples = [sample for sample in samples if sample[0] > since]
         if not samples:
             return dict.fromkeys(NAMES, Missing("not-sampled"))
@@ -70,17 +72,15 @@ class Burst:
             return 0.0
         return (step_us - self._period_us) / 1e6
 
-    def _fetch(self) -> Missing | None:
-        while True:
-            self._count.value = len(self._buffer) // _SIZE
-            missing = self._query.call(
+    def _fetch(self) -> Union[memoryview, Missing]:
+        return self._buffer.fill(
+            _SIZE,
+            lambda data: self._query.call(
                 "nvmlDeviceGetSamples",
                 _GPU_UTILIZATION_SAMPLES,
                 ctypes.c_ulonglong(self._last_us),
                 ctypes.byref(self._kind),
-                ctypes.byref(self._count),
-                self._buffer,
-            )
-            if missing is None or self._query.code != INSUFFICIENT_SIZE:
-                return missing
-            self._buffer = ctypes.create_string_buffer(2 * len(self._buffer))
+                ctypes.byref(self._buffer.count),
+                data,
+            ),
+        )

@@ -14,6 +14,8 @@ from gpumon.collect.nvml_structs import EventData
 _XID_CRITICAL_ERROR = 0x8
 #: how long one wait blocks; new devices are registered and a stop is seen between two waits
 _WAIT_MS = 1000
+#: a driver that reports events without end, or does not wait, must not keep a core busy
+_PAUSE_S = 0.05
 
 
 class Xid(NamedTuple):
@@ -75,7 +77,8 @@ class XidWatch:
                 if index is not None:
                     self._seen.append(Xid(time.time(), index, int(data.data)))
             elif code not in (OK, TIMEOUT):
-                time.sleep(_WAIT_MS / 1000)  # a failing wait returns at once: do not spin
+                time.sleep(_WAIT_MS / 1000)  # a failing wait returns at once
+            time.sleep(_PAUSE_S)
         self._library.call("nvmlEventSetFree", events)
 
     def _register(self, events: ctypes.c_void_p) -> None:

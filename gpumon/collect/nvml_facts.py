@@ -8,7 +8,7 @@ from typing import Dict, Optional
 from gpumon.collect.nvml import Query, text_of
 from gpumon.collect.nvml_fields import Fields
 from gpumon.collect.nvml_structs import DeviceAttributes, Memory, PciInfo
-from gpumon.model.reading import Missing, Reading
+from gpumon.model.reading import IMPLAUSIBLE, Missing, Reading
 
 Facts = Dict[str, Reading]
 
@@ -97,7 +97,10 @@ def _compute_capability(query: Query) -> Reading:
     missing = query.call(
         "nvmlDeviceGetCudaComputeCapability", ctypes.byref(major), ctypes.byref(minor)
     )
-    return f"{major.value}.{minor.value}" if missing is None else missing
+    if missing is not None:
+        return missing
+    possible = 0 < major.value < 100 and 0 <= minor.value < 10
+    return f"{major.value}.{minor.value}" if possible else IMPLAUSIBLE
 
 
 def _multiprocessors(facts: Facts) -> Reading:

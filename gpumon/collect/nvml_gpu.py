@@ -16,6 +16,8 @@ from gpumon.model.sample import Mig
 
 #: a device that could not be opened is tried again this often
 _RETRY_S = 10.0
+#: most MIG instances of one GPU; today's have room for 7
+MAX_INSTANCES = 8
 #: how often the instances of a GPU in MIG mode are compared with those that were opened
 _INSTANCES_S = 60.0
 
@@ -39,6 +41,7 @@ class Answer(NamedTuple):
 
     opened: Optional[List[Unit]]
     results: List[Tuple[Unit, Result]]
+    cut: str = ""  # what the driver claimed beyond our bounds; for people
 
     @property
     def session_error(self) -> str:
@@ -63,6 +66,7 @@ class Gpu:
         self._calling = ""
         self._queries: List[Query] = []
         self._units: List[Unit] = []
+        self._cut = ""  # instances that are left out
         self._told = False  # that it could not be opened
         self._retry_at = 0.0
         self._instances_at = 0.0
@@ -98,7 +102,11 @@ class Gpu:
         if self.opened and self._changed():
             opened = self.open().opened
             results = [(unit, self._read(unit, mono)) for unit in self._units]
-        return Answer(opened, results)
+        return Answer(opened, results, self._cut_now())
+
+    def _cut_now(self) -> str:
+        lists = [unit.reader.cut for unit in self._units if unit.reader is not None]
+        return next((cut for cut in (self._cut, *lists) if cut), "")
 
     def _read(self, unit: Unit, mono: float) -> Result:
         if unit.reader is not None:
@@ -172,9 +180,13 @@ class Gpu:
         return [whole, *instances]
 
     def _instance_handles(self, query: Query) -> List[Any]:
-        count = query.u32("nvmlDeviceGetMaxMigDeviceCount")
+        reading = query.u32("nvmlDeviceGetMaxMigDeviceCount")
+        count = reading if isinstance(reading, int) else 0
+        self._cut = ""
+        if count > MAX_INSTANCES:
+            self._cut = f"{count} MIG instances are reported, at most {MAX_INSTANCES} are read"
         handles = []
-        for i in range(count if isinstance(count, int) else 0):
+        for i in range(min(count, MAX_INSTANCES)):
             handle = ctypes.c_void_p()
             missing = query.call("nvmlDeviceGetMigDeviceHandleByIndex", i, ctypes.byref(handle))
             if missing is None:

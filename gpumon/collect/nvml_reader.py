@@ -128,6 +128,11 @@ class Reader:
         error, session_error = self._verdict()
         return Result(check_row("device", row), usage, error, session_error)
 
+    @property
+    def cut(self) -> str:
+        """Which list of the driver's was longer than what is read; for people."""
+        return self._usage.cut
+
     def power_kind(self, facts: Row) -> Reading:
         """Whether `power_w` is the mean of one second or of the instant.
 
@@ -267,10 +272,10 @@ class Reader:
             if not name.startswith("retired_") or name == "retired_pending":
                 row[name] = values[name]
         single, double = values["retired_sbe"], values["retired_dbe"]
-        if isinstance(single, Missing) or isinstance(double, Missing):
-            row["retired_pages"] = single if isinstance(single, Missing) else double
+        if isinstance(single, (int, float)) and isinstance(double, (int, float)):
+            row["retired_pages"] = single + double
         else:
-            row["retired_pages"] = int(single) + int(double)
+            row["retired_pages"] = double if isinstance(single, (int, float)) else single
         row["persistence_mode"] = query.u32("nvmlDeviceGetPersistenceMode")
         row["compute_mode"] = query.u32("nvmlDeviceGetComputeMode")
         row["mig_mode"] = mig_mode = self._pair("nvmlDeviceGetMigMode")

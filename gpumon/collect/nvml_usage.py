@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+import time
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
 
-from gpumon.collect.nvml import INSUFFICIENT_SIZE, NOT_AVAILABLE, NOT_FOUND, Query
+from gpumon.collect.nvml import NOT_AVAILABLE, NOT_FOUND, Query
+from gpumon.collect.nvml_buffer import LOOK_BACK_US, MAX_ENTRIES, Buffer
 from gpumon.collect.nvml_structs import AccountingStats
-from gpumon.model.reading import MIG, Missing, Reading
+from gpumon.model.reading import IMPLAUSIBLE, MIG, Missing, Reading
 
 Row = Dict[str, Reading]
 
@@ -21,7 +23,11 @@ LISTS = {
 #: graphics and MPS lists that were empty are asked in every fifth round only
 _QUIET_ROUNDS = 5
 _NO_INSTANCE = 0xFFFFFFFF
+#: why a list is not there on this driver or for this user: no reason to doubt the others
+_LACKING = ("unsupported", "no-permission")
 _ENTRIES = 128
+_MAX_PID = 2**31 - 1
+_MAX_INSTANCE = 256
 _HIDDEN = Missing("unsupported", "not told by the driver")
 _ACCOUNTING_OFF = Missing("unsupported", "accounting mode is off")
 _V1 = struct.Struct("=I4xQ")  # pid, used bytes
@@ -38,19 +44,23 @@ class Entry(NamedTuple):
     gi: int = _NO_INSTANCE
 
 
-def parse_processes(data: bytes, count: int, version: int) -> List[Entry]:
-    """`count` entries of a process list as the driver filled it.
+def parse_processes(
+    data: Union[bytes, memoryview], count: int, version: int
+) -> Optional[List[Entry]]:
+    """`count` entries of a process list as the driver filled it; None if no process can be so.
 
     One driver generation made the struct longer without a new name: where process or instance
     numbers are impossible with the common layout, the longer one is taken.
     """
-    if version == 1:
-        return [Entry(*_V1.unpack_from(data, i * _V1.size)) for i in range(count)]
-    for layout in (_V2, _V3_535):
-        rows = [layout.unpack_from(data, i * layout.size) for i in range(count)]
-        if all(row[0] and (row[2] == _NO_INSTANCE or row[2] < 256) for row in rows):
-            break
-    return [Entry(row[0], row[1], row[2]) for row in rows]
+    for layout in (_V1,) if version == 1 else (_V2, _V3_535):
+        rows = [Entry(*layout.unpack_from(data, i * layout.size)[:3]) for i in range(count)]
+        if all(map(_possible, rows)):
+            return rows
+    return None
+
+
+def _possible(entry: Entry) -> bool:
+    return 0 < entry.pid <= _MAX_PID and (entry.gi == _NO_INSTANCE or entry.gi < _MAX_INSTANCE)
 
 
 class Usage:
@@ -60,10 +70,10 @@ class Usage:
         """`instances_apart`: processes of MIG instances are told by readers of their own."""
         self.accounting = False  # as the health group last saw the mode
         self.mig = False  # no process utilization while MIG is on
+        self.cut = ""  # which list was longer than what is read; for people
         self._query = query
         self._instances_apart = instances_apart
-        self._buffer = ctypes.create_string_buffer(_ENTRIES * _V3_535.size)
-        self._count = ctypes.c_uint()
+        self._buffer = Buffer(query, _ENTRIES, _V3_535.size)
         self._names: Dict[str, Tuple[str, int]] = {}
         self._quiet: Dict[str, int] = {}
         self._last_us = 0
@@ -71,27 +81,32 @@ class Usage:
 
     def read(self) -> Tuple[Reading, Dict[int, Row]]:
         """How many processes (or why that is not known), and a row of `usage` for each pid."""
+        self.cut = ""
         entries: Dict[int, Row] = {}
         unknown = self._merge("C", entries)
         for letter in ("G", "M"):
-            self._merge_if_due(letter, entries)
+            failed = self._merge_if_due(letter, entries)
+            if failed is not None and failed.reason not in _LACKING:
+                unknown = failed
+        if unknown is not None:
+            return unknown, {}
         if not entries:
-            nobody: Reading = MIG if self._instances_apart else 0
-            return (nobody if unknown is None else unknown), {}
+            return (MIG if self._instances_apart else 0), {}
         self._add_utilization(entries)
         for pid, row in entries.items():
             row["mem_peak_bytes"] = self._peak(pid)
         return len(entries), entries
 
-    def _merge_if_due(self, letter: str, rows: Dict[int, Row]) -> None:
+    def _merge_if_due(self, letter: str, rows: Dict[int, Row]) -> Optional[Missing]:
         rounds = self._quiet.get(letter, 0)
         if rounds > 0:
             self._quiet[letter] = rounds - 1
-            return
+            return None
         before = {pid: row["type"] for pid, row in rows.items()}
-        self._merge(letter, rows)
-        if before == {pid: row["type"] for pid, row in rows.items()}:
+        missing = self._merge(letter, rows)
+        if missing is None and before == {pid: row["type"] for pid, row in rows.items()}:
             self._quiet[letter] = _QUIET_ROUNDS - 1
+        return missing
 
     def _merge(self, letter: str, rows: Dict[int, Row]) -> Optional[Missing]:
         """Add one list; a process on several lists is one row that names all types."""
@@ -110,18 +125,24 @@ class Usage:
                 row["mem_bytes"] = mem
         return None
 
-    def _list(self, letter: str) -> Any:
-        """Entries of one list, or a Missing."""
+    def _list(self, letter: str) -> Union[List[Entry], Missing]:
+        """Entries of one list, or why there are none."""
         name, version = self._function(letter)
-        while True:
-            layout = _V1 if version == 1 else _V3_535
-            self._count.value = len(self._buffer) // layout.size
-            missing = self._query.call(name, ctypes.byref(self._count), self._buffer)
-            if missing is None:
-                return parse_processes(self._buffer.raw, self._count.value, version)
-            if self._query.code != INSUFFICIENT_SIZE:
-                return missing
-            self._grow(self._count.value * _V3_535.size)
+        count = self._buffer.count
+        # the longest layout's: which one it is, the entries tell
+        data = self._buffer.fill(
+            _V1.size if version == 1 else _V3_535.size,
+            lambda data: self._query.call(name, ctypes.byref(count), data),
+        )
+        if isinstance(data, Missing):
+            self._say_cut(LISTS[letter])
+            return data
+        entries = parse_processes(data, count.value, version)
+        return IMPLAUSIBLE if entries is None else entries
+
+    def _say_cut(self, what: str) -> None:
+        if self._buffer.cut:
+            self.cut = f"{what} reports {self._buffer.cut}, at most {MAX_ENTRIES} are read"
 
     def _function(self, letter: str) -> Tuple[str, int]:
         """The newest version of a list's function that this driver has."""
@@ -135,10 +156,6 @@ class Usage:
                     break
             self._names[letter] = found
         return found
-
-    def _grow(self, size: int) -> None:
-        # the list may grow again before it is asked again
-        self._buffer = ctypes.create_string_buffer(max(2 * len(self._buffer), 2 * size))
 
     def _add_utilization(self, rows: Dict[int, Row]) -> None:
         names = ("sm_percent", "mem_percent", "encoder_percent", "decoder_percent")
@@ -154,29 +171,25 @@ class Usage:
         """Pid -> (SM, memory, encoder, decoder) % in its newest period, or a Missing."""
         if self.mig:
             return MIG
-        while True:
-            self._count.value = len(self._buffer) // _UTILIZATION.size
-            missing = self._query.call(
+        now_us = int(time.time() * 1e6)
+        # a last time ahead of the clock (a wrong one, or the clock was set) would hide what comes
+        since_us = self._last_us if self._last_us <= now_us else now_us - LOOK_BACK_US
+        data = self._buffer.fill(
+            _UTILIZATION.size,
+            lambda data: self._query.call(
                 "nvmlDeviceGetProcessUtilization",
-                self._buffer,
-                ctypes.byref(self._count),
-                ctypes.c_ulonglong(self._last_us),
-            )
-            if missing is None:
-                return self._newest(self._count.value)
-            if self._query.code == NOT_FOUND:
-                return {}
-            if self._query.code != INSUFFICIENT_SIZE:
-                return missing
-            self._grow(self._count.value * _UTILIZATION.size)
-
-    def _newest(self, count: int) -> Dict[int, Tuple[int, ...]]:
-        data = self._buffer.raw
-        lines = [_UTILIZATION.unpack_from(data, i * _UTILIZATION.size) for i in range(count)]
-        lines.sort(key=lambda line: line[1])
-        if lines:
-            self._last_us = max(self._last_us, lines[-1][1])
-        return {line[0]: line[2:] for line in lines}
+                data,
+                ctypes.byref(self._buffer.count),
+                ctypes.c_ulonglong(since_us),
+            ),
+        )
+        if isinstance(data, Missing):
+            self._say_cut("nvmlDeviceGetProcessUtilization")
+            return {} if self._query.code == NOT_FOUND else data
+        lines = sorted(_UTILIZATION.iter_unpack(data), key=lambda line: line[1])
+        oldest_us = lines[-1][1] - LOOK_BACK_US if lines and since_us != self._last_us else 0
+        self._last_us = lines[-1][1] if lines else self._last_us
+        return {line[0]: line[2:] for line in lines if line[1] > oldest_us}
 
     def _peak(self, pid: int) -> Reading:
         if not self.accounting:

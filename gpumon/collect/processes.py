@@ -318,6 +318,9 @@ class Processes:
             if pid in self._own_pid:
                 continue  # read under its number here from the next round on
             if pid not in self._elsewhere:
+                if self._looks_left <= 0:
+                    continue  # comes next
+                self._looks_left -= 1
                 self._elsewhere.add(pid)
                 self._announce(tick, Process(pid, "", "", "", note=ELSEWHERE))
             tick.put("process", pid, dict.fromkeys(_FIELDS, NAMESPACE))
