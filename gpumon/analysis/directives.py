@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from gpumon.analysis.finding import Recommendation
+from gpumon.model import lines
 
 #: short option -> long one, of those that gpumon reads
 _LONG = {
@@ -37,8 +38,7 @@ _FLAGS = frozenset((
     "unbuffered", "usage", "use-min-nodes", "verbose", "version", "wait",
 ))  # fmt: skip
 _SHORT_FLAGS = frozenset("hHIkKOQsuvVWXZEl")
-#: what a value or an export line of ours may hold: it is written unquoted into a shell script
-_SAFE_VALUE = re.compile(r"[\w.:,=+@-]+")
+#: what an export line of ours may hold: it is written unquoted into a shell script
 _SAFE_EXPORT = re.compile(r"export [A-Za-z_]\w*=[\w.,:/+@=${}-]+")
 _DIRECTIVE = "#SBATCH"
 
@@ -266,7 +266,7 @@ def _names_gpu(part: str) -> bool:
 def _changed(text: str, options: Sequence[Option], change: Recommendation, add: object) -> str:
     """The text with one request changed; as it is where that would leave two of one family."""
     name, value = change.directive.lstrip("-"), change.after
-    if value and not _SAFE_VALUE.fullmatch(value):
+    if value and not lines.value(change.directive, value):
         return text
     family = [each for each in options if each.name in _family(name) and _is_gpu(each)]
     if not family:

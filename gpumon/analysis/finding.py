@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gpumon.model.lines import EMPTY, Line, setting
+
 LEVELS = ("critical", "warning", "info")  # worst first
 CONFIDENCES = ("high", "medium", "low")
 #: what used device memory says about need (findings, "mem_truth")
@@ -19,9 +21,12 @@ class Action:
     """
 
     kind: str
-    after: str  # the line itself
-    before: str = ""  # what stands there now
+    after: Line  # the line itself
+    before: Line = EMPTY  # what stands there now
     text: str = ""  # one sentence for people
+
+    def __post_init__(self) -> None:
+        _only_lines(self.before, self.after)
 
 
 @dataclass(frozen=True)
@@ -52,8 +57,25 @@ class Recommendation:
     """One changed line of the request, before → after, and on what it rests."""
 
     directive: str  # --mem, --cpus-per-task, --gres, --time, --partition; "" for an export line
-    before: str
-    after: str
+    before: Line
+    after: Line
     basis: str
     confidence: str = "high"
     finding: str = ""  # id of the finding it follows from
+
+    def __post_init__(self) -> None:
+        _only_lines(self.before, self.after)
+
+    @property
+    def line(self) -> Line:
+        """What to write into the job script; empty where a line is to be deleted."""
+        if not self.directive:
+            return self.after
+        return Line("#SBATCH {}", setting(self.directive, self.after))
+
+
+def _only_lines(*lines: Line) -> None:
+    """Nothing but checked text may be offered for pasting. Raises TypeError."""
+    for line in lines:
+        if not isinstance(line, Line):
+            raise TypeError(f"unchecked text offered as a line: {line!r}")

@@ -80,8 +80,6 @@ class _Plan:
         self.found.append(
             replace(
                 line,
-                before=clean(line.before),
-                after=clean(line.after),
                 basis=clean(basis or finding.evidence),
                 confidence=max(known, key=CONFIDENCES.index),
                 finding=finding.id,
@@ -95,14 +93,14 @@ class _Plan:
         finding = self._first("frag-nodes", "few-cores-per-node")
         assert finding is not None
         request = self.request
-        self._add(Recommendation("--nodes", str(request.nodes), "1", ""), finding)
+        self._add(rightsize.change("--nodes", str(request.nodes), "1"), finding)
         merged = merged_gpus(request)
         if merged is not None:
-            self._add(Recommendation(request.gpu_option, request.gpu_text, merged, ""), finding)
+            self._add(rightsize.change(request.gpu_option, request.gpu_text, merged), finding)
         if request.tasks_per_node:
             in_all = request.tasks_per_node * request.nodes
             self._add(
-                Recommendation("--ntasks-per-node", str(request.tasks_per_node), str(in_all), ""),
+                rightsize.change("--ntasks-per-node", str(request.tasks_per_node), str(in_all)),
                 finding,
             )
         if request.mem_form == "node" and request.mem_bytes:
@@ -126,9 +124,9 @@ class _Plan:
         if finding is None or change is None or request.gpu_form != "node":
             return
         if request.tasks in (None, request.nodes):
-            self._add(Recommendation("--nodes", *change, ""), finding)
+            self._add(rightsize.change("--nodes", *change), finding)
             if request.tasks is not None and not request.tasks_per_node:
-                self._add(Recommendation("--ntasks", str(request.tasks), change[1], ""), finding)
+                self._add(rightsize.change("--ntasks", str(request.tasks), change[1]), finding)
 
     # -- GPUs --------------------------------------------------------------------------------------
 
@@ -161,7 +159,7 @@ class _Plan:
         changes = dict(_options_of(model))
         for directive in ("--partition", "--constraint"):
             if directive in changes:
-                self._add(Recommendation(directive, *changes[directive], ""), model)
+                self._add(rightsize.change(directive, *changes[directive]), model)
         request = self.request
         change = changes.get("--gres") or changes.get(request.gpu_option)
         match = _GRES.fullmatch(change[1]) if change else None
@@ -170,7 +168,7 @@ class _Plan:
         count = _COUNT.search(line.after if line is not None else request.gpu_text)
         prefix = "gpu:" if request.gpu_option == "--gres" else ""
         after = f"{prefix}{match['type']}:{count.group(1) if count else 1}"
-        return Recommendation(request.gpu_option, request.gpu_text, after, "")
+        return rightsize.change(request.gpu_option, request.gpu_text, after)
 
     # -- CPUs --------------------------------------------------------------------------------------
 
@@ -283,7 +281,7 @@ class _Plan:
             tail = self.raised["idle-tail"]
             change = dict(_options_of(tail)).get("--time")
             if change is not None:
-                self._add(Recommendation("--time", *change, ""), tail)
+                self._add(rightsize.change("--time", *change), tail)
 
     def _exports(self) -> None:
         """Lines for allocators and threads, each variable once."""

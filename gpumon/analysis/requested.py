@@ -15,6 +15,7 @@ from gpumon.analysis.directives import options_of_submit_line
 from gpumon.analysis.evidence import Evidence, NodeEvidence, Track
 from gpumon.analysis.once import once
 from gpumon.analysis.signals import job_devices
+from gpumon.model.lines import EMPTY, Line, value
 from gpumon.model.reading import number
 from gpumon.site import NodeType, Site
 from gpumon.slurm.job import Job
@@ -39,7 +40,7 @@ class Requested:
     mem_form: str = "node"  # node, cpu, gpu
     gpu_option: str = "--gres"
     gpu_form: str = "node"  # node, job, task: what the count in it is per
-    gpu_text: str = ""  # "gpu:a100:4", "a100:4", "4"
+    gpu_text: Line = EMPTY  # "gpu:a100:4", "a100:4", "4"
     time_limit_s: float | None = None
     cpus_per_gpu: bool = False  # asked for by --cpus-per-gpu
 
@@ -64,14 +65,14 @@ def requested(evidence: Evidence) -> Requested:
             _share(job.allocated.cpus or asked.resources.cpus, nodes),
         ),
         mem_bytes=_memory(evidence, job, nodes),
-        gpus=_gpus(evidence, job, nodes, gpu_text),
+        gpus=_gpus(evidence, job, nodes, bool(gpu_text)),
         tasks=asked.tasks,
         tasks_per_node=asked.tasks_per_node,
         cpus_per_task=asked.cpus_per_task,
         mem_form=asked.mem_form or _form(options, _MEM_OPTIONS) or "node",
         gpu_option=gpu_option,
         gpu_form=gpu_form,
-        gpu_text=gpu_text,
+        gpu_text=value(gpu_option, gpu_text) or EMPTY,
         time_limit_s=job.time_limit_s,
         cpus_per_gpu="cpus-per-gpu" in options,
     )
@@ -138,10 +139,10 @@ def _memory(evidence: Evidence, job: Job, nodes: int) -> float | None:
     )
 
 
-def _gpus(evidence: Evidence, job: Job, nodes: int, text: str) -> int | None:
+def _gpus(evidence: Evidence, job: Job, nodes: int, asked: bool) -> int | None:
     """Of the node with most. 0 only where Slurm lists what it gave, and nobody asked for any."""
     held = Counter(each.node for each in job_devices(evidence))
-    none = bool(job.allocated.tres) and not text
+    none = bool(job.allocated.tres) and not asked
     return _whole(
         highest(each.gpus for each in job.allocations),
         _share(job.gpus, nodes),
@@ -152,10 +153,10 @@ def _gpus(evidence: Evidence, job: Job, nodes: int, text: str) -> int | None:
 
 def _gpus_asked(job: Job, options: dict[str, str]) -> tuple[str, str, str]:
     """Option, what its count is per, and its value; the option is --gres where nobody knows."""
-    for name, value in options.items():
-        if name in _GPU_OPTIONS and (name != "gres" or "gpu" in value):
-            text = next((part for part in value.split(",") if "gpu" in part), value)
-            return f"--{name}", _GPU_OPTIONS[name], text if name == "gres" else value
+    for name, text in options.items():
+        if name in _GPU_OPTIONS and (name != "gres" or "gpu" in text):
+            part = next((part for part in text.split(",") if "gpu" in part), text)
+            return f"--{name}", _GPU_OPTIONS[name], part if name == "gres" else text
     form = job.requested.gres_form or "node"
     text = next((part for part in job.requested.gres.split(",") if "gpu" in part), "")
     text = text.removeprefix("gres/")

@@ -18,8 +18,8 @@ from gpumon.analysis.finding import Action, Recommendation
 from gpumon.analysis.requested import Requested, node_types, requested
 from gpumon.analysis.rules import NotEvaluable
 from gpumon.analysis.signals import active_share, job_devices, job_processes
+from gpumon.model.lines import EMPTY, Line, setting, value
 from gpumon.model.reading import number
-from gpumon.model.text import clean
 from gpumon.model.units import bytes_text, clock_text
 from gpumon.slurm.job import Job
 
@@ -181,14 +181,12 @@ def memory_line(
             return None
         before = request.mem_bytes / old
         if not new:  # memory per GPU, and no GPU any more
-            return Recommendation(
-                "--mem", f"--mem-per-{request.mem_form}={size_text(before)}",
-                size_text(round_memory(node_bytes)), "",
-            )  # fmt: skip
+            old_line = setting(f"--mem-per-{request.mem_form}", size_text(before))
+            return _instead("--mem", old_line, size_text(round_memory(node_bytes)))
         after = _round_share(node_bytes / new)
         directive = f"--mem-per-{request.mem_form}"
     texts = size_text(before), size_text(after)
-    return Recommendation(directive, *texts, "") if texts[0] != texts[1] else None
+    return change(directive, *texts) if texts[0] != texts[1] else None
 
 
 def less_memory(evidence: Evidence, need: Need, cpus: int | None = None) -> float | None:
@@ -295,7 +293,7 @@ def cpus_line(request: Requested, cpus: int, gpus: int | None = None) -> Recomme
     if request.cpus_per_gpu and request.gpus:
         each = request.cpus // request.gpus
         if gpus == 0:
-            return Recommendation("--cpus-per-task", f"--cpus-per-gpu={each}", str(cpus), "")
+            return _instead("--cpus-per-task", Line("--cpus-per-gpu={}", each), str(cpus))
         directive, before, after = "--cpus-per-gpu", each, ceil(cpus / (gpus or request.gpus))
     elif per_node == 1 or (request.cpus_per_task or 1) > 1:
         directive = "--cpus-per-task"
@@ -307,7 +305,7 @@ def cpus_line(request: Requested, cpus: int, gpus: int | None = None) -> Recomme
     grows = cpus > request.cpus or directive == "--cpus-per-gpu"
     if after == before or (after > before and not grows):
         return None
-    return Recommendation(directive, str(before), str(after), "")
+    return change(directive, str(before), str(after))
 
 
 def cpus_given(request: Requested, line: Recommendation, cpus: int, gpus: int | None = None) -> int:
@@ -351,13 +349,13 @@ def gpus_line(request: Requested, per_node: int, in_all: int) -> Recommendation 
     if not request.gpu_text:
         return None
     if not in_all:
-        return Recommendation(request.gpu_option, request.gpu_text, "", "")
+        return Recommendation(request.gpu_option, request.gpu_text, EMPTY, "")
     count = {"node": per_node, "job": in_all}.get(request.gpu_form)
     match = re.fullmatch(r"(.*[:=])?(\d+)", request.gpu_text)
     if count is None or match is None or int(match.group(2)) <= count:
         return None
     after = f"{match.group(1) or ''}{count}"
-    return Recommendation(request.gpu_option, request.gpu_text, after, "")
+    return change(request.gpu_option, request.gpu_text, after)
 
 
 # -- time ------------------------------------------------------------------------------------------
@@ -387,17 +385,25 @@ def less_time(elapsed: Iterable[float]) -> int | None:
 def action_of(line: Recommendation | None, text: str = "") -> Action:
     """The line as a directive of the job script; only the sentence where there is none."""
     if line is None:
-        return Action("shell", "", text=text)
-    before, after = (
-        "" if not value else value if value.startswith("--") else f"{line.directive}={value}"
-        for value in (line.before, line.after)
-    )
-    return Action(
-        "sbatch", after and f"#SBATCH {after}", before and f"#SBATCH {clean(before)}", text
-    )
+        return Action("shell", EMPTY, text=text)
+    before = line.before
+    if before and not before.startswith("--"):
+        before = setting(line.directive, before)
+    return Action("sbatch", line.line, Line("#SBATCH {}", before), text)
+
+
+def change(directive: str, before: str, after: str) -> Recommendation | None:
+    """The line, where its new value is one of this option; an old one that is not is left out."""
+    return _instead(directive, value(directive, before) or EMPTY, after)
+
+
+def _instead(directive: str, before: Line, after: str) -> Recommendation | None:
+    """... in place of another option."""
+    new = value(directive, after)
+    return None if new is None else Recommendation(directive, before, new, "")
 
 
 def time_line(limit_s: float | None, wanted_s: float) -> Recommendation | None:
     if limit_s is None or wanted_s == limit_s:
         return None
-    return Recommendation("--time", clock_text(limit_s), clock_text(wanted_s), "")
+    return change("--time", clock_text(limit_s), clock_text(wanted_s))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gpumon.errors import GpumonError, NotFoundError, UsageError
+from gpumon.model.lines import Line, word
 from gpumon.model.text import clean
 from gpumon.slurm import hostlist
 from gpumon.slurm.choose import choose
@@ -79,8 +80,8 @@ def check(jobs: Sequence[Job], *, remote: bool) -> None:
     job = jobs[0]
     if all(each.has_ended for each in jobs):
         raise GpumonError(
-            f"job {job.id} has ended ({clean(job.state, 40)}); 'gpumon report {job.id}' says how "
-            "it went"
+            f"job {clean(job.id, 40)} has ended ({clean(job.state, 40)}); run "
+            f"'{Line('gpumon report {}', word('job', job.id)) or 'gpumon report JOBID'}'"
         )
     if not remote and os.getuid() not in (0, job.uid) and job.uid is not None:
         raise GpumonError(

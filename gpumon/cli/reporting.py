@@ -19,6 +19,7 @@ from gpumon.analysis.run_summary import run_summary
 from gpumon.analysis.summary import RunSummary
 from gpumon.cli.recorded import Stream, evidence_of, open_run
 from gpumon.errors import GpumonError, NotFoundError, UsageError
+from gpumon.model.lines import word
 from gpumon.model.text import clean
 from gpumon.recording import SUFFIX, Run, find_runs, resolve
 from gpumon.report.arrays import build_array
@@ -120,7 +121,7 @@ def script_diff(args: argparse.Namespace, report: Report) -> str:
     from gpumon.analysis.directives import apply_to_submit_line, diff
 
     changes: Sequence[Recommendation] = report.recommendations
-    line, id = report.job.submit_line, report.job.id or report.job.raw_id
+    line, id = clean(report.job.submit_line), report.job.id or report.job.raw_id
     try:
         if args.from_sacct:
             raise NotFoundError(f"the dump holds no line that submitted job {id}; save SubmitLine")
@@ -130,7 +131,7 @@ def script_diff(args: argparse.Namespace, report: Report) -> str:
             raise
         changed = apply_to_submit_line(line, changes)
         return f"-{line}\n+{changed}\n" if changed != line else ""
-    return diff(script, changes, f"job-{id}.sh")
+    return diff(script, changes, f"job-{word('job', id) or 'script'}.sh")
 
 
 def runner_for(login: str | None) -> Runner:

@@ -37,7 +37,7 @@ def _sentence(text: str) -> str:
 
 def action_text(action: Action) -> str:
     """The action as one line: its sentence, and the line to write."""
-    change = action.after
+    change: str = action.after
     if action.kind == "sbatch" and not change:
         change = f"Delete {action.before}." if action.before else ""
     return _joined(action.text, change)

@@ -6,6 +6,7 @@ docs/ssh.md explains each. A stranger's words (banners, standard error) are clea
 from __future__ import annotations
 
 import re
+import shlex
 
 from gpumon.model.text import clean
 from gpumon.slurm.runner import NoSlurmError, Result, SlurmTimeoutError
@@ -22,7 +23,7 @@ class Busy(Exception):
 
 def ssh_command(host: SshSettings) -> str:
     """What a person runs to see for themselves."""
-    return f"ssh -J {host.jumps} {host.host}" if host.jumps else f"ssh {host.host}"
+    return shlex.join(["ssh", *(("-J", host.jumps) if host.jumps else ()), host.host])
 
 
 def unknown_name(host: SshSettings) -> Failure:

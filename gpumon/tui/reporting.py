@@ -56,10 +56,7 @@ class ReportActions(_Host):
         if state.view == "finding" and state.opened_finding is not None:
             lines = [each.after for each in state.opened_finding.actions if each.after]
         elif state.view == "report" and state.verdict and state.verdict.report:
-            lines = [
-                f"#SBATCH {each.directive}={each.after}" if each.directive else each.after
-                for each in state.verdict.report.recommendations
-            ]
+            lines = [each.line for each in state.verdict.report.recommendations if each.line]
         else:
             self.say("y copies the lines of a report or finding: 5 shows the report")
             return
@@ -76,10 +73,12 @@ class ReportActions(_Host):
         if verdict is None or verdict.report is None:
             self.say("e saves the report: 5 makes it")
             return
+        from gpumon.model.lines import word
         from gpumon.report.markdown import markdown
 
         job = verdict.report.job
-        name = f"gpumon-report-{job.id or job.raw_id or 'node'}.md"
+        id = word("job", job.id or job.raw_id)
+        name = f"gpumon-report-{id or ('job' if job.id or job.raw_id else 'node')}.md"
         try:
             with open(name, "w", encoding="utf-8") as file:
                 file.write(markdown(verdict.report))

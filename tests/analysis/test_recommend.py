@@ -22,6 +22,7 @@ from gpumon.analysis.rightsize import (
     round_time,
     size_text,
 )
+from gpumon.model.lines import Line
 from gpumon.model.units import parse_size
 from gpumon.site import NodeType, Site
 from gpumon.slurm.job import ExitCode, Job, Request, Resources, Step, Usage
@@ -163,8 +164,9 @@ def test_another_model_and_fewer_of_them_are_one_line():
     gpus = [device(360, n, busy_percent=busy) for n, busy in enumerate((97, 0))]
     idle = Finding("gpus-partly-idle", "critical", "", "")
     smaller = Finding("smaller-gpu", "info", "", "", actions=(
-        Action("sbatch", "#SBATCH --gres=gpu:a40:2", "#SBATCH --gres=gpu:a100:2"),
-        Action("sbatch", "#SBATCH --partition=small", "#SBATCH --partition=gpu")))  # fmt: skip
+        Action("sbatch", Line("#SBATCH --gres=gpu:a40:2"), Line("#SBATCH --gres=gpu:a100:2")),
+        Action("sbatch", Line("#SBATCH --partition=small"), Line("#SBATCH --partition=gpu")),
+    ))  # fmt: skip
     answer = lines(run(devices=gpus, made=job(gpus=2, gres="gpu:a100:2")), idle, smaller)
     assert answer["--gres"] == ("gpu:a100:2", "gpu:a40:1")
     assert answer["--partition"] == ("gpu", "small")
@@ -172,7 +174,8 @@ def test_another_model_and_fewer_of_them_are_one_line():
 
 def test_a_folded_finding_gives_no_line():
     smaller = Finding("smaller-gpu", "info", "", "", suppressed_by="alloc-all-tf", actions=(
-        Action("sbatch", "#SBATCH --gres=gpu:a40:2", "#SBATCH --gres=gpu:a100:2"),))  # fmt: skip
+        Action("sbatch", Line("#SBATCH --gres=gpu:a40:2"), Line("#SBATCH --gres=gpu:a100:2")),
+    ))  # fmt: skip
     assert lines(run(made=job(gpus=2, gres="gpu:a100:2")), smaller) == {}
 
 
@@ -262,7 +265,8 @@ def test_time_lines():
 
 def test_an_idle_end_shortens_the_limit_where_nothing_else_does():
     tail = Finding("idle-tail", "warning", "", "", actions=(
-        Action("sbatch", "#SBATCH --time=02:45:00", "#SBATCH --time=08:00:00"),))  # fmt: skip
+        Action("sbatch", Line("#SBATCH --time=02:45:00"), Line("#SBATCH --time=08:00:00")),
+    ))  # fmt: skip
     made = job("CANCELLED", limit=28_800, elapsed=26_040)
     assert lines(run(count=2604, made=made), tail) == {"--time": ("08:00:00", "02:45:00")}
     made = job("TIMEOUT", limit=3600, elapsed=3600)
@@ -271,7 +275,7 @@ def test_an_idle_end_shortens_the_limit_where_nothing_else_does():
 
 def test_nodes_that_did_nothing():
     idle = Finding("nodes-idle", "critical", "", "", actions=(
-        Action("sbatch", "#SBATCH --nodes=1", "#SBATCH --nodes=2"),))  # fmt: skip
+        Action("sbatch", Line("#SBATCH --nodes=1"), Line("#SBATCH --nodes=2")),))  # fmt: skip
     assert lines(run(made=job(nodes=2, tasks=2)), idle) == {
         "--nodes": ("2", "1"), "--ntasks": ("2", "1"),
     }  # fmt: skip
@@ -280,7 +284,7 @@ def test_nodes_that_did_nothing():
 
 def test_export_lines_once_each():
     tf = [Finding(f"alloc-all-{n}", "info", "", "", actions=(
-        Action("export", "export TF_FORCE_GPU_ALLOW_GROWTH=true", text="to see"),))
+        Action("export", Line("export TF_FORCE_GPU_ALLOW_GROWTH=true"), text="to see"),))
         for n in ("tf", "pool")]  # fmt: skip
     answer = lines(run(), *tf)
     assert list(answer) == ["export TF_FORCE_GPU_ALLOW_GROWTH=true"]
@@ -409,7 +413,7 @@ python train.py --mem=3
 
 
 def to(directive, after, before=""):
-    return Recommendation(directive, before, after, "")
+    return Recommendation(directive, Line(before), Line(after), "")
 
 
 def test_values_change_where_they_stand():

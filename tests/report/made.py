@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from gpumon.analysis.evidence import Coverage
 from gpumon.analysis.finding import Action, Finding, Recommendation
+from gpumon.model.lines import EMPTY, Line
 from gpumon.report.model import DeviceRow, Report, SeffFigures, Used
 from gpumon.slurm.job import ExitCode, Job, Resources
 
@@ -48,7 +49,7 @@ def finding(**changes):
         "2 of 8 GPUs were never used (gpu02:2, gpu02:3): 4.5 GPU-hours",
         "No process of the job ever opened them in 02:14:09.",
         subject="gpu02:2,3", devices=("gpu02:2", "gpu02:3"), resource="gpu",
-        actions=(Action("sbatch", "--gres=gpu:a100:3", "--gres=gpu:a100:4"),),
+        actions=(Action("sbatch", Line("--gres=gpu:a100:3"), Line("--gres=gpu:a100:4")),),
         waste_gpu_hours=4.5,
     )  # fmt: skip
     return replace(known, **changes)
@@ -73,15 +74,16 @@ def report(**changes):
                 id="alloc-all-tf", level="warning", resource="gpu-mem", waste_gpu_hours=0.0,
                 title="TensorFlow reserved 78.5 of 80 GiB on 6 GPUs: not what it needs",
                 evidence="Taken within 1 s, flat since.", subject="job",
-                actions=(Action("export", "export TF_FORCE_GPU_ALLOW_GROWTH=true"),),
+                actions=(Action("export", Line("export TF_FORCE_GPU_ALLOW_GROWTH=true")),),
             ),
         ),
         suppressed=(), not_evaluable={"low-sm": "no GPM"},
         recommendations=(
-            Recommendation("--gres", "gpu:a100:4", "gpu:a100:3", "6 of 8 GPUs worked"),
-            Recommendation("--mem", "128G", "20G", "peak 16.5 GiB on gpu01, 1.2 times that"),
+            Recommendation("--gres", Line("gpu:a100:4"), Line("gpu:a100:3"), "6 of 8 GPUs worked"),
+            Recommendation("--mem", Line("128G"), Line("20G"),
+                           "peak 16.5 GiB on gpu01, 1.2 times that"),
             Recommendation(
-                "", "", "export TF_FORCE_GPU_ALLOW_GROWTH=true",
+                "", EMPTY, Line("export TF_FORCE_GPU_ALLOW_GROWTH=true"),
                 "one run with it shows the real peak", "medium",
             ),
         ),

@@ -1,6 +1,7 @@
 """What the page says of a finding: once, why it matters, and one thing to do."""
 
 from gpumon.analysis.finding import Action, Recommendation
+from gpumon.model.lines import EMPTY, Line
 from gpumon.report.page import finding_rows, page, plain
 from gpumon.report.plots import plot_rows
 from gpumon.report.sentences import sentences, steps_of
@@ -34,22 +35,22 @@ def test_why_and_how_sure_follow():
 
 
 def test_one_step_that_names_the_change_below():
-    changes = (Recommendation("--mem", "64G", "9G", ""),)
-    line = Action("sbatch", "#SBATCH --mem=9G", "#SBATCH --mem=64G", "Or less:")
+    changes = (Recommendation("--mem", Line("64G"), Line("9G"), ""),)
+    line = Action("sbatch", Line("#SBATCH --mem=9G"), Line("#SBATCH --mem=64G"), "Or less:")
     assert steps_of(finding(actions=(line,)), changes) == ["Ask for --mem=9G (below). Or less"]
     assert steps_of(finding(actions=(line,)), ()) == ["Or less: #SBATCH --mem=9G"]
-    deleted = Action("sbatch", "", "#SBATCH --gres=gpu:1")
-    change = Recommendation("--gres", "gpu:1", "", "")
+    deleted = Action("sbatch", EMPTY, Line("#SBATCH --gres=gpu:1"))
+    change = Recommendation("--gres", Line("gpu:1"), EMPTY, "")
     assert steps_of(finding(actions=(deleted,)), (change,)) == ["Delete --gres (below)."]
-    several = (Action("code", "", text="Use them all:"), Action("code", "torchrun x"))
+    several = (Action("code", EMPTY, text="Use them all:"), Action("code", Line("torchrun x")))
     assert steps_of(finding(actions=several), ()) == ["Use them all: torchrun x"]
-    staff = Action("staff", "node x: hot", text="Report it to the staff.")
+    staff = Action("staff", Line("node x: hot"), text="Report it to the staff.")
     assert steps_of(finding(actions=(staff,)), ()) == ["Report it to the staff."]
     assert steps_of(finding(actions=()), changes) == []
 
 
 def test_the_page_has_one_step_and_the_screen_all():
-    several = finding(actions=(Action("shell", "one"), Action("shell", "two")))
+    several = finding(actions=(Action("shell", Line("one")), Action("shell", Line("two"))))
     rows = "\n".join(plain(page(report(findings=(several,)))))
     assert "→ one" in rows
     assert "→ two" not in rows

@@ -14,7 +14,7 @@ import shlex
 import pytest
 
 from gpumon.analysis.directives import apply
-from gpumon.analysis.finding import Recommendation
+from gpumon.analysis.rightsize import change
 from tests.slurm import jobs
 from tests.slurm.cluster import until
 from tests.slurm.recorded import begun
@@ -106,7 +106,7 @@ def test_following_the_advice_works(cluster, report, site):
     env = {"GPUMON_SITE": str(site)}
     diff = cluster.run("login", ["gpumon", "report", "--diff", job], env=env).stdout
     assert {"-#SBATCH --mem=16G", "+#SBATCH --mem=1G"} <= set(diff.splitlines())
-    asked = [Recommendation(each["directive"], each["before"], each["after"], "")
+    asked = [change(each["directive"], each["before"], each["after"])
              for each in body["recommendations"]]  # fmt: skip
     changed = apply(script, asked)  # as `patch` does with the diff
     added = {line[1:] for line in diff.splitlines()[2:] if line.startswith("+")}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable
 
 from gpumon.analysis import rightsize
@@ -24,6 +23,7 @@ from gpumon.analysis.tasks import (
     outliers,
     spread,
 )
+from gpumon.model.lines import EMPTY, Line, path, setting, word, words
 from gpumon.model.text import clean
 from gpumon.model.units import bytes_text, clock_text
 from gpumon.slurm.job import Job
@@ -179,7 +179,7 @@ def array_gpu_idle(evidence: Evidence) -> Outcome:
     text = f"{len(idle)} of {len(known)} tasks never used their GPU ({hours:.1f} GPU-h)"
     found = _finding(
         evidence, "array-gpu-idle", "critical" if len(idle) > part * len(known) else "warning",
-        text, "gpu", known, Action("shell", "", text=f"Tasks {_names(t.job for t in idle)}."),
+        text, "gpu", known, Action("shell", EMPTY, text=f"Tasks {_names(t.job for t in idle)}."),
         {"idle": len(idle), "known": len(known)}, hours,
     )  # fmt: skip
     return [found]
@@ -222,7 +222,10 @@ def _outlier(
     text = f"task {clean(task.name)}: {what} {show(value)} (median {show(middle)})"
     if len(far) > 1:
         text += f"; and {len(far) - 1} more: {_names(each.job for each, _, _ in far[1:])}"
-    output = f"less slurm-{clean(task.job.array_job_id)}_{clean(task.job.array_task)}.out"
+    output = Line(
+        "less slurm-{}_{}.out",
+        word("count", task.job.array_job_id), word("count", task.job.array_task),
+    )  # fmt: skip
     return _finding(
         evidence, "array-outlier", "info", text, what, tasks,
         Action("shell", output, text="Run it apart, with a request of its own."),
@@ -262,13 +265,13 @@ def _again(evidence: Evidence, jobs: list[Job], state: str) -> Action:
         line = rightsize.memory_line(request, 1.5 * request.mem_bytes)
     elif state == "TIMEOUT" and request.time_limit_s:
         line = rightsize.time_line(request.time_limit_s, 2 * request.time_limit_s)
-    change = f" {line.directive}={line.after}" if line else ""
     tasks = [job for job in jobs if state in outcomes([job])]
     job = evidence.job
-    script = shlex.quote(clean((submitted_script(job.submit_line) if job else "") or "job.sh"))
-    return Action(
-        "shell", f"sbatch --array={_ranges(tasks)}{change} {script}", text=f"The {state} again."
-    )
+    script = path((submitted_script(job.submit_line) if job else "") or "job.sh") or Line("SCRIPT")
+    options = Line("--array={}", word("counts", _ranges(tasks)))
+    if line is not None:
+        options = Line("{} {}", options, setting(line.directive, line.after))
+    return Action("shell", Line("sbatch {} {}", options, script), text=f"The {state} again.")
 
 
 def _ranges(jobs: list[Job]) -> str:
@@ -289,7 +292,7 @@ def _order(name: str) -> tuple[int, str]:
 
 def _names(jobs: Iterable[Job]) -> str:
     """`4, 7, 9`, at most 30 of them."""
-    names = [clean(name) for name in sorted((job.array_task or job.id for job in jobs), key=_order)]
+    names = [words(name) for name in sorted((job.array_task or job.id for job in jobs), key=_order)]
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return ", ".join(names[:_MOST_NAMES]) + more
 

@@ -33,6 +33,7 @@ from gpumon.analysis.signals import (
     warm_up_end,
     why_missing,
 )
+from gpumon.model.lines import EMPTY, Line
 from gpumon.model.text import clean
 from gpumon.model.units import bytes_text, clock_text
 
@@ -274,7 +275,7 @@ def _imbalance(
         text=f"{text}; least {gpus_text(evidence, [low])}, most {gpus_text(evidence, [high])}",
         numbers={f"{name}_low": min(means), f"{name}_high": max(means),
                  f"{name}_mean": fmean(means)},
-        actions=(Action("shell", "nsys profile python train.py",
+        actions=(Action("shell", Line("nsys profile python train.py"),
                         text="Check sharding and batch size of each rank; profile a slow and a "
                              "fast one."),),
     )  # fmt: skip
@@ -301,7 +302,7 @@ def _memory_imbalance(
         title=f"Unequal memory: {what}",
         text=f"{what} for {clock_text(seconds_of(evidence, held.spans))}; busy is alike",
         numbers={"mem_used_bytes_low": min(means), "mem_used_bytes_high": max(means)},
-        actions=(Action("code", "", text="Check how the model is split over the ranks."),),
+        actions=(Action("code", EMPTY, text="Check how the model is split over the ranks."),),
     )  # fmt: skip
 
 

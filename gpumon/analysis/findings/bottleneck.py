@@ -35,8 +35,8 @@ from gpumon.analysis.signals import (
     warm_up_end,
     why_missing,
 )
+from gpumon.model.lines import EMPTY, Line
 from gpumon.model.reading import number
-from gpumon.model.text import clean
 from gpumon.model.units import clock_text
 
 #: GB/s of a PCIe lane in one direction, after encoding, by generation (PCI-SIG)
@@ -231,8 +231,9 @@ def _input_bound(evidence: Evidence, node_name: str, variant: str, shown: Shown)
 
 
 _STAGE = (
-    Action("shell", 'cp -r DATA "$TMPDIR"/', text="Copy the data to the node's disk first; read "
-           "few large files (shards), not many small ones."),
+    Action("shell", Line('cp -r DATA "$TMPDIR"/'),
+           text="Copy the data to the node's disk first; read few large files (shards), not many "
+           "small ones."),
 )  # fmt: skip
 
 
@@ -240,12 +241,12 @@ def _more_cores(evidence: Evidence) -> tuple[Action, ...]:
     """ceil(cores · 0.9 / busy), at most the GPUs' fair share of a node (findings, 10.2)."""
     cores = more_cpus(evidence)
     if cores is None:
-        return (Action("code", "", text="The node has no more cores for these GPUs: prepare the "
+        return (Action("code", EMPTY, text="The node has no more cores for these GPUs: prepare the "
                        "data once, before the run."),)  # fmt: skip
     return (
         action_of(cpus_line(requested(evidence), cores)),
-        Action("code", f"DataLoader(..., num_workers={cores}, pin_memory=True, "
-               "persistent_workers=True)"),
+        Action("code", Line("DataLoader(..., num_workers={}, pin_memory=True, "
+                            "persistent_workers=True)", cores)),
     )  # fmt: skip
 
 
@@ -309,8 +310,8 @@ def _host_stall(evidence: Evidence, node_name: str, variant: str, shown: Shown) 
     if variant == "thread":
         what = f"one process at 100 % of a core, GPU busy {percent(busy)}"
         actions = (
-            Action("code", "", text="Move .item() and prints out of the loop; use a larger batch, "
-                   "CUDA graphs or torch.compile."),
+            Action("code", EMPTY, text="Move .item() and prints out of the loop; use a larger "
+                   "batch, CUDA graphs or torch.compile."),
         )  # fmt: skip
     else:
         dips = _cores_in_dips(node, shown)
@@ -319,7 +320,7 @@ def _host_stall(evidence: Evidence, node_name: str, variant: str, shown: Shown) 
             " (optimizer on the CPU?)"
         )
         actions = (
-            Action("code", "", text="Keep the optimizer on the GPU, or ask for more cores."),
+            Action("code", EMPTY, text="Keep the optimizer on the GPU, or ask for more cores."),
         )
     return finding(
         evidence, shown.devices, shown.spans,
@@ -436,9 +437,9 @@ def _comm_bound(
         numbers={"busy_percent": busy, "power_w": power,
                  "link_percent": max(shares) * 100 if shares else None,
                  "sm_active_percent": fmean(sms) if sms else None},
-        actions=(Action("code", "gradient_accumulation_steps=4", text="Talk less: accumulate "
+        actions=(Action("code", Line("gradient_accumulation_steps=4"), text="Talk less: accumulate "
                         "gradients, use fewer GPUs, or GPUs with NVLink on one node."),
-                 Action("shell", clean("gpumon compare RUN_ON_1_GPU THIS_RUN"),
+                 Action("shell", Line("gpumon compare RUN_ON_1_GPU THIS_RUN"),
                         text="Compare with a run on one GPU before asking for several.")),
     )  # fmt: skip
 

@@ -6,8 +6,6 @@ verdict downwards rests on the peak of a minute, which only a recording has.
 
 from __future__ import annotations
 
-import shlex
-
 from gpumon.analysis import rightsize
 from gpumon.analysis.evidence import Evidence, Track
 from gpumon.analysis.finding import Action, Finding
@@ -16,6 +14,7 @@ from gpumon.analysis.findings.words import percent
 from gpumon.analysis.requested import cores_of, node_types, requested
 from gpumon.analysis.rules import NotEvaluable, Outcome, Rule
 from gpumon.analysis.signals import active_share, job_devices
+from gpumon.model.lines import Line, path, word
 from gpumon.model.reading import number
 from gpumon.model.text import clean
 from gpumon.model.units import clock_text
@@ -97,13 +96,13 @@ def cpu_never_used(evidence: Evidence) -> Outcome:
         return []
     if worked is None:
         return NotEvaluable("whether a GPU worked is not known")
-    job_id = clean(evidence.job.id) if evidence.job and evidence.job.id else "JOBID"
-    output = clean(evidence.job.std_out) if evidence.job else ""
-    output = shlex.quote(output) if output and "%" not in output else f"slurm-{job_id}.out"
+    job_id = word("job", evidence.job.id) if evidence.job and evidence.job.id else Line("JOBID")
+    file = evidence.job.std_out if evidence.job else ""
+    output = path(file) if file and "%" not in file else Line("slurm-{}.out", job_id)
     hours = f"{core_s / 3600:.2f} core-hours used in {clock_text(_elapsed_s(evidence))}"
-    actions = [Action("shell", f"less {output}", text="Read what the job printed.")]
+    actions = [Action("shell", Line("less {}", output), text="Read what the job printed.")]
     if evidence.live:
-        actions.append(Action("shell", f"scancel {job_id}", text="If it hangs, end it."))
+        actions.append(Action("shell", Line("scancel {}", job_id), text="If it hangs, end it."))
     return [
         Finding(
             "cpu-never-used", "critical", f"nothing runs: {hours}",
@@ -328,8 +327,8 @@ def numa_mismatch(evidence: Evidence) -> Outcome:
                         "numa-mismatch", "info", f"{clean(node.node)}: {text}", text, "high",
                         device.label, (device.label,), "cpu", evidence.start, evidence.end,
                         numbers={"numa_node": place},
-                        actions=(Action("sbatch", "#SBATCH --gpu-bind=closest"),
-                                 Action("shell", "srun --accel-bind=g ...")),
+                        actions=(Action("sbatch", Line("#SBATCH --gpu-bind=closest")),
+                                 Action("shell", Line("srun --accel-bind=g ..."))),
                     )
                 )  # fmt: skip
     return found if not missing else NotEvaluable(missing)

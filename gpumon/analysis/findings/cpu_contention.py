@@ -9,10 +9,11 @@ from gpumon.analysis.findings.words import percent
 from gpumon.analysis.requested import cores_of, requested
 from gpumon.analysis.rules import NotEvaluable, Outcome, Rule
 from gpumon.analysis.signals import Held, sustained
+from gpumon.model.lines import Line
 from gpumon.model.reading import number
 from gpumon.model.text import clean
 
-_THREADS = "export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}"
+_THREADS = Line("export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}")
 
 
 def cpu_starved(evidence: Evidence) -> Outcome:
@@ -93,7 +94,7 @@ def _bound_to_one(evidence: Evidence, node: NodeEvidence) -> Finding | None:
         "low", clean(node.node), resource="cpu", start=evidence.start, end=evidence.end,
         numbers={"cores": node.cpus, "threads": threads, "mean": mean},
         actions=(
-            Action("shell", "srun --cpu-bind=cores -c $SLURM_CPUS_PER_TASK ..."),
+            Action("shell", Line("srun --cpu-bind=cores -c $SLURM_CPUS_PER_TASK ...")),
             Action("export", _THREADS),
         ),
     )  # fmt: skip
@@ -144,7 +145,7 @@ def _oversubscribed(evidence: Evidence, node: NodeEvidence, cpus: int, threads: 
         numbers={"threads": threads, "cores": cpus},
         actions=(
             Action("export", _THREADS),
-            Action("code", f"DataLoader(num_workers={max(1, cpus - 1)})"),
+            Action("code", Line("DataLoader(num_workers={})", max(1, cpus - 1))),
         ),
     )  # fmt: skip
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from gpumon.analysis.evidence import DeviceEvidence, Evidence
-from gpumon.analysis.finding import Action, Finding, Recommendation
+from gpumon.analysis.finding import Action, Finding
 from gpumon.analysis.findings import jobstats
 from gpumon.analysis.findings.words import (
     finding,
@@ -22,9 +22,10 @@ from gpumon.analysis.findings.words import (
 )
 from gpumon.analysis.memory import Truth, mem_truth_of
 from gpumon.analysis.requested import requested
-from gpumon.analysis.rightsize import action_of
+from gpumon.analysis.rightsize import action_of, change
 from gpumon.analysis.rules import NotEvaluable, Outcome, Rule
 from gpumon.analysis.signals import busy_track, job_devices, job_processes, observed
+from gpumon.model.lines import EMPTY, words
 from gpumon.model.units import bytes_text
 from gpumon.site import GpuType
 
@@ -213,21 +214,22 @@ def _speed(own: GpuType, other: GpuType) -> str:
 
 def _change(evidence: Evidence, other: GpuType) -> tuple[Action, ...]:
     if not other.gres:
-        return (Action("sbatch", "", text=f"Ask for a {other.key}, by the site's name of it."),)
+        key = words(other.key)
+        return (Action("sbatch", EMPTY, text=f"Ask for a {key}, by the site's name of it."),)
     asked = requested(evidence)
     match = re.search(r"\d+$", asked.gpu_text)
     count = match.group() if match else "1"
     after = f"{other.gres}:{count}"
     if asked.gpu_option != "--gres":
         after = after.removeprefix("gpu:")
-    line = Recommendation(asked.gpu_option, asked.gpu_text, after, "")
+    line = change(asked.gpu_option, asked.gpu_text, after)
     actions = [action_of(line, "GPUs that fewer wait for.")]
     if other.partition:
         before = evidence.job.partition if evidence.job else ""
         if before != other.partition:
-            actions.append(action_of(Recommendation("--partition", before, other.partition, "")))
+            actions.append(action_of(change("--partition", before, other.partition)))
     if other.constraint:
-        actions.append(action_of(Recommendation("--constraint", "", other.constraint, "")))
+        actions.append(action_of(change("--constraint", "", other.constraint)))
     return tuple(actions)
 
 

@@ -33,6 +33,7 @@ from gpumon.analysis.signals import (
     sustained,
     why_missing,
 )
+from gpumon.model.lines import Line
 from gpumon.model.text import clean
 from gpumon.model.units import bytes_text, clock_text
 
@@ -42,11 +43,11 @@ _ACTIVITY = ("busy_percent", "sm_active_percent")
 
 #: whether the frameworks see a GPU at all
 _SOFTWARE_CHECKS = (
-    Action("shell", 'python -c "import torch; print(torch.cuda.is_available())"',
+    Action("shell", Line('python -c "import torch; print(torch.cuda.is_available())"'),
            text="Or check the software; in Apptainer a GPU needs --nv."),
-    Action("shell", "python -c \"import tensorflow as tf; "
-                    "print(tf.config.list_physical_devices('GPU'))\""),
-    Action("shell", 'python -c "import jax; print(jax.devices())"'),
+    Action("shell", Line("python -c \"import tensorflow as tf; "
+                    "print(tf.config.list_physical_devices('GPU'))\"")),
+    Action("shell", Line('python -c "import jax; print(jax.devices())"')),
 )  # fmt: skip
 
 
@@ -252,6 +253,7 @@ def _partly_idle(
     shown += [f"{unknown} unknown"] if unknown else []
     worked = f"{len(used) - unknown} of {len(devices)} GPUs worked"
     advice = _fewer_text(evidence, used, devices)
+    most = _most_on_a_node(devices)
     remark = _polling_text(evidence) if any(each.polled for each in idle) else ""
     return finding(
         evidence, idle, [observed(evidence)],
@@ -263,8 +265,8 @@ def _partly_idle(
         numbers={"gpus": len(devices), "gpus_idle": len(idle), "gpus_unknown": unknown,
                  "idle_s": idle_s / len(idle)},
         actions=(fewer_gpus(evidence, used, advice),
-                 Action("code", f"torchrun --nproc_per_node={_most_on_a_node(devices)} train.py"),
-                 Action("code", f"devices={_most_on_a_node(devices)}, strategy=DDPStrategy()",
+                 Action("code", Line("torchrun --nproc_per_node={} train.py", most)),
+                 Action("code", Line("devices={}, strategy=DDPStrategy()", most),
                         text="In Lightning.")),
         wasted_s=idle_s,
     )  # fmt: skip
@@ -346,7 +348,7 @@ def _nodes_idle(
     seconds = seconds_of(evidence, spans)
     name = clean(node.node)
     count = len(evidence.nodes)
-    fewer = (f"#SBATCH --nodes={count - idle_count}", f"#SBATCH --nodes={count}")
+    fewer, asked = (Line("#SBATCH --nodes={}", each) for each in (count - idle_count, count))
     gpus = f", {len(devices)} GPUs idle" if devices else ""
     return finding(
         evidence, devices, spans,
@@ -355,7 +357,7 @@ def _nodes_idle(
         title=f"node {name} of {count} does nothing: {percent(cpu_percent)} CPU{gpus}",
         text=f"node {name} of {count}: {percent(cpu_percent)} CPU{gpus} for {clock_text(seconds)}",
         numbers={"cpu_percent": cpu_percent, "gpus": len(devices), "seconds": seconds},
-        actions=(Action("sbatch", *fewer,
+        actions=(Action("sbatch", fewer, asked,
                         "Or launch with srun, so that tasks start on every node."),),
         wasted_s=sum(known_s(evidence, each.active, *span) for each in devices for span in spans),
     )  # fmt: skip

@@ -35,6 +35,7 @@ from gpumon.analysis.signals import (
     why_missing,
     window_of,
 )
+from gpumon.model.lines import Line, word
 from gpumon.model.text import clean
 from gpumon.model.units import age_text, bytes_text, clock_text
 
@@ -128,7 +129,6 @@ def _policy_finding(
     idle = idle_since(evidence, devices) or Span(0, 0)
     warns = [f"{minutes:g} min" for minutes in evidence.site.policy.warn_min]
     warned = f" (warns at {' and '.join(warns)})" if warns and clock.what != "idle" else ""
-    job_id = clean(evidence.job.id) if evidence.job else ""
     left = age_text(clock.left_s)
     return finding(
         evidence, devices, [idle],
@@ -138,7 +138,7 @@ def _policy_finding(
         text=f"{clock.what} for {age_text(clock.idle_s)} of {age_text(clock.period_s)}; "
              f"{_site_name(evidence)} ends such jobs{warned}: {left} left",
         numbers={"idle_s": clock.idle_s, "period_s": clock.period_s, "left_s": clock.left_s},
-        actions=(Action("shell", f"scancel {job_id}".rstrip(),
+        actions=(Action("shell", _end_it(evidence),
                         text="End the job, or start GPU work now."),),
         wasted_s=sum(known_s(evidence, each.active, *idle) for each in devices),
         harm_in_s=clock.left_s,
@@ -190,7 +190,6 @@ def idle_now(evidence: Evidence) -> Outcome:
     text = f"idle for {age_text(now - since)}" + (f"; {phase}" if phase else "")
     if left_s is not None:
         text += f"; {_site_name(evidence)} ends idle jobs: {age_text(left_s)} left"
-    job_id = clean(evidence.job.id) if evidence.job else ""
     return [
         finding(
             evidence, devices, [idle],
@@ -200,7 +199,7 @@ def idle_now(evidence: Evidence) -> Outcome:
                   + (f" ({phase})" if phase else ""),
             text=text,
             numbers={"idle_s": now - since, "left_s": left_s},
-            actions=(Action("shell", f"scancel {job_id}".rstrip(),
+            actions=(Action("shell", _end_it(evidence),
                             text="Resume work, or end the job."),),
             wasted_s=sum(known_s(evidence, each.active, *idle) for each in devices),
             harm_in_s=left_s,
@@ -275,8 +274,8 @@ def _idle_tail(evidence: Evidence, devices: Sequence[DeviceEvidence], tail: Span
              f"{until.get(state, 'until the end')} ({wasted_s / 3600:.1f} GPU-h wasted)",
         numbers={"worked_s": worked_s, "idle_s": idle_s,
                  "busy_mean_percent": sum(known) / len(known) if known else None},
-        actions=(Action("code", "exit", text="Let the script end after its last command; remove "
-                        "sleep and keep-alives."), _shorter(evidence, worked_s)),
+        actions=(Action("code", Line("exit"), text="Let the script end after its last command; "
+                        "remove sleep and keep-alives."), _shorter(evidence, worked_s)),
         wasted_s=wasted_s,
     )  # fmt: skip
 
@@ -288,8 +287,13 @@ def _shorter(evidence: Evidence, worked_s: float) -> Action | None:
     if limit_s is None or needed_s >= limit_s:
         return None
     return Action(
-        "sbatch", f"#SBATCH -t {clock_text(needed_s)}", f"#SBATCH -t {clock_text(limit_s)}"
+        "sbatch",
+        *(Line("#SBATCH -t {}", word("time", clock_text(each))) for each in (needed_s, limit_s)),
     )
+
+
+def _end_it(evidence: Evidence) -> Line:
+    return Line("scancel {}", word("job", evidence.job.id) if evidence.job else None)
 
 
 # -- jupyter-idle --------------------------------------------------------------------------------
@@ -344,7 +348,6 @@ def _jupyter_idle(
     notebook = is_notebook(process.facts)
     what = "notebook kernel" if notebook else clean(process.facts.name, 32) or "process"
     start, end = window_of(evidence, span)
-    job_id = clean(evidence.job.id) if evidence.job else ""
     hold = f"{what} {process.facts.pid} holds {bytes_text(size)}"
     return finding(
         evidence, [device], [span],
@@ -353,7 +356,7 @@ def _jupyter_idle(
         title=f"{hold} on {gpus_text(evidence, [device])}, idle {age_text(end - start)}",
         text=f"{hold}, idle {age_text(end - start)}",
         numbers={"pid": process.facts.pid, "mem_bytes": size, "idle_s": end - start},
-        actions=(Action("shell", f"scancel {job_id}".rstrip(),
+        actions=(Action("shell", _end_it(evidence),
                         text="Shut the kernel down (Kernel, Shut Down), or end the job; next time "
                              "ask for a shorter one."),),
         wasted_s=known_s(evidence, device.active, *span),

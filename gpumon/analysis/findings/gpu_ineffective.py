@@ -43,15 +43,16 @@ from gpumon.analysis.signals import (
     warm_up_end,
     why_missing,
 )
+from gpumon.model.lines import EMPTY, Line
 from gpumon.model.units import clock_text
 
 _MIB = 1 << 20
 _ML_FRAMEWORKS = {"torch", "tf", "jax"}
 
 _LARGER_WORK = (
-    Action("code", "model = torch.compile(model)",
+    Action("code", Line("model = torch.compile(model)"),
            text="Give it more work at a time: a larger batch, mixed precision, fused kernels."),
-    Action("sbatch", "", text="Or ask for a smaller GPU, or a MIG slice."),
+    Action("sbatch", EMPTY, text="Or ask for a smaller GPU, or a MIG slice."),
 )  # fmt: skip
 
 
@@ -162,7 +163,7 @@ def _low_busy(evidence: Evidence, level: str, serves: bool, shown: Shown) -> Fin
         title=f"{gpus_text(evidence, shown.devices)} {what}",
         text=what + waits,
         numbers=numbers,
-        actions=(Action("code", "", text="Find out what it waits for: data, the host, or too "
+        actions=(Action("code", EMPTY, text="Find out what it waits for: data, the host, or too "
                         "little work at a time (a larger batch)."),),
         wasted_s=shown.wasted_s,
     )  # fmt: skip
@@ -364,7 +365,7 @@ def no_tensor(evidence: Evidence) -> Outcome:
 def _no_tensor(evidence: Evidence, shown: Shown) -> Finding:
     numbers = shown.means()
     has_bf16 = all((capability(each) or 0.0) >= 8 for each in shown.devices)
-    dtype = "torch.bfloat16" if has_bf16 else "torch.float16"
+    dtype = Line("torch.bfloat16") if has_bf16 else Line("torch.float16")
     what = f"tensor {percent(numbers['tensor_active_percent'])}, " \
            f"FP32 {percent(numbers['fp32_active_percent'])}"  # fmt: skip
     return finding(
@@ -373,9 +374,9 @@ def _no_tensor(evidence: Evidence, shown: Shown) -> Finding:
         title=f"{gpus_text(evidence, shown.devices)} tensor cores unused: {what}",
         text=f"{what} for {shown.time_text(evidence)}",
         numbers=numbers,
-        actions=(Action("code", f'with torch.autocast("cuda", dtype={dtype}):',
+        actions=(Action("code", Line('with torch.autocast("cuda", dtype={}):', dtype),
                         text="Use mixed precision."),
-                 Action("code", 'torch.set_float32_matmul_precision("high")')),
+                 Action("code", Line('torch.set_float32_matmul_precision("high")'))),
     )  # fmt: skip
 
 

@@ -34,6 +34,7 @@ from gpumon.analysis.signals import (
     sustained,
     warm_up_end,
 )
+from gpumon.model.lines import EMPTY, Line
 from gpumon.model.reading import number
 from gpumon.model.text import clean
 from gpumon.model.units import age_text, bytes_text, of_bytes_text
@@ -55,25 +56,25 @@ _SAYS = {
 }
 _RECIPES = {
     "tf": (
-        Action("export", "export TF_FORCE_GPU_ALLOW_GROWTH=true",
+        Action("export", Line("export TF_FORCE_GPU_ALLOW_GROWTH=true"),
                text="Then the memory in use says what it needs, at most twice of it."),
-        Action("code", "import os; os.environ['TF_FORCE_GPU_ALLOW_GROWTH'] = 'true'",
+        Action("code", Line("import os; os.environ['TF_FORCE_GPU_ALLOW_GROWTH'] = 'true'"),
                text="The same in Python, before `import tensorflow`."),
-        Action("code", "tf.config.experimental.get_memory_info('GPU:0')['peak']",
+        Action("code", Line("tf.config.experimental.get_memory_info('GPU:0')['peak']"),
                text="Printed at the end of the run: the true peak."),
     ),
     "jax": (
-        Action("export", "export XLA_PYTHON_CLIENT_PREALLOCATE=false",
+        Action("export", Line("export XLA_PYTHON_CLIENT_PREALLOCATE=false"),
                text="For a run that measures; keep the reservation for production."),
-        Action("code", "jax.local_devices()[0].memory_stats()['peak_bytes_in_use']",
+        Action("code", Line("jax.local_devices()[0].memory_stats()['peak_bytes_in_use']"),
                text="Printed at the end of the run: the true peak."),
     ),
     "kv": (
-        Action("shell", "--gpu-memory-utilization 0.5",
+        Action("shell", Line("--gpu-memory-utilization 0.5"),
                text="The share that vLLM fills; its /metrics tell how much of the cache is used."),
     ),
     "pool": (
-        Action("code", 'rmm.reinitialize(pool_allocator=True, initial_pool_size="4GiB")',
+        Action("code", Line('rmm.reinitialize(pool_allocator=True, initial_pool_size="4GiB")'),
                text="If it is RMM: a small pool that grows says what is needed."),
     ),
 }  # fmt: skip
@@ -224,8 +225,8 @@ def _full(
         confidence=truth.confidence,
         numbers={"peak_bytes": peak, "total_bytes": total, "seconds": seconds},
         actions=(
-            Action("code", "", text="If it fails: half the batch, or gradient checkpointing."),
-            Action("export", "export PYTORCH_ALLOC_CONF=expandable_segments:True",
+            Action("code", EMPTY, text="If it fails: half the batch, or gradient checkpointing."),
+            Action("export", Line("export PYTORCH_ALLOC_CONF=expandable_segments:True"),
                    text="PyTorch: less is lost between blocks (before 2.9: "
                    "PYTORCH_CUDA_ALLOC_CONF).") if whose else None,
         ),
@@ -303,9 +304,11 @@ def _logged(evidence: Evidence, line: str) -> Finding:
 
 
 _SMALLER = (
-    Action("code", "", text="A smaller batch (halve until it fits)."),
+    Action("code", EMPTY, text="A smaller batch (halve until it fits)."),
     Action(
-        "code", "gradient_checkpointing=True", text="Less memory for about 20 to 40 % more time."
+        "code",
+        Line("gradient_checkpointing=True"),
+        text="Less memory for about 20 to 40 % more time.",
     ),
 )
 
@@ -358,7 +361,7 @@ def gpu_mem_headroom(evidence: Evidence) -> Outcome:
            if truth.mem_truth == "upper-bound" else ""),
         confidence=least(*(truth.confidence for *_, truth in found)),
         numbers={"peak_bytes": peak, "total_bytes": total, "busy_percent": mean, "times": times},
-        actions=(Action("code", "batch size × 2", "batch size",
+        actions=(Action("code", Line("batch size × 2"), Line("batch size"),
                         f"Up to × {times} by memory; stop where it is no longer faster."),),
     )  # fmt: skip
     return [_of_memory(made, truth.mem_truth)]
@@ -404,8 +407,9 @@ def gpu_leak(evidence: Evidence) -> Outcome:
                 numbers={"per_s": grows.per_s, "full_in_s": grows.full_in_s, "z": grows.z},
                 harm_in_s=grows.full_in_s if evidence.live else None,
                 actions=(
-                    Action("code", "loss.detach()", text="Keep no graphs or outputs in lists."),
-                    Action("code", "torch.cuda.memory._record_memory_history()",
+                    Action("code", Line("loss.detach()"),
+                           text="Keep no graphs or outputs in lists."),
+                    Action("code", Line("torch.cuda.memory._record_memory_history()"),
                            text="Shows what holds it."),
                 ),
             )  # fmt: skip

@@ -9,6 +9,7 @@ from gpumon.analysis.finding import Action, Finding
 from gpumon.analysis.findings.words import finding, gpus_text, outcome, staff_actions
 from gpumon.analysis.rules import Outcome, Rule
 from gpumon.analysis.signals import Span, is_notebook, job_devices
+from gpumon.model.lines import EMPTY, Line, word
 from gpumon.model.sample import Process
 from gpumon.model.text import clean
 from gpumon.model.units import age_text, bytes_text
@@ -63,6 +64,7 @@ def _leftover(
     what = "notebook kernel" if is_notebook(facts) else clean(facts.name, 40)
     why = "in no job" if outside else f"parent gone, idle for {age_text(seconds)}"
     size = bytes_text(held)
+    node = word("node", device.node)
     made = finding(
         evidence, [device], [_from(evidence, process)],
         id="leftover-procs", level="warning",
@@ -70,8 +72,9 @@ def _leftover(
         text=f"pid {facts.pid} {what} {size}, {why}",
         confidence="high" if outside else "medium",
         numbers={"held_bytes": held, "pid": facts.pid},
-        actions=(Action("shell", f"kill {facts.pid}",
-                        text=f"On node {clean(device.node)}; that process alone."),),
+        actions=(Action("shell", Line("kill {}", word("pid", str(facts.pid))) if node else EMPTY,
+                        text=f"On node {node}; that process alone."
+                        if node else "End that process alone."),),
     )  # fmt: skip
     return replace(made, resource="gpu-mem")
 
@@ -117,11 +120,11 @@ def _foreign(
         title = f"pid {facts.pid} ({whose}) uses {size} on your {gpu}"
         actions = staff_actions(device.node, f"pid {facts.pid} ({whose}) on {device.label}")[:1]
         if facts.own:
-            actions = (Action("shell", "", text="Two of your jobs share this device."),)
+            actions = (Action("shell", EMPTY, text="Two of your jobs share this device."),)
     else:
         title = f"your pid {facts.pid} runs on {gpu}, which is not in the job ({size})"
         actions = (
-            Action("export", "unset CUDA_VISIBLE_DEVICES",
+            Action("export", Line("unset CUDA_VISIBLE_DEVICES"),
                    text="Slurm sets it; remove what the program or script sets itself."),
         )  # fmt: skip
     return finding(

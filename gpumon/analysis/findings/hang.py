@@ -28,6 +28,7 @@ from gpumon.analysis.signals import (
     why_missing,
     window_of,
 )
+from gpumon.model.lines import Line, word
 from gpumon.model.units import clock_text
 
 _MIB = 1 << 20
@@ -157,8 +158,9 @@ def _finding(evidence: Evidence, still: Sequence[_Still], count: int) -> Finding
         title=f"{what}: it may hang",
         text=f"{what} for {clock_text(seconds)}{others}",
         numbers={"power_w": watts, "power_before_w": before_w, "seconds": seconds},
-        actions=(*(Action("shell", f"py-spy dump --pid {pid}") for pid in list(pids)[:4]),
-                 Action("export", "export NCCL_DEBUG=INFO TORCH_NCCL_ASYNC_ERROR_HANDLING=1",
+        actions=(*(Action("shell", Line("py-spy dump --pid {}", word("pid", str(pid))))
+                   for pid in list(pids)[:4]),
+                 Action("export", Line("export NCCL_DEBUG=INFO TORCH_NCCL_ASYNC_ERROR_HANDLING=1"),
                         text="In the next run; and lower the process group's timeout.")),
         wasted_s=sum(
             window_of(evidence, each.span)[1] - window_of(evidence, each.span)[0] for each in still

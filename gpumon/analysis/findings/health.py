@@ -30,6 +30,7 @@ from gpumon.analysis.signals import (
     under_load,
     why_missing,
 )
+from gpumon.model.lines import Line
 from gpumon.model.reading import number
 from gpumon.model.text import clean
 from gpumon.model.units import clock_text
@@ -288,9 +289,9 @@ def _health(
     what = "; ".join(parts)
     if of_program:
         actions: tuple[Action, ...] = (
-            Action("shell", "compute-sanitizer python train.py",
+            Action("shell", Line("compute-sanitizer python train.py"),
                    text="Usually the program's own error: find where."),
-            Action("export", "export CUDA_LAUNCH_BLOCKING=1"),
+            Action("export", Line("export CUDA_LAUNCH_BLOCKING=1")),
         )  # fmt: skip
     else:
         actions = staff_actions(device.node, f"{name} {what}")

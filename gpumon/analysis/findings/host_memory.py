@@ -19,6 +19,7 @@ from gpumon.analysis.requested import Requested, cores_of, mem_limit_bytes, node
 from gpumon.analysis.rightsize import GIB, Need
 from gpumon.analysis.rules import NotEvaluable, Outcome, Rule
 from gpumon.analysis.signals import WARM_UP_MOST_S, sustained
+from gpumon.model.lines import Line
 from gpumon.model.text import clean
 from gpumon.model.units import age_text, bytes_text, of_bytes_text, rate_text
 
@@ -280,7 +281,7 @@ def host_leak(evidence: Evidence) -> Outcome:
                     numbers={"per_s": grows.per_s, "full_in_s": grows.full_in_s, "z": grows.z},
                     harm_in_s=grows.full_in_s if evidence.live else None,
                     actions=(
-                        Action("code", "import tracemalloc; tracemalloc.start()",
+                        Action("code", Line("import tracemalloc; tracemalloc.start()"),
                                text="Find lists or caches that grow, and what each DataLoader "
                                "worker copies; more --mem only delays the end."),
                     ),
@@ -330,7 +331,7 @@ def _swap_growth(evidence: Evidence, swap: Track, first: int) -> float | None:
 
 
 def _swapping(evidence: Evidence, node: NodeEvidence, text: str, swaps: bool) -> Finding:
-    stage = Action("shell", 'cp -r DATA "$TMPDIR"', text="Stage data to the node's own disk.")
+    stage = Action("shell", Line('cp -r DATA "$TMPDIR"'), text="Stage data to the node's own disk.")
     wanted = rightsize.more_memory(evidence) if swaps else None
     line = None if wanted is None else rightsize.memory_line(requested(evidence), wanted)
     return Finding(

@@ -6,6 +6,7 @@ from gpumon.analysis.accounting import out_of_memory
 from gpumon.analysis.evidence import Evidence
 from gpumon.analysis.finding import Action, Finding
 from gpumon.analysis.rules import NotEvaluable, Outcome, Rule
+from gpumon.model.lines import EMPTY, Line, word, words
 from gpumon.model.text import clean
 from gpumon.model.units import age_text, clock_text
 from gpumon.slurm.job import ExitCode, Job
@@ -61,9 +62,10 @@ def ended_badly(evidence: Evidence) -> Outcome:
     code = f" {job.exit_code}" if job.exit_code and job.state == "FAILED" else ""
     words = words or exit_words(job.exit_code) or "no reason given"
     title = f"{job.state}{code}{f' on {node}' if node else ''}: {words}{after}"
-    actions = [Action("shell", "", text=action)]
+    actions = [Action("shell", EMPTY, text=action)]
     if node:
-        actions.append(Action("sbatch", f"#SBATCH --exclude={node}", text="Keep off that node."))
+        avoid = Line("#SBATCH --exclude={}", word("nodes", job.failed_node))
+        actions.append(Action("sbatch", avoid, text="Keep off that node."))
     return [_finding(evidence, job, level, title, actions)]
 
 
@@ -75,7 +77,7 @@ def _cancelled(evidence: Evidence, job: Job) -> Outcome:
     by = clean(job.state_by)
     after = f" after {clock_text(job.elapsed_s)}" if job.elapsed_s is not None else ""
     who = f"user {by}" if by.isdecimal() else by
-    ask = Action("staff", f"job {clean(job.id)} was cancelled by {who}: why?")
+    ask = Action("staff", Line("job {} was cancelled by {}: why?", word("job", job.id), words(who)))
     return [_finding(evidence, job, "warning", f"CANCELLED by {who}{after}", [ask])]
 
 

@@ -8,6 +8,7 @@ from gpumon.analysis.findings.words import percent, staff_actions
 from gpumon.analysis.reconcile import Difference, differences
 from gpumon.analysis.rules import NotEvaluable, Outcome, Rule
 from gpumon.analysis.signals import job_devices
+from gpumon.model.lines import Line, word
 from gpumon.model.reading import Missing
 from gpumon.model.text import clean
 from gpumon.model.units import age_text
@@ -45,7 +46,7 @@ def data_stale(evidence: Evidence) -> Outcome:
             found.append(
                 _finding(evidence, "data-stale", "warning", device.label,
                          f"GPU {device.label}: no answer{since}{detail}",
-                         Action("shell", "gpumon doctor", text="Other GPUs keep moving."),
+                         Action("shell", Line("gpumon doctor"), text="Other GPUs keep moving."),
                          (device.label,))
             )  # fmt: skip
     return found
@@ -63,7 +64,7 @@ def _stopped(evidence: Evidence, node: NodeEvidence) -> Finding | None:
     name = clean(node.node)
     return _finding(evidence, "data-stale", "warning", name,
                     f"{name}: no samples for {age_text(silent_s)}",
-                    Action("shell", f"gpumon attach {_job_id(evidence)}",
+                    Action("shell", Line("gpumon attach {}", _job_id(evidence)),
                            text="Numbers of this node are older than the rest."))  # fmt: skip
 
 
@@ -102,7 +103,7 @@ def gpu_unreadable(evidence: Evidence) -> Outcome:
         actions = (
             staff_actions(device.node, f"GPU {label} {words}")
             if level == "critical"
-            else (Action("shell", "gpumon doctor", text="Says what would make it readable."),)
+            else (Action("shell", Line("gpumon doctor"), text="Says what would make it readable."),)
         )
         found.append(_finding(evidence, "gpu-unreadable", level, label, f"GPU {label}: {words}",
                               actions[0], (label,), actions[1:]))  # fmt: skip
@@ -149,7 +150,7 @@ def wrong_job(evidence: Evidence) -> Outcome:
                 _finding(
                     evidence, "wrong-job", "critical", clean(node),
                     f"{clean(node)}: this login was adopted into job {here}, not {clean(target)}",
-                    Action("shell", f"srun --jobid={clean(target)} --overlap gpumon",
+                    Action("shell", Line("srun --jobid={} --overlap gpumon", word("job", target)),
                            text="Nothing of this is shown as the job's."),
                 )
             )  # fmt: skip
@@ -176,7 +177,7 @@ def low_coverage(evidence: Evidence) -> Outcome:
     text = text if samples >= 3 else f"too short: {samples} samples"
     return [
         _finding(evidence, "low-coverage", "info", "job", text,
-                 Action("shell", "gpumon record -- COMMAND",
+                 Action("shell", Line("gpumon record -- COMMAND"),
                         text="In the job script, it records from start to end."))
     ]  # fmt: skip
 
@@ -212,8 +213,8 @@ def _mismatch(evidence: Evidence, difference: Difference) -> Finding:
     )  # fmt: skip
 
 
-def _job_id(evidence: Evidence) -> str:
-    return clean(evidence.job.id) if evidence.job and evidence.job.id else "JOBID"
+def _job_id(evidence: Evidence) -> Line | None:
+    return word("job", evidence.job.id) if evidence.job and evidence.job.id else Line("JOBID")
 
 
 def _finding(

@@ -11,6 +11,7 @@ from gpumon.analysis.finding import Action, Finding
 from gpumon.analysis.findings.words import percent
 from gpumon.analysis.requested import Requested, node_types, requested
 from gpumon.analysis.rules import NotEvaluable, Outcome, Rule
+from gpumon.model.lines import Line, Word, setting, value, word
 from gpumon.model.text import clean
 from gpumon.model.units import age_text, bytes_text, of_bytes_text
 
@@ -26,9 +27,13 @@ _CACHE_FULL = re.compile(
     rf"(?:{_FULL})[^\n]{{0,400}}?({_CACHES})|({_CACHES})[^\n]{{0,400}}?(?:{_FULL})"
 )
 _CACHE_FIX = {
-    ".cache/huggingface": "HF_HOME", ".cache/pip": "PIP_CACHE_DIR", ".cache/torch": "TORCH_HOME",
-    ".cache/conda": "CONDA_PKGS_DIRS", ".conda": "CONDA_PKGS_DIRS", ".local/lib": "PYTHONUSERBASE",
-}  # fmt: skip
+    ".cache/huggingface": Line("export HF_HOME=/scratch/$USER/huggingface"),
+    ".cache/pip": Line("export PIP_CACHE_DIR=/scratch/$USER/pip"),
+    ".cache/torch": Line("export TORCH_HOME=/scratch/$USER/torch"),
+    ".cache/conda": Line("export CONDA_PKGS_DIRS=/scratch/$USER/conda"),
+    ".conda": Line("export CONDA_PKGS_DIRS=/scratch/$USER/conda"),
+    ".local/lib": Line("export PYTHONUSERBASE=/scratch/$USER/lib"),
+}
 
 
 def scratch_full(evidence: Evidence) -> Outcome:
@@ -90,9 +95,10 @@ def _filling(
     in_memory = path == _SHM or label == "shm"
     text += "; counts as job memory" if in_memory else ""
     fix = (
-        Action("code", "DataLoader(num_workers=2)", text="Fewer workers, fewer shared batches.")
+        Action("code", Line("DataLoader(num_workers=2)"),
+               text="Fewer workers, fewer shared batches.")
         if in_memory
-        else Action("sbatch", f"#SBATCH --tmp={_tmp_text(total)}",
+        else Action("sbatch", Line("#SBATCH --tmp={}", word("size", _tmp_text(total))),
                     text="Delete what is not needed; next time ask for a node with more.")
     )  # fmt: skip
     critical = share >= limit("scratch-full.critical_percent", 97)
@@ -120,12 +126,12 @@ def home_cache(evidence: Evidence) -> Outcome:
         return []
     cache = match.group(1) or match.group(2)
     words = "Disk quota exceeded" if "quota" in match.group() else "No space left on device"
-    line = f"export {_CACHE_FIX[cache]}=/scratch/$USER/{cache.rsplit('/', 1)[-1].lstrip('.')}"
     return [
         Finding(
             "home-cache", "info", f"{words}: ~/{cache} does not fit any more",
             f"the job's output says: {words}, at ~/{cache}", "medium", resource="storage",
-            actions=(Action("shell", line, text="Or wherever your site keeps large files."),),
+            actions=(Action("shell", _CACHE_FIX[cache],
+                            text="Or wherever your site keeps large files."),),
         )
     ]  # fmt: skip
 
@@ -165,24 +171,26 @@ def frag_nodes(evidence: Evidence) -> Outcome:
     ]  # fmt: skip
 
 
-def _merged(request: Requested) -> tuple[str, str]:
+def _merged(request: Requested) -> tuple[Line, Line]:
     """(after, before) of one node in place of several, for eyes; `recommend` has each line."""
-    before, after = f"#SBATCH --nodes={request.nodes}", "#SBATCH --nodes=1"
+    before, after = Line("#SBATCH --nodes={}", request.nodes), Line("#SBATCH --nodes=1")
     merged = merged_gpus(request)
     if merged is not None:
-        before += f" {request.gpu_option}={clean(request.gpu_text)}"
-        after += f" {request.gpu_option}={clean(merged)}"
+        before = Line("{} {}", before, setting(request.gpu_option, request.gpu_text))
+        after = Line("{} {}", after, setting(request.gpu_option, merged))
     return after, before
 
 
-def merged_gpus(request: Requested) -> str | None:
+def merged_gpus(request: Requested) -> Word | None:
     """The GPU request when one node stands for all; None where it is not per node."""
     match = re.fullmatch(r"(.*?)(?::(\d+))?", request.gpu_text)
     if request.gpu_form != "node" or not request.gpu_text or match is None:
         return None
     if request.gpu_text.isdecimal():
-        return str(int(request.gpu_text) * request.nodes)
-    return f"{match.group(1)}:{int(match.group(2) or 1) * request.nodes}"
+        merged = str(int(request.gpu_text) * request.nodes)
+    else:
+        merged = f"{match.group(1)}:{int(match.group(2) or 1) * request.nodes}"
+    return value(request.gpu_option, merged)
 
 
 def _memory_in_all(evidence: Evidence, request: Requested) -> float:
@@ -220,7 +228,9 @@ def few_cores_per_node(evidence: Evidence) -> Outcome:
     if not fits:
         return []
     most = max(each.cores for each in fits)
-    tasks = f" --ntasks={request.tasks}" if request.tasks else ""
+    after, before = Line("#SBATCH --nodes=1"), Line("#SBATCH --nodes={}", request.nodes)
+    if request.tasks:
+        after, before = (Line("{} --ntasks={}", each, request.tasks) for each in (after, before))
     return [
         Finding(
             "few-cores-per-node", "info",
@@ -228,10 +238,7 @@ def few_cores_per_node(evidence: Evidence) -> Outcome:
             f"{cores} cores in all fit one node of {most}", "high", resource="placement",
             start=evidence.start, end=evidence.end,
             numbers={"nodes": request.nodes, "cores": request.cpus, "node_cores": most},
-            actions=(
-                Action("sbatch", f"#SBATCH --nodes=1{tasks}",
-                       f"#SBATCH --nodes={request.nodes}{tasks}"),
-            ),
+            actions=(Action("sbatch", after, before),),
         )
     ]  # fmt: skip
 

@@ -10,11 +10,12 @@ from gpumon.analysis.finding import Action, Finding
 from gpumon.analysis.findings.words import percent
 from gpumon.analysis.rules import NotEvaluable, Outcome, Rule
 from gpumon.analysis.signals import idle_since, job_devices, last_active, seconds_of
+from gpumon.model.lines import Line
 from gpumon.model.units import age_text, clock_text
 
 #: asks for SIGUSR1 five minutes before the end, time to write a checkpoint
 _SIGNAL = Action(
-    "sbatch", "#SBATCH --signal=B:USR1@300", text="and write a checkpoint when USR1 comes"
+    "sbatch", Line("#SBATCH --signal=B:USR1@300"), text="and write a checkpoint when USR1 comes"
 )
 #: a user's mark of progress: `epoch 3/10`
 _PROGRESS = re.compile(r"(\d{1,9})\s*/\s*(\d{1,9})")

@@ -10,6 +10,7 @@ from gpumon.analysis.requested import requested
 from gpumon.analysis.rightsize import action_of, gpus_line
 from gpumon.analysis.rules import NotEvaluable
 from gpumon.analysis.signals import Span, window_of
+from gpumon.model.lines import Line, word, words
 from gpumon.model.text import clean
 
 _MOST_NAMES = 8
@@ -113,11 +114,13 @@ def outcome(found: list[Finding], unknown: Mapping[str, str]) -> list[Finding] |
 
 def staff_actions(node: str, what: str) -> tuple[Action, ...]:
     """Hardware is not the user's to mend: a line for the staff, and a way around it."""
-    node = clean(node)
+    name = word("node", node)
     return (
-        Action("staff", clean(f"node {node}: {what}"),
-               text=f"Not your code: report node {node} with this line to the site's staff."),
-        Action("sbatch", f"#SBATCH --exclude={node}", text="Until then, keep off that node."),
+        Action("staff", Line("node {}: {}", name, words(what)) or words(what),
+               text=f"Not your code: report {f'node {name}' if name else 'it'} with this line to "
+                    "the site's staff."),
+        Action("sbatch", Line("#SBATCH --exclude={}", name),
+               text="Until then, keep off that node."),
     )  # fmt: skip
 
 
