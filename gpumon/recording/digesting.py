@@ -7,7 +7,6 @@ takes its bytes. It is given what a reader of the lines gets, so both gather the
 from __future__ import annotations
 
 import io
-import os
 import time
 from contextlib import contextmanager
 from threading import Event, Lock
@@ -16,9 +15,12 @@ from typing import Callable, Iterator, List, Optional, Protocol, Union
 from gpumon.errors import WireError
 from gpumon.model.sample import Header, Sample
 from gpumon.model.ticks import Ticks
+from gpumon.recording import blocks
+from gpumon.recording.blocks import Broken, Torn
+from gpumon.recording.checks import Proving
 from gpumon.recording.frames import MAX_DIGEST_BYTES, PackedDigest
 from gpumon.recording.ticks import Tabulator
-from gpumon.recording.zstd import MAGIC, Broken, packer, unpacked
+from gpumon.recording.zstd import MAGIC, packer, unpacked
 from gpumon.wire import Decoder
 
 #: lines at a time: more cost less, and 90 KiB of a node of eight devices
@@ -28,7 +30,6 @@ _LEAST = 120  # lines that are worth a digest; fewer are read as quickly
 #: parts, because the end of a recording waits for its last digest
 _MOST = 640
 _LOOK_S = 0.05  # how often one who waits for its turn looks whether it is in a hurry
-_CHUNK_BYTES = 1 << 18
 _REST = 3  # times as long as a turn took
 
 
@@ -89,8 +90,10 @@ class Digesting:
     a second, which neither the first screen nor a command of a few seconds shall wait for.
     """
 
-    def __init__(self, make: Callable[[], Digester], restated: bytes) -> None:
-        """Lines that begin with `restated` repeat what was said before."""
+    def __init__(self, make: Callable[[], Digester], restated: bytes, stream: bytes) -> None:
+        """Lines that begin with `restated` repeat what was said before; `stream`: the recording's
+        random id.
+        """
         self._make = make
         self._digester: Optional[Digester] = None
         self._blocks: List[bytes] = []
@@ -100,7 +103,7 @@ class Digesting:
         self._restated = restated
         self._decoder = Decoder()
         self._tabulator = Tabulator(self._decoder, self._decode, BATCH)
-        self._stream = os.urandom(8)
+        self._stream = stream
         self._number = 0
 
     def take(self, block: bytes, count: int) -> None:
@@ -149,17 +152,17 @@ class Digesting:
         """What is not gathered yet; to unpack the frame from its beginning takes little."""
         if self._digester is None:
             self._digester = self._make()
-        rest, passed = b"", 0
-        for chunk in unpacked(io.BytesIO(b"".join(self._blocks)).read, _CHUNK_BYTES):
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines[max(self._gathered - passed, 0) :]:
-                if self._hurry.is_set():
-                    raise _InHurry
-                if line.startswith(self._restated):
-                    self._decode(line)
-                else:
-                    self._add(self._digester, self._tabulator.take(line))
-            passed += len(lines)
+        passed = 0
+        for line in _lines(b"".join(self._blocks)):
+            passed += 1
+            if passed <= self._gathered:
+                continue
+            if self._hurry.is_set():
+                raise _InHurry
+            if line.startswith(self._restated):
+                self._decode(line)
+            else:
+                self._add(self._digester, self._tabulator.take(line))
         self._gathered = passed
         return self._digester
 
@@ -173,6 +176,16 @@ class Digesting:
             return self._decoder.line(line)
         except WireError:  # a reader will say so
             return None
+
+
+def _lines(packed: bytes) -> Iterator[bytes]:
+    """Of a frame that may go on."""
+    proving = Proving()
+    try:
+        for chunk in unpacked(io.BytesIO(packed).read):
+            yield from proving.take(chunk)
+    except Torn:
+        return
 
 
 def packed_digest(data: bytes) -> bytes:
@@ -189,15 +202,11 @@ def unpacked_digest(packed: bytes) -> bytes:
     size = int.from_bytes(packed[:4], "little")
     if not 0 < size <= MAX_DIGEST_BYTES:
         raise Broken("a digest that is too large")
-    rest = MAGIC + packed[4:]
-
-    def read(count: int) -> bytes:
-        nonlocal rest
-        part, rest = rest[:count], rest[count:]
-        return part
-
+    frame = MAGIC + packed[4:]
+    if not blocks.header(frame)[1]:
+        raise Broken("a digest without a checksum")
     data = bytearray()
-    for chunk in unpacked(read, _CHUNK_BYTES):
+    for chunk in unpacked(io.BytesIO(frame).read):
         data += chunk
         if len(data) > size:
             break

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
 import stat
 import time
 from functools import partial
 from math import inf, isfinite
 from typing import Iterator, List, Mapping, Optional, Sequence, Set, Union
+from zlib import crc32
 
 from gpumon.errors import GpumonError, NotFoundError, WireError
 from gpumon.model.sample import Header, Sample
 from gpumon.model.ticks import Digest, Ticks
+from gpumon.recording.blocks import Broken, Torn
+from gpumon.recording.checks import Identity, identity_of
 from gpumon.recording.columns import Columns, Picker
 from gpumon.recording.digesting import unpacked_digest
-from gpumon.recording.frames import Frame, find_frames, lines
+from gpumon.recording.frames import Frame, Unproven, find_frames, lines
+from gpumon.recording.opened import Opened
 from gpumon.recording.ticks import Tabulator
 from gpumon.recording.writer import RESTATED
-from gpumon.recording.zstd import MAGIC, Broken
+from gpumon.recording.zstd import MAGIC
 from gpumon.wire import Decoder
 
 _RESTATED = RESTATED.encode()
@@ -26,11 +29,6 @@ _RESTATED = RESTATED.encode()
 _SILENT_S = 60.0
 _BATCH_BYTES = 1 << 21
 _SKIPPABLE = range(0x184D2A50, 0x184D2A60)
-
-
-def _at_once(path: str, flags: int) -> int:
-    """Opens it; a pipe that nobody writes to, too."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 class Recording:
@@ -47,28 +45,27 @@ class Recording:
         self.problems: List[str] = []
         self._bad_lines = 0  # in this reading
         self._damaged: Set[int] = set()  # where frames begin that are not whole inside
+        self._alone: Set[int] = set()  # and those that do not follow on the one before them
+        self._unread_bytes = 0  # behind the last whole part of a frame that was not finished
         try:
-            self._file = open(path, "rb", buffering=0, opener=_at_once)
+            self._file = Opened(path)
+            self._open()
         except FileNotFoundError:
             raise NotFoundError(f"no file {path}; `gpumon runs` lists what there is") from None
         except OSError as error:
             raise GpumonError(f"cannot read {path}: {error.strerror}") from None
-        try:
-            self._open()
-        except OSError as error:
-            raise GpumonError(f"cannot read {path}: {error.strerror}") from None
 
     def _open(self) -> None:
-        self._fd = self._file.fileno()
-        status = os.fstat(self._fd)
+        status = self._file.status
         if not stat.S_ISREG(status.st_mode):
             raise WireError(f"{self.path} is no file: save what it gives in one")
         self.size_bytes = status.st_size
-        head = os.pread(self._fd, 4, 0)
+        head = self._file.read(4, 0)
         if head != MAGIC and int.from_bytes(head, "little") not in _SKIPPABLE:
             what = "is empty: nothing was recorded" if not head else "is no recording of gpumon"
             raise WireError(f"{self.path} {what}")
-        self._frames = find_frames(self._fd, self.size_bytes)
+        self._frames = find_frames(self._file.read, self.size_bytes)
+        self._note_order()
         self.header = self._first_header()
         first = next(filter(None, map(self._start, range(len(self._frames)))), None)
         if first is None:
@@ -118,6 +115,7 @@ class Recording:
         `alone`: what came before the first of the frames was not read.
         """
         for frame in frames:
+            alone = alone or frame.begin in self._alone
             for line in self._lines(frame):
                 if alone or not line.startswith(_RESTATED):
                     yield line
@@ -159,19 +157,24 @@ class Recording:
 
     def _digest(self, at: int, until: float) -> Optional[Digest]:
         """Of the frame `at` of the file, if it goes on where the one before it ended."""
-        frame = self._frames[at] if at < len(self._frames) else None
-        place, first = frame and frame.digest, self._frames[0].digest
-        if frame is None or place is None or first is None:
+        if at >= len(self._frames):
+            return None
+        frame = self._frames[at]
+        place, first = frame.digest, self._frames[0].digest
+        if place is None or first is None:
             return None
         if (place.number, place.stream) != (at, first.stream):
             return None
         if at and self._frames[at - 1].behind != frame.begin:
             return None
-        if frame.last is None or frame.last >= until:
+        if self._last(at) >= until:
             return None
         try:
-            data = unpacked_digest(os.pread(self._fd, place.end - place.begin, place.begin))
-        except (Broken, OSError):
+            packed = self._file.read(place.end - place.begin, place.begin)
+            if place.crc not in (None, crc32(packed)):
+                return None
+            data = unpacked_digest(packed)
+        except (Broken, OSError):  # whatever cannot be read is met again in the lines
             return None
         return Digest(place.stream, at, False, data, partial(self._ticks, [frame], alone=at == 0))
 
@@ -210,14 +213,23 @@ class Recording:
 
     def _lines(self, frame: Frame) -> Iterator[bytes]:
         try:
-            yield from lines(self._fd, frame)
+            yield from lines(self._file.read, frame)
+        except Unproven:
+            self._note(
+                "a part was recorded without checksums (by an older gpumon, or it was packed "
+                "again): damage inside of it would not be noticed"
+            )
         except Broken as error:
+            if isinstance(error, Torn) and not frame.whole:
+                self._unread_bytes = frame.end - frame.begin - error.useful
+                return
             self._damaged.add(frame.begin)
             self._note(
                 f"damaged between bytes {frame.begin} and {frame.end} ({error}): "
                 "samples of up to ten minutes are missing"
             )
         except OSError as error:
+            self._damaged.add(frame.begin)
             self._note(f"bytes {frame.begin} to {frame.end} cannot be read: {error.strerror}")
 
     def _batches(self, frame: Frame) -> Iterator[List[bytes]]:
@@ -258,8 +270,15 @@ class Recording:
                 return found
         return None
 
+    def _last(self, at: int) -> float:
+        """No sample of a frame is later than this."""
+        found = self._frames[at].last
+        if found is None and at + 1 < len(self._frames):
+            found = self._start(at + 1)
+        return self.end if found is None else found
+
     def _last_time(self) -> float:
-        """Time of the last sample; unpacks no frame that has a trailer."""
+        """Time of the last sample; unpacks no frame of which a trailer tells."""
         for frame in reversed(self._frames):
             if frame.last is not None:
                 return frame.last
@@ -282,6 +301,29 @@ class Recording:
             self._note(f"{self._bad_lines} lines could not be read")
         self._bad_lines = 0
 
+    def _note_order(self) -> None:
+        """Frames that are missing, come again or elsewhere than they were written."""
+        before: Optional[Identity] = None
+        passed = 0  # frames since then of which nothing tells their number
+        for frame in self._frames:
+            identity = frame.identity
+            if identity is None and not frame.has_trailer:
+                identity = identity_of(next(self._lines(frame), b""))
+            if identity is None:
+                passed += 1
+                continue
+            if before is None or before.stream != identity.stream:
+                before = Identity(identity.stream, -1)
+            missing = identity.number - before.number - 1 - passed
+            if missing:
+                self._alone.add(frame.begin)
+            if missing > 0:
+                where = "the beginning is missing" if before.number < 0 else "a gap"
+                self._note(f"{where}: {missing} frames, each of up to ten minutes, are not there")
+            elif missing < 0:
+                self._note("parts of it come again, or in another order than they were recorded")
+            before, passed = identity, 0
+
     def _note_gaps(self) -> None:
         covered = 0
         for at, frame in enumerate(self._frames):
@@ -293,8 +335,10 @@ class Recording:
             elif self.state == "torn":
                 self._note(
                     "the end is missing: the file ends in the middle of a frame. The last sample "
-                    f"is of {_clock(self.end)}; up to 10 s more were measured but not written"
+                    f"that can be read is of {_clock(self.end)}; {self._lost_at_end(frame)}"
                 )
+        if self.state == "recording" and self._unread_bytes:
+            self._note(f"the last {self._unread_bytes} bytes are not whole, as while one writes")
         foreign = self.size_bytes - covered
         if foreign > 0:
             self._note(f"{foreign} bytes of the file are of no recording and were passed over")
@@ -302,6 +346,13 @@ class Recording:
             self._note(
                 f"the end is missing: the file stops after {_clock(self.end)} without saying why"
             )
+
+    def _lost_at_end(self, frame: Frame) -> str:
+        if frame.begin in self._damaged:
+            return "what follows is damaged"
+        if self._unread_bytes:
+            return f"{self._unread_bytes} bytes behind it are not whole"
+        return "up to 10 s more were measured but not written"
 
 
 def _time(line: bytes) -> Optional[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
@@ -11,6 +12,7 @@ from typing import Callable, Dict, Iterator, List, NamedTuple, Optional
 from gpumon.model.sample import Event, Header, Sample
 from gpumon.model.ticks import CELL_S
 from gpumon.recording import frames
+from gpumon.recording.checks import Checking, Identity
 from gpumon.recording.digesting import Digester, Digesting
 from gpumon.recording.file import File
 from gpumon.recording.zstd import Packer, packer
@@ -31,8 +33,9 @@ _HANGS = "its file system does not answer"
 
 
 class _Write(NamedTuple):
-    """Lines to pack and write; `times` of the frame's samples where it ends with them."""
+    """Lines of a frame to write; `times` of the frame's samples where it ends with them."""
 
+    frame: Identity
     lines: bytes
     times: Optional[tuple[float, float]] = None
     ended: bool = False
@@ -74,6 +77,7 @@ class Recorder:
         self._phase = phase
         self._shift_s = floor(phase * frame_s / CELL_S) * CELL_S
         self._encoder = Encoder()
+        self._frame = Identity(os.urandom(8), 0)  # the open one, else the next
         self._lock = threading.Lock()
         self._header: Optional[Header] = None
         self._processes: Dict[int, Event] = {}
@@ -85,7 +89,7 @@ class Recorder:
         self._max_bytes = max_bytes
         self._full = ""
         first = packer()  # where there is no zstd, no file is made
-        digesting = Digesting(digester, RESTATED.encode()) if digester else None
+        digesting = Digesting(digester, RESTATED.encode(), self._frame.stream) if digester else None
         self._writer = _Writer(File(path), first, digesting)
 
     @property
@@ -185,7 +189,7 @@ class Recorder:
     def _begin_frame(self, header: Header, sample: Sample, now: float) -> None:
         """Say what the frame needs to be read alone; after the file's first, that is repetition."""
         self._frame_began = now
-        line = self._encoder.header(header)
+        line = self._frame.begun(self._encoder.header(header))
         if self._last is None:
             self._lines.append(line)
             return
@@ -208,11 +212,12 @@ class Recorder:
     def _flush(self, now: float, ago_s: float = 0.0) -> None:
         """The next one comes earlier by `ago_s`."""
         self._flushed = now - ago_s
-        self._writer.put(_Write(self._taken()))
+        self._writer.put(_Write(self._frame, self._taken()))
 
     def _end_frame(self, *, ended: bool = False, digest: bool = True) -> None:
         if self._times is not None:
-            self._writer.put(_Write(self._taken(), self._times, ended, digest))
+            self._writer.put(_Write(self._frame, self._taken(), self._times, ended, digest))
+            self._frame = self._frame._replace(number=self._frame.number + 1)
         self._times = None
 
     def _taken(self) -> bytes:
@@ -231,6 +236,7 @@ class _Writer:
         self._queue: queue.SimpleQueue[Optional[_Write]] = queue.SimpleQueue()
         self._put_bytes = self._done_bytes = 0  # each changed by one thread only
         self._packer: Optional[Packer] = first
+        self._checking: Optional[Checking] = None  # None: the frame has not begun
         self._frame_bytes = 0
         self._thread = threading.Thread(target=self._run, daemon=True, name="recorder")
         self._thread.start()
@@ -282,15 +288,16 @@ class _Writer:
         disk, because its digest may have to wait for its turn.
         """
         self._packer = self._packer or packer()
-        data = self._packer.block(write.lines) if write.lines else b""
+        self._checking = self._checking or Checking(write.frame)
+        data = b"".join(map(self._packer.block, self._checking.parts(write.lines)))
         if write.times is not None:
             data += self._packer.finish()
         self._frame_bytes += len(data)
         yield data
         digest = self._digest(write, data)
         if write.times is not None:
-            yield frames.trailer(self._frame_bytes, *write.times, write.ended, digest)
-            self._packer, self._frame_bytes = None, 0
+            yield frames.trailer(self._frame_bytes, *write.times, write.ended, digest, write.frame)
+            self._packer, self._checking, self._frame_bytes = None, None, 0
 
     def _digest(self, write: _Write, block: bytes) -> Optional[frames.PackedDigest]:
         """Take the packed lines; what a frame gets that ends with them."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterator, Protocol
+from typing import Any, Callable, Iterator, Optional, Protocol, Tuple, Type
 
 from gpumon.errors import GpumonError
+from gpumon.recording.blocks import Broken, Read, Torn, parts
 
 MAGIC = b"\x28\xb5\x2f\xfd"
 #: 35 µs a sample
@@ -14,15 +15,9 @@ LEVEL = 8
 #: 2 % more bytes
 WINDOW_LOG, TABLE_LOG = 16, 14
 _CHUNK_BYTES = 1 << 14
+_LEAST_BYTES = 1 << 12
 #: what RFC 8878 asks every decoder to support; more could be asked of us only by a hostile file
 MAX_WINDOW_LOG = 23
-
-#: reads at most so many bytes of packed data; b"" at the end
-Read = Callable[[int], bytes]
-
-
-class Broken(Exception):
-    """Data that no zstd wrote."""
 
 
 class Packer(Protocol):
@@ -48,25 +43,47 @@ def packer() -> Packer:
     return _PackagePacker(zstandard.ZstdCompressor(compression_params=parameters))
 
 
-def unpacked(read: Read, chunk_bytes: int) -> Iterator[bytes]:
-    """What one frame holds, in pieces of at most `chunk_bytes`; a torn frame just ends.
+def unpacked(read: Read) -> Iterator[bytes]:
+    """What one frame holds, in pieces: a block of at most 128 KiB, and small ones before it.
 
-    Raises Broken where the data is damaged, after what came before the damage.
+    Where the frame has a checksum it is verified behind the last block. Raises Torn where the data
+    ends before the frame does, Broken where it is damaged, after what came before.
     """
+    unpack, error = _unpacker()
+    seen = useful = 0
+    piece = b""
+    why: Optional[Broken] = None
+    try:
+        for part in parts(read):
+            data = unpack(part)
+            seen += len(part)
+            useful = seen if data else useful
+            piece += data
+            if len(piece) >= _LEAST_BYTES:
+                yield piece
+                piece = b""
+    except Torn:
+        why = Torn(useful)
+    except Broken as broken:
+        why = broken
+    except error as refused:
+        why = Broken(str(refused))
+    if piece:
+        yield piece
+    if why is not None:
+        raise why
+
+
+def _unpacker() -> Tuple[Callable[[bytes], bytes], Type[Exception]]:
+    """Unpacks a frame part by part, and what it raises. Raises GpumonError."""
     try:
         import zstandard
     except ImportError:
-        yield from _unpacked_standard(_standard(), read, chunk_bytes)
-        return
-    # asks `read` for little at a time, so that little is lost in front of a damaged place
-    unpacker = zstandard.ZstdDecompressor(max_window_size=1 << MAX_WINDOW_LOG)
-    source: Any = _Readable(read)  # all that it asks of a file
-    stream = unpacker.stream_reader(source, read_size=1 << 14, closefd=False)
-    try:
-        while chunk := stream.read(chunk_bytes):
-            yield chunk
-    except zstandard.ZstdError as error:
-        raise Broken(str(error)) from None
+        module = _standard()
+        limit = {module.DecompressionParameter.window_log_max: MAX_WINDOW_LOG}
+        return module.ZstdDecompressor(options=limit).decompress, module.ZstdError
+    package = zstandard.ZstdDecompressor(max_window_size=1 << MAX_WINDOW_LOG)
+    return package.decompressobj().decompress, zstandard.ZstdError
 
 
 class _PackagePacker:
@@ -104,29 +121,9 @@ class _StandardPacker:
         return packed
 
 
-def _unpacked_standard(module: Any, read: Read, chunk_bytes: int) -> Iterator[bytes]:
-    limit = {module.DecompressionParameter.window_log_max: MAX_WINDOW_LOG}
-    stream = module.ZstdDecompressor(options=limit)
-    try:
-        while not stream.eof:
-            data = read(1 << 14) if stream.needs_input else b""
-            if stream.needs_input and not data:
-                return
-            chunk = stream.decompress(data, chunk_bytes)
-            if chunk:
-                yield chunk
-    except module.ZstdError as error:
-        raise Broken(str(error)) from None
-
-
 def _standard() -> Any:
     try:
         from compression import zstd  # type: ignore[import-not-found]  # Python 3.14
     except ImportError:
         raise GpumonError("recordings need zstd: install the Python package zstandard") from None
     return zstd
-
-
-class _Readable:
-    def __init__(self, read: Read) -> None:
-        self.read = read

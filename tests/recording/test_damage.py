@@ -45,8 +45,11 @@ def flushes(data, items, size):
         if got:
             seen.append((at + 1, lines))
         if unpacker.eof:
-            begin = at + 1
-            skipped = 40 if data[begin + 8 : begin + 14] == b"gpumon" else 0
+            begin, skipped = at + 1, 0
+            while data[begin + skipped + 8 : begin + skipped + 14] == b"gpumon":
+                skipped += 8 + int.from_bytes(
+                    data[begin + skipped + 4 : begin + skipped + 8], "little"
+                )
             if begin + skipped >= size:
                 break
             return seen + [

@@ -1,0 +1,241 @@
+"""Whatever happens to a file's bytes: no value is read that was not recorded, and gaps are said.
+
+`GPUMON_FLIPS` sets how many damaged files are tried.
+"""
+
+import os
+import random
+import shutil
+import time
+from collections import Counter
+
+import pytest
+
+from gpumon.analysis.digester import Digester
+from gpumon.errors import GpumonError
+from gpumon.model.sample import Header, Sample
+from gpumon.model.ticks import Digest, Ticks
+from gpumon.recording import Recorder, Recording, blocks
+from tests.recording.old import old
+from tests.recording.recorded import Clock
+from tests.recording.streams import by_digests, stream
+from tests.recording.test_ticks import differences
+
+FLIPS = int(os.environ.get("GPUMON_FLIPS", "300"))
+WANTED = {"device": ["busy_percent", "power_w"], "host": ["cpu_percent"], "job": ["cpu_s"]}
+HAPPENINGS = [(3, "comes"), (20, "comes"), (50, "missing"), (61, "missing"), (70, "xid"),
+              (72, "lost"), (85, "well"), (95, "leaves"), (105, "header")]  # fmt: skip
+UNPROVEN = "without checksums"
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Name -> file: finished and not, with digests and without, as now and as before."""
+    folder = tmp_path_factory.mktemp("flips")
+    found = {}
+    for digester in (None, Digester):
+        name = "digests" if digester else "lines"
+        path, torn = folder / f"{name}.gpumon", folder / f"{name}-torn.gpumon"
+        clock = Clock()
+        recorder = Recorder(str(path), clock=clock, frame_s=40.0, digester=digester)
+        for item in stream(3, 150, HAPPENINGS):
+            clock.now = item.mono
+            recorder.header(item) if isinstance(item, Header) else recorder.add(item)
+        while recorder.pending_bytes:
+            time.sleep(0.001)
+        shutil.copy(path, torn)
+        os.utime(torn, (1e9, 1e9))
+        recorder.close("done")
+        assert not recorder.failed
+        found |= {path.stem: path, torn.stem: torn}
+    for name, path in list(found.items()):
+        found[f"old-{name}"] = old(path, folder / f"old-{name}.gpumon")
+    return found
+
+
+class Read:
+    """All that one file gives."""
+
+    def __init__(self, path):
+        os.utime(path, (1e9, 1e9))  # nobody writes there any more
+        with Recording(str(path)) as recording:
+            self.about = (recording.header, recording.start, recording.end)
+            self.state = recording.state
+            self.items = list(recording.items())
+            self.again = [
+                each
+                for item in recording.ticks()
+                for each in (item.samples() if isinstance(item, Ticks) else [item])
+            ]
+            self.columns = recording.columns(WANTED)
+            self.digests = [each for each in recording.digested() if isinstance(each, Digest)]
+            self.problems = list(recording.problems)
+
+
+class Truth(Read):
+    """Of an undamaged file; each frame was also read alone, as behind a damaged one."""
+
+    def __init__(self, path):
+        super().__init__(path)
+        self.path = path
+        with Recording(str(path)) as recording:
+            starts = [recording._start(at) for at in range(len(recording._frames))]
+            every = [item for at in starts for item in recording.items(at)]
+        self.headers = [item for item in every if isinstance(item, Header)]
+        self.samples = {}
+        for item in every:
+            if isinstance(item, Sample):
+                self.samples.setdefault(item.time, []).append(item)
+        self.values = {
+            key: dict(zip(column.times, map(repr, column.values)))
+            for key, column in self.columns.items()
+        }
+        self.data = {(each.number, each.data) for each in self.digests}
+        self.edges = edges_of(path)
+
+    def falsehoods(self, read):
+        """What was read and never recorded."""
+        header, start, end = read.about
+        if header not in self.headers:
+            yield f"header {header}"
+        if start not in self.samples or end not in self.samples:
+            yield f"from {start} to {end}"
+        for item in (*read.items, *read.again):
+            known = self.headers if isinstance(item, Header) else self.samples.get(item.time, ())
+            if item not in known:
+                yield f"{item}"
+        for key, column in read.columns.items():
+            own = self.values.get(key, {})
+            for at, value in zip(column.times, map(repr, column.values)):
+                if own.get(at) != value:
+                    yield f"{key} {at} {value}"
+        for digest in read.digests:
+            if (digest.number, digest.data) not in self.data:
+                yield f"digest {digest.number}"
+
+    def silences(self, read):
+        """What is missing without a word."""
+        if read.problems == self.problems:
+            same = ("about", "state", "items", "again", "columns")
+            yield from (
+                name for name in same if repr(getattr(read, name)) != repr(getattr(self, name))
+            )
+
+
+def _range(rng, data, most=4000):
+    begin = rng.randrange(len(data))
+    return begin, min(len(data), begin + rng.randrange(1, most))
+
+
+def flip(rng, data):
+    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+
+
+def substitute(rng, data):
+    for _ in range(rng.choice((1, 1, 2, 5))):
+        data[rng.randrange(len(data))] = rng.randrange(256)
+
+
+def truncate(rng, data):
+    del data[rng.randrange(8, len(data)) :]
+
+
+def drop(rng, data):
+    begin, end = _range(rng, data)
+    del data[begin:end]
+
+
+def duplicate(rng, data):
+    begin, end = _range(rng, data)
+    at = rng.choice((end, rng.randrange(len(data))))
+    data[at:at] = data[begin:end]
+
+
+def swap(rng, data):
+    cuts = sorted(rng.randrange(len(data)) for _ in range(4))
+    a, b, c, d = cuts
+    data[a:d] = data[c:d] + data[b:c] + data[a:b]
+
+
+def zero(rng, data):
+    begin, end = _range(rng, data)
+    begin = rng.choice((begin, begin & ~511))
+    end = rng.choice((end, len(data)))
+    data[begin:end] = bytes(end - begin)
+
+
+def insert(rng, data):
+    at = rng.randrange(len(data))
+    data[at:at] = rng.randbytes(rng.randrange(1, 200))
+
+
+DAMAGES = (flip, flip, flip, flip, substitute, substitute, truncate, drop, duplicate, swap, zero,
+           insert)  # fmt: skip
+
+
+def on_block_edges(rng, truth, data):
+    """Whole frames, or parts of a file between two flushes, are skipped, repeated or swapped."""
+    a, b, c = sorted(rng.sample(truth.edges, 3))
+    kind = rng.choice(("skip", "repeat", "swap"))
+    if kind == "skip":
+        del data[a:b]
+    elif kind == "repeat":
+        data[b:b] = data[a:b]
+    else:
+        data[a:c] = data[b:c] + data[a:b]
+
+
+def edges_of(path):
+    """Where frames, their blocks and their trailers begin."""
+    data = path.read_bytes()
+    found = {0, len(data)}
+    with Recording(str(path)) as recording:
+        for frame in recording._frames:
+            at = frame.begin
+            found |= {at, frame.end, frame.behind or frame.end}
+            at += blocks.header(data[at : at + 18])[0]
+            while at + 3 <= frame.end:
+                found.add(at)
+                is_last, size = blocks.block(data[at : at + 3])
+                at += 3 + size
+                if is_last:
+                    break
+            found.add(min(at, len(data)))
+    return sorted(found)
+
+
+def test_no_false_value_and_no_silent_gap(tmp_path, corpus):
+    truths = {name: Truth(path) for name, path in corpus.items()}
+    for truth in truths.values():
+        assert list(truth.falsehoods(truth)) == []
+    path = tmp_path / "x.gpumon"
+    seen, wrong = Counter(), []
+    for n in range(FLIPS):
+        rng = random.Random(n)
+        name = rng.choice(list(truths))
+        truth = truths[name]
+        data = bytearray(truth.path.read_bytes())
+        damage = rng.choice((*DAMAGES, None))
+        if damage is None:
+            on_block_edges(rng, truth, data)
+        else:
+            damage(rng, data)
+        path.write_bytes(data)
+        try:
+            read = Read(path)
+        except GpumonError:
+            seen["refused"] += 1
+            continue
+        # of the last minutes of a torn file nothing could be proven then, which is said
+        is_unproven = name.startswith("old") and any(UNPROVEN in each for each in read.problems)
+        found = [] if is_unproven else [*truth.falsehoods(read), *truth.silences(read)]
+        if found:
+            kind = damage.__name__ if damage else "edges"
+            wrong.append(f"{n} {name} {kind}: {found[0][:200]} ({len(found)})")
+        seen["whole" if read.items == truth.items else "part"] += 1
+        if n % 20 == 0 and read.items == truth.items and read.problems == truth.problems:
+            assert differences(by_digests(path)[0], by_digests(truth.path)[0]) == []
+            seen["evidence"] += 1
+    assert wrong == []
+    assert min(seen[each] for each in ("refused", "whole", "part")) > 0
+    print(dict(seen))
