@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from gpumon.model import clock
+from gpumon.model.axis import Axis
 from gpumon.model.sample import Header, Sample
 from gpumon.model.view import Status
 from gpumon.sources.intake import Intake
@@ -15,7 +17,7 @@ class Sink(Protocol):
 
     def header(self, node: str, header: Header) -> None: ...
     def add(self, node: str, sample: Sample, received: float | None = None) -> None:
-        """`received`: our clock when it came, where the node's may differ."""
+        """`received`: our clock (`model/clock.py`) when it came, where the node's may differ."""
 
     def status(self, node: str, status: Status) -> None: ...
 
@@ -35,7 +37,7 @@ class Source(Protocol):
         """End; never waits for a node, returns within a fraction of a second."""
 
     def now(self) -> float:
-        """Epoch seconds on the clock of what is shown: the wall clock, or a recording's."""
+        """Epoch seconds of what is shown: by our clock, which never steps, or a recording's."""
 
 
 class Feed:
@@ -46,9 +48,11 @@ class Feed:
     allows with TooFast.
     """
 
-    def __init__(self, sink: Sink, rate: Rate | None = None) -> None:
+    def __init__(self, sink: Sink, rate: Rate | None = None, axis: Axis | None = None) -> None:
+        """`axis`: of this node, also in the streams before."""
         self._sink = sink
         self._intake = Intake(rate)
+        self._axis = axis or Axis()
         self.node = ""
         self.ended = ""  # text of the stream's own `end` event
 
@@ -61,8 +65,9 @@ class Feed:
         for item in self._intake.line(line):
             if isinstance(item, Header):
                 self.node = item.node
-                self._sink.header(item.node, item)
+                self._sink.header(item.node, self._axis.header(item, clock.now()))
                 continue
+            item = self._axis.sample(item, clock.now())
             self._sink.add(self.node, item)
             for event in item.events:
                 if event.kind == "end":

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from gpumon.collect.guard import JOB_ENDED, NO_JOB, WRONG_JOB
 from gpumon.errors import WireError
+from gpumon.model import clock
+from gpumon.model.axis import Axis
 from gpumon.model.sample import Event, Header, Sample
 from gpumon.model.spacing import Spacing
 from gpumon.sources.base import Sink
@@ -40,10 +41,13 @@ class Follower:
         complete: Callable[[Header], Header],
         begin: Callable[[Header], bool],
         done: Callable[[], bool] = lambda: False,
+        axis: Axis | None = None,
+        now: Callable[[], float] = clock.now,
     ) -> None:
         """`complete` adds to a header what the stream does not know, its node's name first;
         `begin` is asked before the first sample whether to take this stream; after `done` nothing
-        more is taken: who quits must not wait for what a thousand nodes have sent.
+        more is taken: who quits must not wait for what a thousand nodes have sent. `axis`: of this
+        node, also in the streams before; `now`: our clock, epoch s.
         """
         self._node = node
         self._sink = sink
@@ -51,12 +55,14 @@ class Follower:
         self._begin = begin
         self._done = done
         self._intake = Intake(Rate())
+        self._axis = axis or Axis(ours=True)
+        self._now = now
         self._header: Header | None = None  # held back until the agent has said if it is the job's
         self._spacing = Spacing()
         self._live = False
         self._aside = False
         self._end: Event | None = None
-        self.last_line = time.monotonic()
+        self.last_line = clock.since_boot()
 
     def follow(self, stream: Stream, loaded: Callable[[], None]) -> Outcome:
         """Until the stream ends. `loaded`: the agent is sent, and heartbeats may follow."""
@@ -65,7 +71,7 @@ class Follower:
             loaded()
             lines = Lines()
             while data := stream.read():
-                self.last_line = time.monotonic()
+                self.last_line = clock.since_boot()
                 for line in lines.feed(data):
                     if self._done():
                         return Outcome("ended", "")
@@ -81,7 +87,7 @@ class Follower:
     def _line(self, line: bytes) -> None:
         for item in self._intake.line(line):
             if isinstance(item, Header):
-                self._header = self._complete(item)
+                self._header = self._complete(self._axis.header(item, self._now()))
                 if self._live:
                     self._send_header()
             else:
@@ -98,8 +104,9 @@ class Follower:
                 return
         self._send_header()
         if sample.rows:
-            self._spacing.note(time.monotonic())
-        self._sink.add(self._node, sample, time.time())
+            self._spacing.note(clock.since_boot())
+        received = self._now()
+        self._sink.add(self._node, self._axis.sample(sample, received), received)
 
     @property
     def interval_s(self) -> float:

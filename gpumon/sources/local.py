@@ -17,6 +17,8 @@ from typing import IO
 
 import gpumon
 from gpumon.errors import WireError
+from gpumon.model import clock
+from gpumon.model.axis import Axis
 from gpumon.model.text import clean
 from gpumon.model.view import Status
 from gpumon.sources.base import Feed, Sink
@@ -37,6 +39,7 @@ class LocalSource:
     def __init__(self, node: str, interval_s: float) -> None:
         self._node = node
         self._interval_s = interval_s
+        self._axis = Axis(ours=True)
         self._stopping = threading.Event()
         self._child: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
@@ -62,7 +65,7 @@ class LocalSource:
         return Status(state, self.now(), detail, self.name)
 
     def now(self) -> float:
-        return time.time()
+        return clock.now()
 
     def _run(self, sink: Sink) -> None:
         attempt = 0
@@ -105,7 +108,7 @@ class LocalSource:
         assert child.stdout is not None
         assert child.stderr is not None
         complaint = _Tail(child.stderr)
-        feed = Feed(sink, Rate())
+        feed = Feed(sink, Rate(), self._axis)
         first = True
         try:
             # a line that is longer than any may be comes in parts, which cannot be read

@@ -7,13 +7,13 @@ ways. It asks the node's slurmd each time, so not more often than once a minute.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from gpumon import __version__
 from gpumon.analysis.accounting import Meaning, meaning_of
+from gpumon.model import clock
 from gpumon.model.reading import MEASURING, Missing, Reading
 from gpumon.model.sample import Header, Sample
 from gpumon.slurm.client import SSTAT_PERIOD_S, Slurm
@@ -83,7 +83,7 @@ class _Asked:
     def newest(self) -> _Answer:
         with self._lock:
             last = self._answer
-            if last is None or time.monotonic() - last.mono >= self.period_s:
+            if last is None or clock.since_boot() - last.mono >= self.period_s:
                 last = self._answer = self._ask()
             return last
 
@@ -94,7 +94,7 @@ class _Asked:
             steps = self._slurm.usage([self._raw_id]).get(self._raw_id, ())
         except SlurmError as error:
             trouble = str(error)
-        return _Answer(time.time(), time.monotonic(), steps, trouble)
+        return _Answer(clock.now(), clock.since_boot(), steps, trouble)
 
 
 def steps_of(job: Job, node: str, steps: Sequence[Step]) -> list[Step]:
@@ -146,7 +146,7 @@ class SstatStream:
         if len(self._job.nodes) > 1:
             notes.append("Without ssh sessions (step extern): sstat adds up those of all nodes.")
         header = Header(
-            self._node, "", time.time(), time.monotonic(), period_s, __version__, notes=notes
+            self._node, "", clock.now(), clock.since_boot(), period_s, __version__, notes=notes
         )
         yield _line(encoder.header(header))
         told = 0.0
@@ -163,7 +163,7 @@ class SstatStream:
                     "cpu_cores_used": rates.of(steps, answer.mono), **memory(steps, self._meaning)
                 }  # fmt: skip
                 yield _line(encoder.sample(Sample(answer.time, answer.mono, {"job": {"": row}})))
-            if self._closed.wait(max(0.0, answer.mono + period_s - time.monotonic())):
+            if self._closed.wait(max(0.0, answer.mono + period_s - clock.since_boot())):
                 return
 
 

@@ -14,6 +14,8 @@ from functools import partial
 from typing import NamedTuple
 
 from gpumon.collect.jobdevices import leaves
+from gpumon.model import clock
+from gpumon.model.axis import Axis
 from gpumon.model.sample import Header
 from gpumon.model.view import Status
 from gpumon.sources.base import Sink
@@ -95,7 +97,7 @@ class AttachSource:
             thread.join()
 
     def now(self) -> float:
-        return time.time()
+        return clock.now()
 
     def end(self, text: str) -> None:
         """The job has ended, as Slurm says: a lost node cannot tell."""
@@ -148,6 +150,7 @@ class _NodeRun:
         self._stream: Stream | None = None
         self._loaded = False
         self._follower: Follower | None = None
+        self._axis = Axis(ours=True)
         self._live_at: float | None = None
         self.live = False
         flags = ["--interval", f"{interval_s:g}", "--heartbeat", "--job", ",".join(task.names)]
@@ -203,7 +206,9 @@ class _NodeRun:
                 continue
             begin = partial(self._begin, sink, launcher)
             complete = partial(self._complete, launcher)
-            follower = Follower(self.task.name, sink, complete, begin, lambda: self._done)
+            follower = Follower(
+                self.task.name, sink, complete, begin, lambda: self._done, self._axis
+            )
             outcome = self._follow(stream, follower)
             if outcome.kind in ("lost", "ended"):
                 return outcome
@@ -270,7 +275,7 @@ class _NodeRun:
         if stream is None or follower is None or not loaded:
             return
         silence_s = max(_SILENCE_S, _SILENT_INTERVALS * max(self._interval_s, follower.interval_s))
-        if time.monotonic() - follower.last_line > silence_s:
+        if clock.since_boot() - follower.last_line > silence_s:
             stream.close()
             return
         try:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from gpumon.errors import GpumonError, NotFoundError
+from gpumon.model import clock
 from gpumon.model.sample import Header, JobContext
 from gpumon.model.text import clean
 from gpumon.slurm.job import Job, NodeAllocation
@@ -74,7 +75,7 @@ class WatchedJob:
             nodes.stop()
 
     def now(self) -> float:
-        return time.time()
+        return clock.now()
 
     # -- for the screen
 

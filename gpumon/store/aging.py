@@ -14,6 +14,28 @@ from gpumon.store.row import Row
 #: a reading is fresh for so many of its periods, and a second for the way here
 FRESH_PERIODS = 3
 FRESH_SLACK_S = 1.0
+#: of so long the least delay of samples is remembered, and of as long before
+_DELAYS_S = 120.0
+
+
+class LeastDelay:
+    """The least delay of the samples of some minutes: of one that was not held up on its way.
+
+    Some minutes by both clocks: what a stall held up arrives at once, all late but for the last.
+    """
+
+    def __init__(self) -> None:
+        self._before = self._least = inf
+        self._began = (inf, inf)
+
+    def take(self, time: float, received: float) -> float:
+        """The least, once this sample came, too."""
+        if self._least == inf:
+            self._began = time, received
+        elif min(time - self._began[0], received - self._began[1]) >= _DELAYS_S:
+            self._before, self._least, self._began = self._least, inf, (time, received)
+        self._least = min(self._least, received - time)
+        return min(self._before, self._least)
 
 
 def fresh_for_s(period_s: float, interval_s: float) -> float:

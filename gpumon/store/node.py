@@ -9,6 +9,7 @@ from math import inf
 from threading import Lock
 from typing import Dict, List, Optional, Tuple
 
+from gpumon.model.axis import Axis
 from gpumon.model.depth import Depth
 from gpumon.model.fields import SERIES
 from gpumon.model.past import Past
@@ -17,7 +18,7 @@ from gpumon.model.sample import Event, Header, Key, Process, Sample
 from gpumon.model.series import Series, Stats
 from gpumon.model.tier import Bucket
 from gpumon.model.view import DeviceView, Latest, ProcessView, Status
-from gpumon.store.aging import aged, fresh_for_s, period_s
+from gpumon.store.aging import LeastDelay, aged, fresh_for_s, period_s
 from gpumon.store.devices import DeviceRecord, Devices
 from gpumon.store.processes import Processes
 from gpumon.store.row import Row, Table
@@ -25,7 +26,6 @@ from gpumon.store.row import Row, Table
 _EVENTS_KEPT = 1000
 #: per node and entity; beyond that new keys are ignored, so that a broken stream fills no memory
 _KEYS_KEPT = 4096
-_DELAYS_KEPT = 64
 _PURGE_EVERY_S = 10.0
 
 
@@ -36,7 +36,7 @@ class NodeView:
         self.name = name
         self.generation = 0  # grows with every change of anything below
         self.header: Optional[Header] = None
-        self.last_time: Optional[float] = None  # of the newest sample, by the node's clock
+        self.last_time: Optional[float] = None  # of the newest sample, on the node's axis
         self._lock = lock
         self._depth = depth
         self._status = Status("connecting", 0.0)
@@ -44,7 +44,8 @@ class NodeView:
         self._devices = Devices()
         self._processes = Processes(self._tables, _KEYS_KEPT)
         self._events: deque[Event] = deque(maxlen=_EVENTS_KEPT)
-        self._delays: deque[float] = deque(maxlen=_DELAYS_KEPT)
+        self._axis = Axis()
+        self._delay = LeastDelay()
         self._offset_s = 0.0
         self._purged = -inf
         self._until = inf  # of a frozen node: what came later is not shown
@@ -72,9 +73,10 @@ class NodeView:
 
     @property
     def clock_offset_s(self) -> float:
-        """How far the reader's clock is ahead of the node's: the least delay of recent samples.
+        """How far the reader's clock is ahead of the node's: the least delay of late.
 
-        Series and events are on the node's clock: `node.window(…, end=now - clock_offset_s)`.
+        Series and events are on the node's axis, which is its clock without the jumps
+        (`model/axis.py`): `node.window(…, end=now - clock_offset_s)`.
         """
         return self._offset_s
 
@@ -223,13 +225,12 @@ class NodeView:
 
     def take_header(self, header: Header) -> None:
         before = self.header
-        self.header = header
+        header = self.header = self._axis.header(header)
         self.generation += 1
         if before is None or _stream(before) != _stream(header):
             self._devices.begin()
             self._processes.begin(header.time)
-            self._delays.clear()
-            self._offset_s = 0.0
+            self._delay = LeastDelay()  # the offset stands until the first sample tells a new one
         self._devices.place(header.devices)
         for entity, table in self._tables.items():
             for row in table.values():
@@ -238,10 +239,10 @@ class NodeView:
 
     def take_sample(self, sample: Sample, received: Optional[float]) -> None:
         self.generation += 1
+        sample = self._axis.sample(sample, received)
         self.last_time = sample.time
         if received is not None:
-            self._delays.append(received - sample.time)
-            self._offset_s = min(self._delays)
+            self._offset_s = self._delay.take(sample.time, received)
         for entity, rows in self._devices.in_our_keys(sample.rows).items():
             table = self._tables.setdefault(entity, {})
             fields, new = SERIES.get(entity, frozenset()), partial(self._new_series, entity)

@@ -10,6 +10,8 @@ from gpumon.store.row import Table
 
 #: how long an ended process is still listed
 ENDED_KEPT_S = 60.0
+#: two reports of one process differ in its start by less, where a clock was corrected in between
+_SAME_START_S = 1.0
 
 
 class Processes:
@@ -71,7 +73,7 @@ class Processes:
     def _appear(self, event: Event, pid: int) -> None:
         facts = process_of(event)
         before = self._facts.get(pid)
-        if before is not None and before.start != facts.start:
+        if before is not None and abs(before.start - facts.start) >= _SAME_START_S:
             self._forget(pid)  # the number was used again
         if before is not None or len(self._facts) < self._most:
             self._facts[pid] = facts
