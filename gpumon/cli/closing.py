@@ -19,7 +19,7 @@ def closing_words(summary: RunSummary, node: NodeRecorder, path: str) -> list[st
     """Where it lies and what it covers; the GPUs; the host."""
     header = summary.headers[-1]
     try:
-        size = f", {bytes_text(os.path.getsize(path))}"
+        size = f", {bytes_text(os.path.getsize(path))}" if os.path.isfile(path) else ""
     except OSError:
         size = ""
     covered = f"{summary.covered_percent:.0f} % covered"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import re
 import sys
@@ -28,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", metavar="FILE",
         help="for CSV and Parquet without --table: a new folder (gpumon-RUN); else a file "
-        "(standard output)",
+        "(-: standard output)",
     )  # fmt: skip
 
 
@@ -40,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         from gpumon.export.parquet import load_pyarrow
 
         load_pyarrow()  # what is missing is said before anything is made
-        if one_file and not args.output:
+        if one_file and (not args.output or (args.output == "-" and sys.stdout.isatty())):
             raise UsageError("Parquet is not for a terminal: name the file with -o")
     streams = open_run(args.run)
     rows = _rows(streams, args.table)
@@ -73,25 +74,26 @@ def _folder(run: str) -> str:
 def _write_file(rows: Iterable[Row], to: str, table: str | None, path: str | None) -> None:
     if path is not None and os.path.isdir(path):
         raise UsageError(f"{path} is a folder; name a file with -o")
-    output = _Output(to, table, path)
-    with _kept([output]):
+    from gpumon.files import tidy
+
+    with tidy(), _kept([output := _Output(to, table, path)]):
         for row in rows:
             output.write(row)
 
 
 def _write_folder(rows: Iterable[Row], to: str, folder: str) -> None:
     """A file per table that has rows; says what it wrote."""
-    with suppress(FileExistsError):
-        os.mkdir(folder)
-    if os.listdir(folder):
-        raise UsageError(f"{folder} is not empty; name another folder with -o")
+    from gpumon.files import new_folder, tidy
+
+    if folder == "-":
+        raise UsageError("several tables need a folder: name one with -o, or a table with --table")
     outputs: dict[str, _Output] = {}
     counts: dict[str, int] = {}
-    with _kept(outputs.values()):
+    with tidy(), new_folder(folder) as place, _kept(outputs.values()):
         for row in rows:
             name = row.table.name
             if name not in outputs:
-                outputs[name] = _Output(to, name, os.path.join(folder, f"{name}.{_ENDINGS[to]}"))
+                outputs[name] = _Output(to, name, f"{name}.{_ENDINGS[to]}", place)
             outputs[name].write(row)
             counts[name] = counts.get(name, 0) + 1
     told = ", ".join(f"{name} {count:,}" for name, count in counts.items()) or "nothing"
@@ -104,36 +106,46 @@ class _Writer(Protocol):
 
 
 class _Output:
-    """A file that has its name only when it is kept; or standard output."""
+    """A table, or all of them, in a file; or on standard output (None, "-")."""
 
-    def __init__(self, to: str, table: str | None, path: str | None) -> None:
-        self._path = path
-        if path is None:
-            self._stream: Any = sys.stdout
-        elif to == "parquet":
-            self._stream = open(f"{path}.part", "wb")
-        else:
-            self._stream = open(f"{path}.part", "w", encoding="utf-8", newline="")
-        self._writer = _writer(to, table, self._stream)
+    def __init__(
+        self, to: str, table: str | None, path: str | None, place: int | None = None
+    ) -> None:
+        """`place`: the descriptor of the file's folder."""
+        from gpumon.files import Output
+
+        self._path, self._place = path, place
+        self._is_kept = False
+        self._file: Output | None = None
+        stream: Any = sys.stdout.buffer if to == "parquet" else sys.stdout
+        if path is not None and path != "-":
+            self._file = Output(path, folder=place)
+            stream = self._file.stream
+            if to != "parquet":
+                stream = io.TextIOWrapper(stream, encoding="utf-8", newline="")
+        self._stream = stream
+        self._writer = _writer(to, table, stream)
         self.write = self._writer.write
 
     def close(self) -> None:
         """All is written."""
         self._writer.close()
-        if self._path is not None:
-            self._stream.close()
+        self._stream.flush()
+        if self._file is not None:
+            self._file.close()
 
     def keep(self) -> None:
-        if self._path is not None:
-            os.replace(f"{self._path}.part", self._path)
+        if self._file is not None:
+            self._file.keep()
+        self._is_kept = True
 
     def discard(self) -> None:
         with suppress(Exception):  # a disk that is full is so to the end
             self._writer.close()
-        if self._path is not None:
-            with suppress(Exception):
-                self._stream.close()
-            os.unlink(f"{self._path}.part")
+        if self._file is not None:
+            self._file.discard()
+        if self._is_kept and self._path is not None and self._place is not None:
+            os.unlink(self._path, dir_fd=self._place)
 
 
 @contextmanager
@@ -143,12 +155,12 @@ def _kept(outputs: Collection[_Output]) -> Iterator[None]:
         yield
         for output in outputs:
             output.close()
+        for output in outputs:
+            output.keep()
     except BaseException:
         for output in outputs:
             output.discard()
         raise
-    for output in outputs:
-        output.keep()
 
 
 def _writer(to: str, table: str | None, stream: Any) -> _Writer:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from gpumon.cli.arguments import interval
-from gpumon.errors import EXIT_FAILED, EXIT_OK, GpumonError
+from gpumon.errors import EXIT_FAILED, EXIT_OK, GpumonError, UsageError
 
 if TYPE_CHECKING:
     from gpumon.collect.marks import MarkSpool
@@ -26,7 +26,10 @@ _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "gpumon record [-o FILE] [--interval S] [--quiet] [-- COMMAND ARG...]"
-    parser.add_argument("-o", dest="output", metavar="FILE", help="a new file, or a folder")
+    parser.add_argument(
+        "-o", dest="output", metavar="FILE",
+        help="a new file, or a folder (-: standard output)",
+    )  # fmt: skip
     parser.add_argument("--interval", type=interval, metavar="S", help="seconds (1)")
     parser.add_argument("--quiet", action="store_true", help="no summary, only what went wrong")
     parser.add_argument(
@@ -62,7 +65,11 @@ def _is_recorded_by_another(environ: Mapping[str, str]) -> bool:
 
 def _beside(args: argparse.Namespace) -> None:
     """Next to a command: standard input ends with it, standard output is read aloud at the end."""
+    from gpumon.files import is_own_descriptor
+
     try:
+        if args.output and (args.output == "-" or is_own_descriptor(args.output)):
+            raise UsageError("standard output belongs to the command; name a file with -o")
         words = "\n".join(_record(args, _wait_for_input)[1])
     except GpumonError as error:
         words = f"gpumon: {error}"
@@ -86,6 +93,11 @@ def _alone(args: argparse.Namespace) -> int:
     import ctypes
 
     from gpumon.collect.agent import leave
+
+    if args.output == "-":
+        args.output = "/dev/stdout"
+        if sys.stdout.isatty():
+            raise UsageError("a recording is not for a terminal; name a file with -o")
 
     parent = os.getppid()
     ends = {

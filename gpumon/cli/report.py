@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from typing import TYPE_CHECKING
 
 from gpumon.cli.arguments import host
-from gpumon.errors import EXIT_MATCHED, EXIT_OK, GpumonError
+from gpumon.errors import EXIT_MATCHED, EXIT_OK
 
 if TYPE_CHECKING:
     from gpumon.report.model import Report
@@ -32,7 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--until", metavar="T", help="as sacct -E")
     parser.add_argument("--login", type=host, metavar="[USER@]HOST", help="ask Slurm there, by ssh")
     parser.add_argument("--format", choices=_FORMATS, default="text")
-    parser.add_argument("-o", "--output", metavar="FILE", help="write there instead")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="write there instead (-: standard output)"
+    )
     parser.add_argument(
         "--diff", action="store_true", help="only the changes to the job's own script, for patch"
     )
@@ -44,6 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from gpumon.cli.reporting import make_reports, script_diff
 
+    if args.output == "-":
+        args.output = None
     gate = None
     if args.fail_if is not None:
         from gpumon.report.gate import parse_gate
@@ -134,9 +137,6 @@ def _write(body: str, path: str | None) -> None:
     if path is None:
         sys.stdout.write(body)
         return
-    try:  # whole or not at all
-        with open(f"{path}.part", "w", encoding="utf-8") as file:
-            file.write(body)
-        os.replace(f"{path}.part", path)
-    except OSError as error:
-        raise GpumonError(f"cannot write {path}: {error.strerror}; name another file") from error
+    from gpumon.files import write_file
+
+    write_file(path, body)

@@ -6,42 +6,44 @@ import errno
 import os
 
 from gpumon.errors import GpumonError
-
-_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-#: what does not know how to sync (a pipe, a special file) says so with these
-_NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EROFS)
-_WHY = {
-    errno.ENOSPC: "no space left on its file system",
-    errno.EDQUOT: "your disk quota is used up",
-}
+from gpumon.files import create, reason, sync, sync_folder
 
 
-def make_folders(path: str) -> None:
-    """The folder and those above it, each that is new for its owner alone (0700)."""
-    if path and not os.path.isdir(path):
-        make_folders(os.path.dirname(path))
-        try:
-            os.mkdir(path, 0o700)
-        except FileExistsError:  # somebody was faster
-            if not os.path.isdir(path):
-                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
+def make_folders(path: str) -> list[str]:
+    """The folder and those above it, each that is new for its owner alone (0700).
+
+    Returns the folders that got a new one: their names are not on disk yet.
+    """
+    if not path or os.path.isdir(path):
+        return []
+    parent = os.path.dirname(path)
+    changed = make_folders(parent)
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:  # somebody was faster
+        if not os.path.isdir(path):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
+    return [*changed, parent or "."]
 
 
 class File:
-    """Appends; after the first error it is closed, and `failed` says what happened."""
+    """Appends; after the first error it is closed, and `failed` says what happened.
+
+    Or it writes to a device, a FIFO or an open file of this process (/dev/stdout).
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.failed = ""
         self.size_bytes = 0
+        folder = os.path.dirname(path)
         try:
-            make_folders(os.path.dirname(path))
-            self._fd = os.open(path, _FLAGS, 0o600)
+            self._unsynced = [*make_folders(folder), folder or "."]
+            self._fd, self._is_new = create(path)
         except FileExistsError:
             raise GpumonError(f"{path} exists; a recording never writes over a file") from None
         except OSError as error:
-            why = _WHY.get(error.errno or 0) or error.strerror
-            raise GpumonError(f"cannot record to {path}: {why}") from None
+            raise GpumonError(f"cannot record to {path}: {reason(error)}") from None
 
     def append(self, data: bytes) -> None:
         """Write and bring to disk; on an error stop for good."""
@@ -50,17 +52,19 @@ class File:
         self.size_bytes += len(data)
         try:
             write(self._fd, data)
-            _sync(self._fd)  # a network file system says here that the quota is used up
+            sync(self._fd)  # a network file system says here that the quota is used up
         except OSError as error:
-            why = _WHY.get(error.errno or 0) or error.strerror
-            self._stop(f"{self.path}: recording stopped: {why}")
+            self._stop(f"{self.path}: recording stopped: {reason(error)}")
+            return
+        while self._unsynced:  # here, in the thread that may wait for a disk
+            sync_folder(self._unsynced.pop())
 
     def close(self) -> None:
         """Close; a file that nothing was ever written to is removed."""
         if self.failed:
             return
         try:
-            if not self.size_bytes:
+            if not self.size_bytes and self._is_new:
                 os.unlink(self.path)
             os.close(self._fd)
         except OSError as error:
@@ -78,11 +82,3 @@ def write(fd: int, data: bytes) -> None:
     """All of `data`."""
     while data:
         data = data[os.write(fd, data) :]
-
-
-def _sync(fd: int) -> None:
-    try:
-        os.fdatasync(fd)
-    except OSError as error:
-        if error.errno not in _NO_SYNC:
-            raise

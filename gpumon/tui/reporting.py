@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpumon.model.text import clean
+
 if TYPE_CHECKING:
     from textual.app import App
 
@@ -73,6 +75,7 @@ class ReportActions(_Host):
         if verdict is None or verdict.report is None:
             self.say("e saves the report: 5 makes it")
             return
+        from gpumon.files import NotWritten, write_file
         from gpumon.model.lines import word
         from gpumon.report.markdown import markdown
 
@@ -80,9 +83,8 @@ class ReportActions(_Host):
         id = word("job", job.id or job.raw_id)
         name = f"gpumon-report-{id or ('job' if job.id or job.raw_id else 'node')}.md"
         try:
-            with open(name, "w", encoding="utf-8") as file:
-                file.write(markdown(verdict.report))
-        except OSError as error:
-            self.say(f"not saved: {name}: {error.strerror}")
+            write_file(name, markdown(verdict.report), regular=True)
+        except NotWritten as error:
+            self.say(f"not saved: {clean(str(error))}")
             return
         self.say(f"saved as {name}")
