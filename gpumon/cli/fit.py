@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 from gpumon.errors import EXIT_OK, NotFoundError
@@ -73,8 +74,11 @@ def _measured(name: str) -> dict[str, Any]:
     from gpumon.analysis.memory import mem_truth_of
     from gpumon.cli.recorded import open_run
 
-    streams = ((stream.node, stream.gathered) for stream in open_run(name))
-    found = gather(streams, gathering=RunGathering())
+    streams = open_run(name)
+    found = gather(((each.node, each.gathered) for each in streams), gathering=RunGathering())
+    for stream in streams:
+        for problem in stream.problems:
+            print(f"gpumon: {name}: {stream.node}: {problem}", file=sys.stderr)
     peaks = [
         (peak, device)
         for device in found.devices

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpumon.errors import NotFoundError, WireError
+from gpumon.errors import GpumonError, NotFoundError, WireError
 from gpumon.model.sample import Header, Sample
 
 if TYPE_CHECKING:
@@ -18,11 +18,15 @@ if TYPE_CHECKING:
 
 
 class Stream(NamedTuple):
-    """One node's part of a run, from one or several files. To be read once."""
+    """One node's part of a run, from one or several files. To be read once.
+
+    Files that cannot be read are a stream of nothing with their problems; `node` counts them.
+    """
 
     node: str
     items: Iterator[Header | Sample]
     recordings: list[Recording]
+    unread: Sequence[str] = ()
 
     @property
     def gathered(self) -> Iterator[Header | Sample | Ticks | Digest]:
@@ -36,7 +40,7 @@ class Stream(NamedTuple):
     @property
     def problems(self) -> list[str]:
         """What the files lack, in sentences; complete when they were read."""
-        return [said for recording in self.recordings for said in recording.problems]
+        return [*self.unread, *(said for each in self.recordings for said in each.problems)]
 
 
 def is_plain(run: str) -> bool:
@@ -56,12 +60,25 @@ def open_run(run: str) -> list[Stream]:
 
     if is_plain(run):
         return [_plain(run)]
-    by_node: dict[str, list[Recording]] = {}
-    for recording in sorted(map(Recording, resolve(run).paths), key=lambda each: each.start):
-        by_node.setdefault(recording.header.node, []).append(recording)
-    if not by_node:
+    found = resolve(run)
+    recordings, unread = [], list(found.unread)
+    for path in found.paths:
+        try:
+            recordings.append(Recording(path))
+        except GpumonError as error:
+            if len(found.paths) == 1:
+                raise
+            unread.append(str(error))
+    if not recordings:
         raise NotFoundError(f"{run} holds no recording")
-    return [Stream(node, _items(parts), parts) for node, parts in sorted(by_node.items())]
+    by_node: dict[str, list[Recording]] = {}
+    for recording in sorted(recordings, key=lambda each: each.start):
+        by_node.setdefault(recording.header.node, []).append(recording)
+    streams = [Stream(node, _items(parts), parts) for node, parts in sorted(by_node.items())]
+    if unread:
+        count = f"{len(unread)} of {len(recordings) + len(unread)} recordings not read"
+        streams.append(Stream(count, iter(()), [], unread))
+    return streams
 
 
 def evidence_of(streams: Iterable[Stream], site: Site | None = None) -> Evidence:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING
 
 from gpumon.cli.arguments import speed
@@ -27,8 +28,14 @@ def run(args: argparse.Namespace) -> int:
     from gpumon.terminal import can_show_screen
 
     settings = load_settings(theme=args.theme, ascii=args.ascii)
-    paths = [args.run] if is_plain(args.run) else resolve(args.run).paths
-    source = ReplaySource(tracks_of(paths), speed=args.speed)
+    unread: list[str] = []
+    paths = [args.run]
+    if not is_plain(args.run):
+        found = resolve(args.run)
+        paths, unread = found.paths, list(found.unread)
+    source = ReplaySource(tracks_of(paths, unread), speed=args.speed, unread=unread)
+    for why in unread:
+        print(f"gpumon: {why}", file=sys.stderr)
     reason = can_show_screen()
     if reason:
         raise GpumonError(f"{reason}; run 'gpumon replay' in a terminal")

@@ -21,7 +21,7 @@ from gpumon.cli.recorded import Stream, evidence_of, open_run
 from gpumon.errors import GpumonError, NotFoundError, UsageError
 from gpumon.model.lines import word
 from gpumon.model.text import clean
-from gpumon.recording import SUFFIX, Run, find_runs, resolve
+from gpumon.recording import SUFFIX, Run, UnclearError, find_runs, resolve
 from gpumon.report.arrays import build_array
 from gpumon.report.build import build, from_accounting
 from gpumon.report.model import Attempt, Report
@@ -199,7 +199,10 @@ class _Maker:
         runs = self._attempts(job)
         try:
             run = resolve(job.id or job.raw_id) if not job.is_pending else None
-        except GpumonError:
+        except UnclearError as error:
+            self.notes.append(f"{error}; what Slurm says is used alone")
+            run = None
+        except NotFoundError:
             run = None
         if run is not None and (not run.cluster or run.cluster in (job.cluster, "local")):
             streams = open_run(job.id or job.raw_id)
@@ -220,7 +223,7 @@ class _Maker:
         for stream in streams:
             for item in stream.gathered:
                 gathering.add(stream.node, item)
-        self.notes += [f"{s.node}: {said}" for s in streams for said in s.problems]
+        self._note_problems(streams)
         live = job is not None and job.is_running
         tail = _log_tail(job) if job else ""
         evidence = gathering.evidence(job, self._site, live=live, log_tail=tail, siblings=siblings)
@@ -228,6 +231,10 @@ class _Maker:
         if job is not None and any(gpu.gres for gpu in self._site.gpus):
             evidence.queue = self._queue()
         return build(evidence)
+
+    def _note_problems(self, streams: Sequence[Stream]) -> None:
+        """Of streams that were read."""
+        self.notes += [f"{s.node}: {said}" for s in streams for said in s.problems]
 
     def _queue(self) -> Queue | None:
         """Which GPUs are idle and waited for now; None where Slurm does not say."""
@@ -320,7 +327,7 @@ class _Maker:
 
     def _run_of(self, job: Job) -> Run | None:
         if self._runs is None:
-            self._runs = {run.job: run for run in find_runs() if run.job}
+            self._runs = {run.job: run for run in find_runs(self.notes) if run.job}
         run = self._runs.get(job.id) or self._runs.get(job.raw_id)
         return run if run and run.cluster in (job.cluster, "local", "") else None
 
@@ -328,10 +335,13 @@ class _Maker:
         found = [(job, run) for job in tasks if (run := self._run_of(job))]
         if len(found) > _MAX_RUNS:
             self.notes.append(f"of {len(found)} recorded tasks the first {_MAX_RUNS} are read")
-        return {
-            job.raw_id: run_summary(evidence_of(open_run(os.path.dirname(run.paths[0]))))
-            for job, run in found[:_MAX_RUNS]
-        }
+        return {job.raw_id: self._summary(run) for job, run in found[:_MAX_RUNS]}
+
+    def _summary(self, run: Run) -> RunSummary:
+        streams = open_run(os.path.dirname(run.paths[0]))
+        summary = run_summary(evidence_of(streams))
+        self._note_problems(streams)
+        return summary
 
 
 def _is(job: Job, id: ids.JobId) -> bool:

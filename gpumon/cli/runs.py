@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from gpumon.errors import EXIT_OK, GpumonError
+from gpumon.errors import EXIT_OK
 
 if TYPE_CHECKING:
     from gpumon.recording import Run
@@ -23,7 +24,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from gpumon.recording import find_runs, state_dir
 
-    runs = find_runs()
+    unread: list[str] = []
+    runs = find_runs(unread)
+    for why in unread:
+        print(f"gpumon: {why}", file=sys.stderr)
     if args.json:
         print(json.dumps({"version": 1, "runs": [_body(each) for each in runs]}))
     elif runs:
@@ -38,7 +42,7 @@ def _body(each: Run) -> dict[str, Any]:
     return {
         "cluster": each.cluster or None,
         "job": each.job or None,
-        "name": _name(each) or None,
+        "name": each.name or None,
         "nodes": each.nodes,
         "start": each.start,
         "end": each.end,
@@ -54,25 +58,13 @@ def _row(each: Run) -> tuple[str, ...]:
     more = len(each.nodes) - 1
     return (
         each.job or "-",
-        _name(each)[:_MAX_NAME] or "-",
+        each.name[:_MAX_NAME] or "-",
         (each.nodes[0] if each.nodes else "-") + (f" +{more}" if more > 0 else ""),
         time.strftime("%Y-%m-%d %H:%M", time.localtime(each.start)),
         clock_text(each.end - each.start),
         bytes_text(each.size_bytes),
         each.state,
     )
-
-
-def _name(each: Run) -> str:
-    """The job's own, which only the recording knows."""
-    from gpumon.recording import Recording
-
-    try:
-        with Recording(each.paths[0]) as recording:
-            job = recording.header.job
-    except GpumonError:  # it was removed meanwhile
-        return ""
-    return job.name if job else ""
 
 
 def _table(rows: list[tuple[str, ...]]) -> list[str]:

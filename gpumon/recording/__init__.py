@@ -11,6 +11,7 @@ from gpumon.recording.reader import Recording
 from gpumon.recording.runs import (
     SUFFIX,
     Run,
+    UnclearError,
     find_runs,
     is_job,
     new_path,
@@ -25,6 +26,7 @@ __all__ = [
     "Recorder",
     "Recording",
     "Run",
+    "UnclearError",
     "find_runs",
     "is_job",
     "new_path",

@@ -86,7 +86,10 @@ class Recording:
             line = next(self._lines(frame), None)
             if line is None:
                 continue
-            item = Decoder().line(line)
+            try:
+                item = Decoder().line(line)
+            except WireError as error:
+                raise WireError(f"{self.path}: {error}") from None
             if isinstance(item, Header):
                 return item
             break

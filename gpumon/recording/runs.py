@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from typing import Dict, Iterator, List, NamedTuple, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from gpumon.errors import GpumonError, NotFoundError, UsageError
 from gpumon.model.sample import Header
@@ -33,6 +33,13 @@ class Run(NamedTuple):
     size_bytes: int
     paths: List[str]
     state: str  # recording, ended or torn
+    name: str = ""  # the job's
+    raw_id: str = ""  # the number behind a task of an array (4715 for 4711_3)
+    unread: Tuple[str, ...] = ()  # files that belong to it and could not be read: why, each
+
+
+class UnclearError(NotFoundError):
+    """Something was recorded, but no file of it can be read, or it is not clear which is meant."""
 
 
 def state_dir() -> str:
@@ -61,15 +68,24 @@ def new_path(header: Header, start: float) -> str:
     return path
 
 
-def find_runs() -> List[Run]:
-    """All recordings below the state folder, newest first; files that are none are left out."""
+def find_runs(unread: Optional[List[str]] = None) -> List[Run]:
+    """All recordings below the state folder, newest first.
+
+    Why a file could not be read is appended to `unread`, a sentence each.
+    """
     groups: Dict[Tuple[str, str, str], List[str]] = {}
     for path in _files(os.path.join(state_dir(), "jobs")):
         folder = os.path.dirname(path)
         job = os.path.basename(folder)
         alone = path if job == _NO_JOB else ""
         groups.setdefault((os.path.basename(os.path.dirname(folder)), job, alone), []).append(path)
-    runs = [run for paths in groups.values() for run in _run(paths)]
+    runs = []
+    for paths in groups.values():
+        run, why = _run(paths)
+        if run is not None:
+            runs.append(run)
+        if unread is not None:
+            unread += why
     return sorted(runs, key=lambda run: run.start, reverse=True)
 
 
@@ -87,12 +103,13 @@ def resolve(run: str) -> Run:
     if is_job(run):
         return _of_job(run)
     if os.path.isdir(run):
-        found = list(_run(list(_files(run))))
-        if not found:
-            raise NotFoundError(f"no recordings (*{SUFFIX}) in the folder {run}")
-        return found[0]
+        found, unread = _run(list(_files(run)))
+        if found is not None:
+            return found
+        nothing = f"no recordings (*{SUFFIX}) in the folder {run}"
+        raise _unclear(nothing, unread) if unread else NotFoundError(nothing)
     if os.path.exists(run) or os.sep in run or run.endswith(SUFFIX):
-        return _of_recordings([Recording(run)])
+        return _of_recordings([Recording(run)], [])
     return _of_job(run)
 
 
@@ -128,15 +145,16 @@ def prune(max_age_s: float, max_bytes: int, now: float) -> List[str]:
 
 
 def _of_job(job: str) -> Run:
-    runs = find_runs()
+    unread: List[str] = []
+    runs = find_runs(unread)
     wanted = _STEP.sub("", job.strip()).rstrip("_")
     found = [run for run in runs if run.job == wanted]
-    found = found or [run for run in runs if run.job and _raw_id(run) == wanted]
+    found = found or [run for run in runs if run.job and run.raw_id == wanted]
     if len(found) == 1:
         return found[0]
     if found:
         clusters = ", ".join(os.path.dirname(run.paths[0]) for run in found)
-        raise NotFoundError(f"job {wanted} was recorded more than once; name a folder: {clusters}")
+        raise UnclearError(f"job {wanted} was recorded more than once; name a folder: {clusters}")
     tasks = sorted(run.job for run in runs if run.job.startswith(f"{wanted}_"))
     if len(tasks) == 1:
         return next(run for run in runs if run.job == tasks[0])
@@ -145,34 +163,29 @@ def _of_job(job: str) -> Run:
     lists = "`gpumon runs` lists what there is"
     if not is_job(job):
         raise UsageError(f"{clean(job, 80)!r} is neither a file nor a job id; {lists}")
-    raise NotFoundError(f"no recording of job {job} in {state_dir()}; {lists}")
+    nothing = f"no recording of job {job} in {state_dir()}"
+    own = [why for why in unread if f"{os.sep}{wanted}{os.sep}" in why]
+    raise _unclear(nothing, own) if own else NotFoundError(f"{nothing}; {lists}")
 
 
-def _raw_id(run: Run) -> str:
-    """The number behind a task of an array (4715 for 4711_3)."""
-    try:
-        with Recording(run.paths[0]) as recording:
-            return recording.header.job.id if recording.header.job else ""
-    except GpumonError:
-        return ""
+def _unclear(nothing: str, unread: List[str]) -> UnclearError:
+    return UnclearError(f"{nothing} can be read ({len(unread)} cannot): {unread[0]}")
 
 
-def _run(paths: List[str]) -> Iterator[Run]:
-    """The run that these files make; nothing where none of them is a recording."""
-    recordings = []
+def _run(paths: List[str]) -> Tuple[Optional[Run], List[str]]:
+    """The run that these files make, if one of them is a recording; why others are not read."""
+    recordings, unread = [], []
     for path in paths:
         try:
-            recordings.append(Recording(path))
-        except GpumonError:
-            continue
-    if recordings:
-        yield _of_recordings(recordings)
+            with Recording(path) as recording:
+                recordings.append(recording)
+        except GpumonError as error:
+            unread.append(str(error))
+    return (_of_recordings(recordings, unread) if recordings else None), unread
 
 
-def _of_recordings(recordings: List[Recording]) -> Run:
+def _of_recordings(recordings: List[Recording], unread: List[str]) -> Run:
     recordings = sorted(recordings, key=lambda recording: recording.start)
-    for recording in recordings:
-        recording.close()
     job = recordings[0].header.job
     newest = {recording.header.node: recording.state for recording in recordings}
     states = set(newest.values())
@@ -185,6 +198,9 @@ def _of_recordings(recordings: List[Recording]) -> Run:
         size_bytes=sum(recording.size_bytes for recording in recordings),
         paths=[recording.path for recording in recordings],
         state=next(state for state in ("recording", "torn", "ended") if state in states),
+        name=job.name if job else "",
+        raw_id=job.id if job else "",
+        unread=tuple(unread),
     )
 
 

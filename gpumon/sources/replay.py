@@ -66,6 +66,7 @@ class Track(NamedTuple):
     items: Callable[[float | None], Iterator[Header | Sample]]
     digested: Callable[[float], Iterator[Item]] | None = None
     span_s: float = 0.0
+    problems: Sequence[str] = ()  # what is missing or damaged; grows while it is read
 
 
 @runtime_checkable
@@ -79,18 +80,33 @@ class PastSink(Sink, Protocol):
         """What was before the next sample: its series in buckets, and all of it to be gathered."""
 
 
-def tracks_of(paths: Sequence[str]) -> list[Track]:
-    """Recordings, or files of plain lines. Raises NotFoundError, GpumonError or WireError."""
-    found = []
+def tracks_of(paths: Sequence[str], unread: list[str] | None = None) -> list[Track]:
+    """Recordings, or files of plain lines. Raises NotFoundError, GpumonError or WireError.
+
+    With `unread` files that cannot be read are left out, and the reasons appended to it; it raises
+    only where none can.
+    """
+    found: list[Track] = []
+    refused: GpumonError | None = None
     for path in paths:
-        if path.endswith(SUFFIX):
-            recording = Recording(path)
-            span_s = recording.end - recording.start
-            name = os.path.basename(path)
-            found.append(Track(name, recording.items, recording.digested, span_s))
-        else:
-            found.append(Track(os.path.basename(path), partial(_all_of, path)))
+        try:
+            found.append(_track_of(path))
+        except GpumonError as error:
+            if unread is None:
+                raise
+            refused = error
+            unread.append(str(error))
+    if refused is not None and not found:
+        raise refused
     return found
+
+
+def _track_of(path: str) -> Track:
+    name = os.path.basename(path)
+    if not path.endswith(SUFFIX):
+        return Track(name, partial(_all_of, path))
+    read = Recording(path)
+    return Track(name, read.items, read.digested, read.end - read.start, read.problems)
 
 
 def _all_of(path: str, _since: float | None) -> Iterator[Header | Sample]:
@@ -117,8 +133,11 @@ class ReplaySource:
         speed: float = 1.0,
         ahead_s: float = 0.0,
         loop: bool = False,
+        unread: Sequence[str] = (),
     ) -> None:
+        """`unread`: why files that belong to it are not among the tracks."""
         self._tracks = tracks
+        self._unread = f"{len(unread)} recordings are not read: {unread[0]}" if unread else ""
         self.speed = speed
         self._loop = loop
         self._wake = threading.Condition()
@@ -128,6 +147,7 @@ class ReplaySource:
         self._paused_at: float | None = None
         self.seeking = False
         self._nodes: dict[int, str] = {}  # number of the track -> node, as its header says
+        self._said: dict[int, str] = {}  # of the same: what was said of its problems
         self._pending: _Item | None = None
         self._last = 0.0
         firsts = []
@@ -257,8 +277,9 @@ class ReplaySource:
 
     def _finish(self, sink: Sink) -> None:
         """The end: say so, and wait to be sent elsewhere."""
-        for node in self._nodes.values():
-            sink.status(node, self._status("ended", "end of the recording"))
+        for number, node in self._nodes.items():
+            detail = "; ".join(filter(None, ("end of the recording", self._missing(number))))
+            sink.status(node, self._status("ended", detail))
         with self._wake:
             self.at_end = True
             if self._paused_at is None:
@@ -343,7 +364,7 @@ class ReplaySource:
             if pasts:
                 node = self._nodes[number] = pasts[0].header.node
                 sink.past(node, pasts, past.items_before(begin))
-                sink.status(node, self._status("live"))
+                self._say_live(number, sink)
             streams.append(_numbered(number, items))
         self._items = heapq.merge(*streams, key=_time_of)
         self._pending, self._last = None, begin
@@ -376,9 +397,22 @@ class ReplaySource:
         if isinstance(item, Header):
             self._nodes[number] = item.node
             sink.header(item.node, item)
-            sink.status(item.node, self._status("live"))
+            self._say_live(number, sink)
         else:
             sink.add(self._nodes[number], item)
+            if self._missing(number) != self._said.get(number):
+                self._say_live(number, sink)
+
+    def _say_live(self, number: int, sink: Sink) -> None:
+        """With what of its recording is missing, as far as that is known."""
+        said = self._said[number] = self._missing(number)
+        sink.status(self._nodes[number], self._status("live", said))
+
+    def _missing(self, number: int) -> str:
+        found = self._tracks[number].problems
+        if not found and not self._unread:
+            return ""
+        return "; ".join([*found, self._unread] if self._unread and not number else found)
 
     def _set_clock(self, at: float) -> None:
         self._base_time, self._base_mono = at, time.monotonic()

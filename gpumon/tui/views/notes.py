@@ -74,8 +74,10 @@ def notes(state: ViewState) -> list[Note]:
     facts = state.facts()
     for node in state.nodes:
         status = node.status(state.now)
-        if status.state in ("lost", "ended") and status.detail and not state.has_ended:
-            level = "bad" if status.state == "lost" else "note"
+        is_over = status.state in ("lost", "ended") and not state.has_ended
+        lacks = status.state == "live" and status.source == "replay"  # a part of the recording
+        if status.detail and (is_over or lacks):
+            level = {"lost": "bad", "live": "attention"}.get(status.state, "note")
             about.append((Note(level, clean(status.detail)), node.name))
         if node.header is not None and node.header.notes:
             devices = bool(node.devices())
