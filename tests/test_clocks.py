@@ -6,6 +6,7 @@ Nodes and machines are simulated second by second; decoder, follower, store and 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -13,14 +14,22 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from gpumon.analysis.catalogue import evaluate
+from gpumon.analysis.findings.time import time_short
 from gpumon.analysis.gather import Gathering
 from gpumon.analysis.room import LIVE
 from gpumon.model import clock
 from gpumon.model.axis import Axis
 from gpumon.model.sample import Device, Event, Header, JobContext, Sample, State
+from gpumon.model.units import age_text
 from gpumon.site import Site
+from gpumon.slurm.client import Slurm
+from gpumon.slurm.job import Job
+from gpumon.slurm.runner import Result
 from gpumon.sources.follow import Follower
+from gpumon.sources.watched import WatchedJob
 from gpumon.store import Store
+from gpumon.tui.state import ViewState
+from gpumon.tui.views.title import time_row
 from gpumon.wire import Encoder
 
 T0 = 1_795_200_000.0
@@ -313,3 +322,90 @@ def test_our_clock_counts_the_time_in_suspend(monkeypatch):
     before = clock.now()
     monkeypatch.setattr(time, "clock_gettime", lambda name: real(name) + slept.get(name, 0.0))
     assert clock.now() - before >= HOUR
+
+
+# -- Slurm's clock ---------------------------------------------------------------------------------
+class Controller:
+    """squeue on a cluster whose clock is right; ours may not be."""
+
+    def __init__(self, limit_s=12 * HOUR, suspended_s=0.0):
+        self.limit_s, self.suspended_s = limit_s, suspended_s
+        self.true = 0.0  # seconds since the job's start
+
+    def run(self, argv, *, env, timeout_s):
+        if argv[0] != "squeue":
+            return Result(1, b"", "Invalid job id specified")
+        values = {
+            "JobID": "7", "JobArrayID": "7", "State": "RUNNING", "NumNodes": "1", "NumCPUs": "8",
+            "StartTime": int(T0), "SubmitTime": int(T0) - 9, "NodeList": "n1",
+            "EndTime": int(T0 + self.suspended_s + self.limit_s), "Name": "train",
+            "TimeLimit": slurm_form(self.limit_s), "UserName": "ada",
+            "TimeUsed": slurm_form(self.true - self.suspended_s),
+        }  # fmt: skip
+        columns = [each.partition(":") for each in argv[4].split(",")]
+        row = "".join(f"{values.get(name, 'N/A')}{end}" for name, _, end in columns)
+        return Result(0, f"{row}\n".encode(), "")
+
+
+def slurm_form(seconds):
+    whole = int(seconds)
+    return f"{whole // 86400}-{whole // 3600 % 24:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+
+
+@given(
+    st.floats(-1e6, 1e6), st.floats(60, 11.5 * HOUR), st.floats(0, 600), st.sampled_from([0, 1800])
+)
+@settings(max_examples=100, deadline=None, phases=[Phase.reuse, Phase.generate])
+def test_time_left_is_slurms_however_wrong_our_clock_is(skew_s, true, later_s, suspended_s):
+    suspended_s = min(suspended_s, true - 1)
+    controller = Controller(suspended_s=suspended_s)
+    controller.true = true
+    told_at = T0 + true + skew_s
+    slurm = Slurm(controller, now=lambda: told_at)
+    job = WatchedJob(slurm.live("7"), lambda soon: (), lambda jobs: None).job()
+    now = told_at + later_s
+    left_s = 12 * HOUR - (true - suspended_s + later_s)
+    assert job.time_limit_s - job.elapsed_at(now) == pytest.approx(left_s, abs=1.1)
+    assert job.end - now == pytest.approx(left_s, abs=7)
+    state = ViewState("dark", "ascii", 600.0, whole_node=False)
+    state.job = job
+    state.update([], now)
+    text = "".join(part for part, _ in time_row(state, 120, "ascii"))
+    assert f"{age_text(left_s)} left" in text or f"{age_text(left_s + 1)} left" in text
+
+    gathering = Gathering(LIVE)
+    node = Node(now - 60 - T0)
+    gathering.add("n1", node.header(0)._replace(job=None))
+    for second in range(61):
+        gathering.add("n1", node.sample(second))
+    found = time_short(gathering.evidence(job, Site(), live=True))
+    assert isinstance(found, list)
+    levels = [each.level for each in found]
+    assert levels == (["critical"] if left_s < 1.2 * HOUR - 2 else []) or left_s < 1.2 * HOUR + 2
+
+
+def test_a_suspended_job_has_as_much_time_left_an_hour_later():
+    job = Job(
+        state="SUSPENDED", start=T0, end=T0 + 10 * HOUR, elapsed_s=HOUR, time_limit_s=4 * HOUR,
+        told_at=T0 + 2 * HOUR,
+    )  # fmt: skip
+    assert job.elapsed_at(T0 + 3 * HOUR) == HOUR
+    assert job.ahead_s is None
+
+
+def test_a_node_that_puts_the_job_beyond_its_end_proves_nothing():
+    """Slurm did not answer; start and end are those of the job's environment."""
+    gathering, node = Gathering(LIVE), Node(offset_s=30 * HOUR)
+    gathering.add("n1", node.header(0))
+    for second in range(60):
+        gathering.add("n1", node.sample(second))
+    answer = time_short(gathering.evidence(None, Site(), live=True))
+    assert "clock" in answer.reason
+
+
+def test_the_moment_of_an_answer_stays_with_its_figure():
+    ours = Job(state="RUNNING", start=T0, told_at=T0 + 50)
+    theirs = Job(state="RUNNING", elapsed_s=30.0, told_at=T0 + 30)
+    assert ours.merged(theirs).told_at == T0 + 30
+    assert replace(ours, elapsed_s=50.0).merged(theirs).told_at == T0 + 50
+    assert "told_at" not in ours.with_source("squeue").sources

@@ -91,6 +91,7 @@ class OwnJob:
 
     def _ask(self) -> None:
         try:
-            self._found = Slurm(LocalRunner()).job(self._id)
+            found = Slurm(LocalRunner()).job(self._id)
+            self._found = found.on_our_clock(found.ahead_s)
         except GpumonError:  # the job's environment and cgroup say enough without Slurm
             return

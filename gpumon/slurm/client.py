@@ -5,11 +5,11 @@ Nothing is asked more often than its period; in between the last answer is given
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from gpumon.errors import NotFoundError
+from gpumon.model import clock as our_clock
 from gpumon.model.text import clean
 from gpumon.slurm import ids, records, sacct, scontrol, sinfo, squeue, sstat
 from gpumon.slurm.choose import choose
@@ -43,13 +43,15 @@ class Slurm:
         self,
         runner: Runner,
         *,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = our_clock.since_boot,
+        now: Callable[[], float] = our_clock.now,
         timeout_s: float = 15.0,
         controller_period_s: float = CONTROLLER_PERIOD_S,
     ) -> None:
         self._runner = runner
         self._timeout_s = timeout_s
         self._controller_period_s = controller_period_s
+        self._now = now
         self._pace = Pace(clock)
 
     # -- one job
@@ -122,7 +124,7 @@ class Slurm:
                 duplicates=duplicates,
             )
             output = _checked("sacct", self._run(command))
-            return sacct.parse(output, delimiter, sacct.fields(available))
+            return self._told(sacct.parse(output, delimiter, sacct.fields(available)))
 
         return self._pace.ask(question, SACCT_PERIOD_S, call)
 
@@ -142,7 +144,7 @@ class Slurm:
             answer = self._run(command)
             if answer.code and _UNKNOWN_JOB in answer.err.lower():
                 return []
-            return squeue.parse(_checked("squeue", answer), delimiter)
+            return self._told(squeue.parse(_checked("squeue", answer), delimiter))
 
         question = ("squeue", *job_ids, "", user, *states)
         return self._pace.ask(question, period_s or self._controller_period_s, call)
@@ -249,6 +251,11 @@ class Slurm:
         return script if script.startswith("#!") else "#!" + script
 
     # -- asking
+
+    def _told(self, jobs: list[Job]) -> list[Job]:
+        """The jobs of an answer that came just now."""
+        told_at = self._now()
+        return [replace(job, told_at=told_at) for job in jobs]
 
     def _run(self, argv: list[str]) -> Result:
         return self._runner.run(argv, env=ENVIRONMENT, timeout_s=self._timeout_s)

@@ -20,6 +20,10 @@ ENDED_STATES = frozenset((
 RUNNING_STATES = frozenset((
     "RUNNING", "SUSPENDED", "COMPLETING", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING",
 ))  # fmt: skip
+#: states in which its time stands still
+HELD_STATES = frozenset(("SUSPENDED", "STOPPED"))
+#: s; clocks that differ by less agree: Slurm counts whole seconds, and its answer takes a while
+_NEAR_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -140,6 +144,7 @@ class Job:
     end: float | None = None  # when it ended; while it runs, when its limit ends it
     expected_start: float | None = None  # of a pending job, if the scheduler has an estimate
     elapsed_s: float | None = None  # without the time it was suspended
+    told_at: float | None = field(default=None, compare=False)  # our clock as of `elapsed_s`
     time_limit_s: float | None = None
     time_limit_words: str = ""  # UNLIMITED, Partition_Limit: no number
     restarts: int | None = None
@@ -184,6 +189,37 @@ class Job:
         known = self.allocated.gpus
         return known if known is not None else self.requested.resources.gpus
 
+    def elapsed_at(self, now: float) -> float | None:
+        """How long it has run by `now` of our clock: as Slurm counted, and what passed since then.
+
+        None where Slurm did not count. No wall clock is compared with another one.
+        """
+        if self.elapsed_s is None or self.told_at is None:
+            return None
+        goes_on = self.is_running and self.state not in HELD_STATES
+        return self.elapsed_s + (max(0.0, now - self.told_at) if goes_on else 0.0)
+
+    @property
+    def ahead_s(self) -> float | None:
+        """By how much our clock is ahead of Slurm's; None where this answer does not show it."""
+        if self.state != "RUNNING" or self.elapsed_s is None or self.told_at is None:
+            return None
+        starts = [] if self.start is None else [self.start]
+        if self.end is not None and self.time_limit_s:
+            starts.append(self.end - self.time_limit_s)  # later by the time it was suspended
+        return self.told_at - self.elapsed_s - max(starts) if starts else None
+
+    def on_our_clock(self, ahead_s: float | None) -> Job:
+        """The same with its times on a clock that is so much ahead of Slurm's (None: not known)."""
+        if ahead_s is None or abs(ahead_s) < _NEAR_S:
+            return self
+        moved = {
+            name: at + ahead_s
+            for name in ("submit", "eligible", "start", "end", "expected_start")
+            if (at := getattr(self, name)) is not None
+        }
+        return replace(self, **moved)
+
     def with_source(self, command: str) -> Job:
         """The same job, every field that it knows marked as told by `command`."""
         return replace(self, sources={name: command for name in _known(self)})
@@ -213,7 +249,11 @@ class Job:
             for name, why in {**other.missing, **self.missing}.items()
             if name not in ours and name not in taken
         }
-        return replace(self, **{**taken, **both}, steps=steps, sources=sources, missing=missing)
+        told_at = other.told_at if "elapsed_s" in taken else self.told_at
+        return replace(
+            self, **{**taken, **both}, told_at=told_at, steps=steps, sources=sources,
+            missing=missing,
+        )  # fmt: skip
 
 
 _Figures = TypeVar("_Figures", Request, Resources)
@@ -232,7 +272,7 @@ def _filled(ours: _Figures, other: _Figures) -> _Figures:
 
 
 _NOTHING = (Request(), Resources())
-_NAMES = tuple(each.name for each in fields(Job))
+_NAMES = tuple(each.name for each in fields(Job) if each.name != "told_at")
 
 
 def known_names(values: Mapping[str, Any]) -> list[str]:

@@ -13,7 +13,7 @@ from gpumon.errors import GpumonError, NotFoundError
 from gpumon.model import clock
 from gpumon.model.sample import Header, JobContext
 from gpumon.model.text import clean
-from gpumon.slurm.job import Job, NodeAllocation
+from gpumon.slurm.job import HELD_STATES, Job, NodeAllocation
 from gpumon.slurm.pace import LEAST_PERIOD_S
 from gpumon.sources.base import Sink
 from gpumon.sources.stream import Rung
@@ -29,7 +29,6 @@ PENDING_FOR_S = 600.0
 _SPREAD = 1.2
 #: when no node tells anything any more, Slurm is asked so often: a job may need that long to end
 _SOON_ASKS = 4
-_HELD = frozenset(("SUSPENDED", "STOPPED"))
 
 
 class WatchedJob:
@@ -48,7 +47,8 @@ class WatchedJob:
         attach: Callable[[Sequence[Job]], AttachSource],
         ask_s: float = ASK_S,
     ) -> None:
-        self._jobs = list(jobs)
+        self._ahead_s: float | None = None  # our clock, of Slurm's, as the newest answer showed it
+        self._jobs = self._on_our_clock(jobs)
         self._look = look
         self._attach = attach
         self._ask_s = ask_s
@@ -97,6 +97,12 @@ class WatchedJob:
     def commands(self, node: str) -> list[str]:
         """What people may run to mend the ways that were refused."""
         return self._nodes.commands(node) if self._nodes is not None else []
+
+    def _on_our_clock(self, jobs: Sequence[Job]) -> list[Job]:
+        """The jobs with their times where the samples' are, however wrong our clock is."""
+        known = [ahead_s for job in jobs if (ahead_s := job.ahead_s) is not None]
+        self._ahead_s = min(known, key=abs, default=self._ahead_s)
+        return [job.on_our_clock(self._ahead_s) for job in jobs]
 
     # -- the watching thread
 
@@ -152,7 +158,7 @@ class WatchedJob:
         self._silent = False
         if not found:
             return
-        self._jobs = found
+        found = self._jobs = self._on_our_clock(found)
         nodes = self._nodes
         if nodes is not None and all(job.is_pending for job in found):
             nodes.end("the job was put back into the queue")
@@ -162,7 +168,9 @@ class WatchedJob:
         nodes = self._nodes
         if nodes is None:
             return
-        nodes.held = "the job is suspended" if any(job.state in _HELD for job in found) else ""
+        nodes.held = (
+            "the job is suspended" if any(job.state in HELD_STATES for job in found) else ""
+        )
         if all(job.has_ended for job in found):
             self._end(f"the job has ended: {clean(found[0].state, 40)}")
 

@@ -17,6 +17,8 @@ from gpumon.model.units import age_text, clock_text
 _SIGNAL = Action(
     "sbatch", Line("#SBATCH --signal=B:USR1@300"), text="and write a checkpoint when USR1 comes"
 )
+#: s; a job that runs for so much longer than its limit does not
+_BEYOND_S = 300.0
 #: a user's mark of progress: `epoch 3/10`
 _PROGRESS = re.compile(r"(\d{1,9})\s*/\s*(\d{1,9})")
 
@@ -42,14 +44,20 @@ def time_short(evidence: Evidence) -> Outcome:
     """Running, and less than 10 % of the limit left (critical), or 30 min (warning).
 
     Guards: half of the limit must be over, else a short job would be warned from its start; marks
-    of progress (`epoch 3/10`) that promise an end in time keep it silent. Numbers proposed.
+    of progress (`epoch 3/10`) that promise an end in time keep it silent. Numbers proposed. Slurm
+    counts the time that has passed. Without its answer a node's clock that puts a running job 5 min
+    (proposed; KillWait is 30 s) beyond its end is wrong, and proves nothing.
     """
     if not evidence.live:
         return []
     limit_s = _limit_s(evidence)
     if isinstance(limit_s, NotEvaluable):
         return limit_s
-    left_s = max(0.0, limit_s - evidence.elapsed_s)
+    counted_s = evidence.job.elapsed_at(evidence.end) if evidence.job else None
+    elapsed_s = evidence.elapsed_s if counted_s is None else counted_s
+    if counted_s is None and elapsed_s > limit_s + _BEYOND_S:
+        return NotEvaluable("the node's clock differs from Slurm's, which did not answer")
+    left_s = max(0.0, limit_s - elapsed_s)
     threshold = evidence.site.threshold
     critical = left_s < threshold("time-short.critical_share", 0.1) * limit_s
     if not critical and (left_s >= threshold("time-short.warning_s", 1800) or left_s > limit_s / 2):

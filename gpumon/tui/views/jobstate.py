@@ -103,6 +103,9 @@ def elapsed_s(job: Job, now: float) -> float | None:
     """How long the job has run, or ran."""
     if job.has_ended and job.elapsed_s is not None:
         return job.elapsed_s
+    counted_s = job.elapsed_at(now)
+    if counted_s is not None:
+        return counted_s
     if job.start is None:
         return None
     end = job.end if job.has_ended and job.end is not None else now

@@ -124,6 +124,7 @@ class _Times(NamedTuple):
     elapsed_s: float
     limit_s: float | None
     end: float | None
+    left_s: float
 
 
 def _times(state: ViewState) -> _Times | None:
@@ -136,12 +137,17 @@ def _times(state: ViewState) -> _Times | None:
         end = None if job.has_ended else job.end
         if limit is None and end is not None and job.start is not None:
             limit = end - job.start
-        return _Times(elapsed, limit or None, end)
+        if job.elapsed_at(state.now) is not None and limit:  # as Slurm counts, also of a held one
+            left_s = limit - elapsed
+        else:
+            left_s = 0.0 if end is None else end - state.now
+        return _Times(elapsed, limit or None, end, left_s)
     inside = next((found for node in state.nodes if (found := state.job_of(node))), None)
     if inside is None or inside.start is None:
         return None
     limit = inside.end - inside.start if inside.end is not None else 0.0
-    return _Times(max(0.0, state.now - inside.start), limit if limit > 0 else None, inside.end)
+    elapsed = max(0.0, state.now - inside.start)
+    return _Times(elapsed, limit if limit > 0 else None, inside.end, limit - elapsed)
 
 
 def time_row(state: ViewState, width: int, glyphs: str) -> Row | None:
@@ -156,7 +162,7 @@ def time_row(state: ViewState, width: int, glyphs: str) -> Row | None:
     role = "bar"
     tail = f" {clock_text(limit)}  {share * 100:.0f} %"
     if times.end is not None:
-        left_s = max(0.0, times.end - state.now)
+        left_s = max(0.0, times.left_s)
         role = "bad" if left_s < 300 else "attention" if left_s < 1800 else "bar"
         ends = time.strftime("%a %H:%M", time.localtime(times.end))
         tail += f"  ends {ends}, {age_text(left_s)} left"
