@@ -80,7 +80,7 @@ def _beside(args: argparse.Namespace) -> None:
 
 def _wait_for_input(due: float) -> str:
     """Until `due`; what the other end says when it ends."""
-    if not select.select([0], [], [], max(0.0, due - time.time()))[0]:
+    if not select.select([0], [], [], max(0.0, due - time.monotonic()))[0]:
         return ""
     words = b""
     while part := os.read(0, 4096):
@@ -109,7 +109,7 @@ def _alone(args: argparse.Namespace) -> int:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGHUP, 0, 0, 0)
 
     def wait(due: float) -> str:
-        info = signal.sigtimedwait(ends, max(0.0, due - time.time()))
+        info = signal.sigtimedwait(ends, max(0.0, due - time.monotonic()))
         if signal.SIGHUP in ends and os.getppid() != parent:
             return "the shell ended"
         return signal.Signals(info.si_signo).name if info is not None else ""

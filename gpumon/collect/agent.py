@@ -302,7 +302,7 @@ def _stream(
             due = next_tick(agent.interval_s)
             if not _wait_until(due, reader):
                 return _End()
-            agent.late(time.time() - due)
+            agent.late(time.monotonic() - due)
         sample = agent.sample()
         if agent.devices.changed:
             output.write(encoder.header(agent.header()))
@@ -352,17 +352,18 @@ def leave(code: int) -> NoReturn:
 
 
 def next_tick(interval_s: float) -> float:
-    """The next multiple of the interval on the wall clock, so that nodes tick together.
+    """When to tick next, in monotonic seconds: at a multiple of the interval on the wall clock, so
+    that nodes tick together.
 
-    One that is less than a tenth of the interval away is left out: the tick before came late.
+    One that is less than a tenth of the interval away is left out: the tick before came late. So
+    the next tick is 0.1 to 1.1 intervals away, even if the wall clock is set meanwhile.
     """
-    now = time.time()
-    due = (now // interval_s + 1) * interval_s
-    return due if due - now >= interval_s / 10 else due + interval_s
+    wait_s = interval_s - time.time() % interval_s
+    return time.monotonic() + (wait_s if wait_s >= interval_s / 10 else wait_s + interval_s)
 
 
 def _wait_until(due: float, reader: Reader) -> bool:
-    """Sleep until `due` (wall clock); False as soon as the reader or our input has gone.
+    """Sleep until `due` (monotonic); False as soon as the reader or our input has gone.
 
     The reader's end is noticed while asleep (POLLERR on the pipe), so that
     `gpumon collect --interval 3600 | head -1` leaves nothing behind.
@@ -371,9 +372,8 @@ def _wait_until(due: float, reader: Reader) -> bool:
     poll.register(1, 0)
     if reader.until_eof:
         poll.register(0, select.POLLIN)
-    end = time.monotonic() + max(0.0, due - time.time())
     while True:
-        left = end - time.monotonic()
+        left = due - time.monotonic()
         if left <= 0:
             return True
         for fd, events in poll.poll(left * 1000 + 1):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import Dict, List, Mapping, Protocol
 
 from gpumon.model.reading import Reading
@@ -35,6 +36,23 @@ class Tick:
             rows[key] = readings
         else:
             row.update(readings)
+
+
+#: the wall clock against the monotonic one; slewing moves both, so more was a step
+_STEP_S = 0.1
+
+
+class WallClock:
+    """Notices when somebody sets the wall clock, or the machine slept."""
+
+    def __init__(self) -> None:
+        self._offset_s = time.time() - time.monotonic()
+
+    def step_s(self) -> float:
+        """By how much it was set since the last time; 0.0 when it was not."""
+        before_s, self._offset_s = self._offset_s, time.time() - time.monotonic()
+        step_s = self._offset_s - before_s
+        return step_s if abs(step_s) > _STEP_S else 0.0
 
 
 _EARLY_S = 0.3

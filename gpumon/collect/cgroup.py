@@ -27,6 +27,7 @@ from gpumon.collect.proc import (
     parse_table,
     read_text,
 )
+from gpumon.collect.rates import Moment, moment_since
 from gpumon.model.fields import GROUP_BY_KEY
 from gpumon.model.reading import ENDED, Missing, Reading
 
@@ -103,6 +104,8 @@ class JobCgroup:
         text: str | Missing = Missing("unsupported", "")
         for name in names:
             text = self._read("cpuset", name)
+            if isinstance(text, Missing) and text.reason != "unsupported":
+                return text
             if isinstance(text, str) and text.strip():
                 return parse_cpu_list(text) or Missing("error", f"{name} is unreadable")
         return text if isinstance(text, Missing) else Missing("unsupported", "no cpuset")
@@ -118,8 +121,8 @@ class JobCgroup:
         while True:
             text = self._read_file(directory, name)
             limit = parse_count(text) if isinstance(text, str) else None
-            if isinstance(text, Missing) and text.reason == "no-permission":
-                return text
+            if isinstance(text, Missing) and text.reason != "unsupported":
+                return text  # the next one up may be far larger
             if limit is not None and limit < _NO_LIMIT_BYTES:
                 least = limit if isinstance(least, Missing) else min(least, limit)
             if directory == top or "/" not in directory:
@@ -203,11 +206,13 @@ class JobCgroup:
     # -- readings --------------------------------------------------------------------------------
 
     def _fast(self) -> Dict[str, Reading]:
+        began = self._clock()
         cpu_s, throttling = self._cpu_v2() if self.version == 2 else self._cpu_v1()
+        moment = moment_since(began, self._clock)
         readings: Dict[str, Reading] = {
-            "cpu_cores_used": self._rates.per_second("cpu", cpu_s),
+            "cpu_cores_used": self._rates.per_second("cpu", cpu_s, moment),
             "cpu_s": cpu_s,
-            "cpu_throttled_percent": self._throttled_percent(throttling),
+            "cpu_throttled_percent": self._throttled_percent(throttling, moment),
             "mem_limit_bytes": self.mem_limit_bytes(),
             "processes": len(self.pids()) if self._directories else Missing("unsupported"),
         }
@@ -224,12 +229,12 @@ class JobCgroup:
         cpu_s = usage if isinstance(usage, Missing) else usage / 1e9
         return cpu_s, self._table("cpu", "cpu.stat")
 
-    def _throttled_percent(self, table: Dict[str, int] | Missing) -> Reading:
+    def _throttled_percent(self, table: Dict[str, int] | Missing, moment: Moment) -> Reading:
         periods, throttled = _of(table, "nr_periods"), _of(table, "nr_throttled")
         if periods == 0:
             return Missing("unsupported", "no CPU quota")
-        per_s = self._rates.per_second("periods", periods)
-        throttled_per_s = self._rates.per_second("throttled", throttled)
+        per_s = self._rates.per_second("periods", periods, moment)
+        throttled_per_s = self._rates.per_second("throttled", throttled, moment)
         if isinstance(per_s, (Missing, str)):
             return per_s
         if isinstance(throttled_per_s, (Missing, str)):
@@ -289,6 +294,7 @@ class JobCgroup:
         return self._oom_kills_ended + sum(self._oom_kills.values())
 
     def _io(self) -> Dict[str, Reading]:
+        began = self._clock()
         if self.version == 2:
             text = self._read("io", "io.stat")
             transferred = text if isinstance(text, Missing) else parse_io_stat(text)
@@ -298,9 +304,10 @@ class JobCgroup:
         read, written = (
             (transferred, transferred) if isinstance(transferred, Missing) else transferred
         )
+        moment = moment_since(began, self._clock)
         readings: Dict[str, Reading] = {
-            "read_bytes_per_s": self._rates.per_second("read", read),
-            "write_bytes_per_s": self._rates.per_second("write", written),
+            "read_bytes_per_s": self._rates.per_second("read", read, moment),
+            "write_bytes_per_s": self._rates.per_second("write", written, moment),
         }
         for resource, field in (("cpu", "cpu"), ("memory", "mem"), ("io", "io")):
             pressure = self._read(resource, f"{resource}.pressure") if self.version == 2 else _V1

@@ -7,7 +7,7 @@ import time
 from functools import partial
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-from gpumon.collect.base import Tick
+from gpumon.collect.base import Tick, WallClock
 from gpumon.collect.nvml_gpu import Answer, Gpu, Unit
 from gpumon.collect.nvml_reader import DEVICE_FIELDS, Result
 from gpumon.collect.nvml_session import Opened, Session
@@ -69,6 +69,7 @@ class DeviceCollector:
         self._xids: Dict[int, int] = {}  # device key -> its last Xid
         self._unwatched: List[Tuple[int, Any]] = []  # index and handle, not yet watched for Xids
         self._stale = True  # devices are to be told anew
+        self._wall_clock = WallClock()
         self._crowded = False  # there were more processes on the devices than a sample holds
 
     def start(self, deadline_s: float) -> None:
@@ -87,6 +88,7 @@ class DeviceCollector:
 
     def collect(self, tick: Tick) -> None:
         """Start a round of all workers, and put what has come back by the deadline."""
+        self._follow_clock()
         self._take_session()  # before the round: nobody waits for a session to open
         self._round.begin()
         end = time.monotonic() + self.deadline_s
@@ -251,6 +253,16 @@ class DeviceCollector:
         if before is not None and before.state == state:
             since = before.since
         self._states[key] = State(state, tick.time if since is None else since, detail)
+
+    def _follow_clock(self) -> None:
+        """Once the wall clock was set, tell what began before it in its new time."""
+        step_s = self._wall_clock.step_s()
+        if not step_s:
+            return
+        for slot in self._slots:
+            slot.answered_at += step_s
+        for key, state in self._states.items():
+            self._states[key] = state._replace(since=state.since + step_s)
 
     # -- what the header says ---------------------------------------------------------------
 

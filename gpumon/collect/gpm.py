@@ -99,7 +99,8 @@ class Gpm:
         missing = self._sample()
         if missing is not None:
             return self._all(self._give_up(missing))
-        before, self._last_s = self._last_s, now
+        # as the sample is taken at the end of a slow call, so is the time
+        before, self._last_s = self._last_s, time.monotonic()
         self._old, self._new = self._new, self._old
         return self._all(MEASURING) if before is None else self._difference()
 

@@ -9,6 +9,7 @@ from typing import Callable, Dict, Iterable, List, NamedTuple, Optional
 
 from gpumon.collect.base import Schedule, Tick
 from gpumon.collect.proc import Rates, missing_because, parse_count, read_text
+from gpumon.collect.rates import Moment, moment_since
 from gpumon.model.reading import Missing, Reading
 from gpumon.model.text import clean
 
@@ -62,21 +63,27 @@ class Network:
         self._net = f"{sys}/class/net"
         self._infiniband = f"{sys}/class/infiniband"
         self._schedule = Schedule()
+        self._clock = clock
         self._rates = Rates(clock)
 
     def collect(self, tick: Tick) -> None:
         if not self._schedule.due("net", _PERIOD_S, tick.mono):
             return
-        for interface in self._interfaces():
-            self._put(tick, interface, self._ethernet_speed(interface.name))
+        began = self._clock()
+        interfaces = self._interfaces()
+        moment = moment_since(began, self._clock)
+        for interface in interfaces:
+            self._put(tick, interface, self._ethernet_speed(interface.name), moment)
         for port, directory in self._ports():
             self._put_port(tick, port, directory)
 
-    def _put(self, tick: Tick, interface: Interface, link_bits_per_s: Reading) -> None:
+    def _put(
+        self, tick: Tick, interface: Interface, link_bits_per_s: Reading, moment: Moment
+    ) -> None:
         name, received, sent = interface
         readings: Dict[str, Reading] = {
-            "rx_bytes_per_s": self._rates.per_second(("rx", name), received),
-            "tx_bytes_per_s": self._rates.per_second(("tx", name), sent),
+            "rx_bytes_per_s": self._rates.per_second(("rx", name), received, moment),
+            "tx_bytes_per_s": self._rates.per_second(("tx", name), sent, moment),
             "link_bits_per_s": link_bits_per_s,
         }
         tick.put("net", name, readings)
@@ -118,9 +125,11 @@ class Network:
     def _put_port(self, tick: Tick, port: str, directory: str) -> None:
         readings: Dict[str, Reading] = {}
         for field, counter in (("rx", "port_rcv_data"), ("tx", "port_xmit_data")):
+            began = self._clock()
             words = _count(f"{directory}/counters/{counter}")
+            moment = moment_since(began, self._clock)
             total = words if isinstance(words, Missing) else words * _BYTES_PER_WORD
-            readings[f"{field}_bytes_per_s"] = self._rates.per_second((field, port), total)
+            readings[f"{field}_bytes_per_s"] = self._rates.per_second((field, port), total, moment)
         try:
             rate = parse_link_rate(read_text(f"{directory}/rate"))
         except OSError:

@@ -30,6 +30,7 @@ FUNCTION_NOT_FOUND = 13
 GPU_IS_LOST = 15
 RESET_REQUIRED = 16
 VERSION_MISMATCH = 18
+ARGUMENT_VERSION_MISMATCH = 25  # of a versioned struct: this driver knows older ones only
 UNKNOWN = 999
 
 #: codes that say that the whole session with the driver is gone, when every device gives them
@@ -42,6 +43,7 @@ REPROBE_S = 600.0
 _REASONS = {
     NOT_SUPPORTED: "unsupported",
     FUNCTION_NOT_FOUND: "unsupported",
+    ARGUMENT_VERSION_MISMATCH: "unsupported",
     NO_PERMISSION: "no-permission",
     TIMEOUT: "timeout",
     GPU_IS_LOST: "lost",
@@ -49,7 +51,7 @@ _REASONS = {
     DRIVER_NOT_LOADED: "no-driver",
 }
 #: codes that will not change from one second to the next
-_LASTING = frozenset((NOT_SUPPORTED, FUNCTION_NOT_FOUND, NO_PERMISSION))
+_LASTING = frozenset((NOT_SUPPORTED, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH, NO_PERMISSION))
 _MAX_TEXT = 256
 
 
@@ -106,7 +108,7 @@ class Library:
 
     def missing(self, code: int) -> Missing:
         """Why there is no value, from NVML's code."""
-        if code == FUNCTION_NOT_FOUND:
+        if code in (FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH):
             return Missing("unsupported", f"driver {self.driver}")
         reason = _REASONS.get(code, "error")
         return Missing(reason, self.error_text(code) if reason == "error" else "")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import struct
-import time
 from typing import Dict, List, Tuple, Union
 
 from gpumon.collect.nvml import NOT_FOUND, Query
 from gpumon.collect.nvml_buffer import LOOK_BACK_US, Buffer
+from gpumon.collect.nvml_cursor import Cursor
 from gpumon.model.reading import Missing, Reading
 
 NAMES = ("busy_mean_percent", "busy_min_percent", "busy_max_percent", "busy_gap_s")
@@ -28,33 +28,42 @@ class Burst:
         self._query = query
         self._buffer = Buffer(query, _ENTRIES, _SIZE)
         self._kind = ctypes.c_uint()
-        self._last_us = 0
+        self._cursor = Cursor()
         self._period_us = 0
 
     def read(self) -> Dict[str, Reading]:
         """Mean, least and most of busy since the last read, and the time the buffer had lost."""
-        if self._last_us > time.time() * 1e6:
-            self._last_us = 0  # ahead of the clock, it would hide all samples that come
-        data = self._fetch()
+        cursor = self._cursor
+        samples = self._samples(cursor.begin())
+        if samples == [] and cursor.overdue:
+            # idle devices are sampled too: did the driver's clock go back?
+            samples = self._samples(0)
+            if isinstance(samples, list) and not (samples and cursor.rewind(samples[-1][0])):
+                samples = []
+        if isinstance(samples, Missing):
+            return dict.fromkeys(NAMES, samples)
+        return self.summary([sample for sample in samples if cursor.is_new(sample[0])])
+
+    def _samples(self, since_us: int) -> Union[List[Sample], Missing]:
+        """In order of time; empty where the driver has none since then."""
+        data = self._fetch(since_us)
         if isinstance(data, Missing):
-            if self._query.code == NOT_FOUND:
-                data = Missing("not-sampled")  # no news is not idleness
-            return dict.fromkeys(NAMES, data)
+            return [] if self._query.code == NOT_FOUND else data
         layout = _LAYOUTS.get(self._kind.value)
         if layout is None:
-            return dict.fromkeys(NAMES, Missing("error", f"value type {self._kind.value}"))
-        return self.summary(sorted(struct.iter_unpack(layout, data)))
+            return Missing("error", f"value type {self._kind.value}")
+        return sorted(struct.iter_unpack(layout, data))
 
     def summary(self, samples: List[Sample]) -> Dict[str, Reading]:
         """The row of `burst` for samples (µs, percent) in order of time."""
-        if self._last_us == 0 and samples:
+        if self._cursor.last_us == 0 and samples:
             since = samples[-1][0] - LOOK_BACK_US
             samples = [sample for sample in samples if sample[0] > since]
         if not samples:
-            return dict.fromkeys(NAMES, Missing("not-sampled"))
+            return dict.fromkeys(NAMES, Missing("not-sampled"))  # which is not idleness
         values = [value for _, value in samples]
         gap_s = self._gap_s(samples)
-        self._last_us = samples[-1][0]
+        self._cursor.end(stamp for stamp, _ in samples)
         return {
             "busy_mean_percent": sum(values) / len(values),
             "busy_min_percent": min(values),
@@ -67,18 +76,21 @@ class Burst:
         if len(samples) > 1:
             steps = sorted(b[0] - a[0] for a, b in zip(samples, samples[1:]))
             self._period_us = steps[len(steps) // 2]
-        step_us = samples[0][0] - self._last_us
-        if self._last_us == 0 or self._period_us == 0 or step_us <= 1.5 * self._period_us:
+        last_us = self._cursor.last_us
+        step_us = samples[0][0] - last_us
+        if self._cursor.stepped:  # stamps from two sides of the step: count instead
+            step_us = self._cursor.elapsed_us - len(samples) * self._period_us
+        if last_us == 0 or self._period_us == 0 or step_us <= 1.5 * self._period_us:
             return 0.0
         return (step_us - self._period_us) / 1e6
 
-    def _fetch(self) -> Union[memoryview, Missing]:
+    def _fetch(self, since_us: int) -> Union[memoryview, Missing]:
         return self._buffer.fill(
             _SIZE,
             lambda data: self._query.call(
                 "nvmlDeviceGetSamples",
                 _GPU_UTILIZATION_SAMPLES,
-                ctypes.c_ulonglong(self._last_us),
+                ctypes.c_ulonglong(since_us),
                 ctypes.byref(self._kind),
                 ctypes.byref(self._buffer.count),
                 data,

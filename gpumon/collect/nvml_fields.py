@@ -5,14 +5,15 @@ Ids, units and scopes are those of nvml.h (NVML_FI_DEV_...).
 
 from __future__ import annotations
 
+import time
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 from gpumon.collect.nvml import INVALID_ARGUMENT, NOT_SUPPORTED, OK, Query
 from gpumon.collect.nvml_structs import VALUE_MEMBERS, FieldValue
-from gpumon.model.reading import MEASURING, Missing, Reading
+from gpumon.collect.rates import Moment, moment_since
+from gpumon.model.reading import Missing, Reading
 
 ALL_LINKS = 0xFFFFFFFF
-_WRAP_32 = 2**32
 
 
 class Source(NamedTuple):
@@ -55,6 +56,8 @@ class Fields:
     """Asks one device for named field values, with as few calls as possible."""
 
     def __init__(self, query: Query) -> None:
+        self.moments: Dict[str, Moment] = {}  # name -> when its value was fetched
+        self.sources: Dict[str, Source] = {}  # name -> what told its value
         self._query = query
         self._batches: Dict[Tuple[Source, ...], Tuple[Any, List[Any]]] = {}
 
@@ -70,7 +73,10 @@ class Fields:
             if not ask:
                 return readings
             sources = tuple(ask.values())
+            began = time.monotonic()
             missing, elements = self._fetch(sources)
+            self.moments.update(dict.fromkeys(ask, moment_since(began, time.monotonic)))
+            self.sources.update(ask)
             wanted = {}
             for name, source, element in zip(ask, sources, elements):
                 value = missing if missing is not None else self._value(source, element)
@@ -79,12 +85,14 @@ class Fields:
                     wanted[name] = self._open_source(name, readings)
 
     def _open_source(self, name: str, readings: Dict[str, Reading]) -> Optional[Source]:
-        """The first source of `name` that is not refused; else the refusal as its reading."""
+        """The first source of `name` that the device supports; else the refusal as its reading."""
         for source in SOURCES[name]:
             refused = self._query.refused(source)
             if refused is None:
                 return source
             readings[name] = refused
+            if refused.reason != "unsupported":
+                break
         return None
 
     def _fetch(self, sources: Tuple[Source, ...]) -> Tuple[Optional[Missing], List[Any]]:
@@ -108,25 +116,3 @@ class Fields:
         value: float = getattr(element.value, VALUE_MEMBERS[element.value_type])
         value *= source.multiply
         return value if source.divide == 1 else value / source.divide
-
-
-class Rate:
-    """Per-second rate of a counter that grows and may wrap at 32 bits."""
-
-    def __init__(self) -> None:
-        self._value: Optional[float] = None
-        self._mono = 0.0
-
-    def update(self, reading: Reading, mono: float) -> Reading:
-        """The rate since the last reading; a Missing breaks the chain, a reset measures anew."""
-        if isinstance(reading, (Missing, str)):
-            self._value = None
-            return reading if isinstance(reading, Missing) else MEASURING
-        before, elapsed_s = self._value, mono - self._mono
-        self._value, self._mono = reading, mono
-        if before is None or elapsed_s <= 0:
-            return MEASURING
-        delta = reading - before
-        if delta < 0 and before < _WRAP_32:
-            delta += _WRAP_32
-        return MEASURING if delta < 0 else delta / elapsed_s

@@ -166,6 +166,7 @@ class Gpu:
         gpm = None if mig_on else Gpm(query, params=self._params)
         reader = Reader(query, mig_on=mig_on, gpm=gpm)
         facts = device_facts(query, self._sysfs)
+        reader.know(facts)
         facts["power_kind"] = reader.power_kind(facts)
         facts["gpm"] = _gpm_fact(gpm)
         uuid = _text(query.text("nvmlDeviceGetUUID"))
@@ -205,6 +206,7 @@ class Gpu:
         facts["gpm"] = _gpm_fact(gpm)
         mig = Mig(parent.uuid, gi_number, ci if isinstance(ci, int) else 0, profile(name))
         reader = Reader(query, instance=True, gpm=gpm)
+        reader.know(facts)
         return Unit(parent.device_index, uuid, name, mig, facts, reader, query.handle, query.lost)
 
     def _open_instance(self) -> List[Unit]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import time
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
@@ -11,11 +12,13 @@ from gpumon.collect.gpm import Gpm
 from gpumon.collect.nvml import SESSION_CODES, Query
 from gpumon.collect.nvml_burst import Burst
 from gpumon.collect.nvml_facts import WHOLE_GPU
-from gpumon.collect.nvml_fields import Fields, Rate
+from gpumon.collect.nvml_fields import Fields
 from gpumon.collect.nvml_structs import Bar1Memory, Memory, MemoryV2, Utilization
 from gpumon.collect.nvml_usage import Row, Usage
-from gpumon.model.fields import FIELDS, GROUP_BY_KEY, Field
-from gpumon.model.reading import IMPLAUSIBLE, MIG, UNSUPPORTED, Missing, Reading
+from gpumon.collect.rates import Growth, Moment, Rate
+from gpumon.model.fields import FIELDS, GROUP_BY_KEY
+from gpumon.model.plausible import ceilings, check, implausible, narrowed
+from gpumon.model.reading import MIG, UNSUPPORTED, Missing, Reading
 
 _GROUPS = {
     name: (GROUP_BY_KEY[f"device.{name}"].period_s,
@@ -36,11 +39,15 @@ _FIELDS_OF = {
                "remap_failed", "recovery_action"),
 }  # fmt: skip
 _RATES = ("pcie_tx", "pcie_rx", "nvlink_tx", "nvlink_rx")
+_COUNTERS = ("energy_j", "throttle_power_s", "throttle_thermal_s")
 #: groups of which an instance tells nothing of its own
 _WHOLE_GPU_GROUPS = ("clocks", "links", "thermal", "state", "health")
 _REFUSED_S = 60.0
 _CLOCK_SM, _CLOCK_MEM = 1, 2
 _PSTATE_UNKNOWN = 32
+_NEVER = Moment(0.0)
+#: a second is throttled for a second, whatever its counter's period
+_THROTTLED_PER_S = 1.25
 #: total against used + free + reserved: the driver rounds to pages
 _SUM_TOLERANCE = 0.01
 
@@ -53,24 +60,6 @@ class Result(NamedTuple):
     error: str = ""  # every call failed, for a reason other than the device's absence
     session_error: bool = False  # … and so that the session itself may be gone
     lost: str = ""  # NVML's words for the absence of the device
-
-
-def check(field: Field, value: Reading) -> Reading:
-    """The value, or Missing where the quantity cannot have it (NaN included)."""
-    if isinstance(value, (int, float)) and not field.low <= value <= field.high:
-        return Missing("implausible", f"{value:g}")
-    return value
-
-
-def check_row(entity: str, row: Row) -> Row:
-    """Apply the range of the field table to a row, in place."""
-    fields = FIELDS[entity]
-    for name, value in row.items():
-        if not isinstance(value, (Missing, str)):
-            field = fields[name]
-            if not field.low <= value <= field.high:
-                row[name] = check(field, value)
-    return row
 
 
 class Reader:
@@ -100,9 +89,20 @@ class Reader:
         self._memory = Memory()
         self._memory_v2 = MemoryV2()
         self._memory_v2.version = ctypes.sizeof(self._memory_v2) | 2 << 24
+        self._v2_answered = False
+        self._growths = {name: Growth() for name in _COUNTERS}
         self._bar1 = Bar1Memory()
         self._value = ctypes.c_uint()
         self._other = ctypes.c_uint()
+        self.know({})
+
+    def know(self, facts: Row) -> None:
+        """Take the device's facts, for what its readings cannot exceed."""
+        self._most = ceilings(facts)
+        self._ranges = {
+            entity: {name: narrowed(field, self._most) for name, field in FIELDS[entity].items()}
+            for entity in ("device", "usage")
+        }
 
     def read(self, mono: float) -> Result:
         """Read what is due at the tick's monotonic time."""
@@ -124,9 +124,9 @@ class Reader:
             text = query.library.error_text(query.lost_code)
             return Result(dict.fromkeys(names, lost), {}, lost=text)
         for line in usage.values():
-            check_row("usage", line)
+            self._check("usage", line)
         error, session_error = self._verdict()
-        return Result(check_row("device", row), usage, error, session_error)
+        return Result(self._check("device", row), usage, error, session_error)
 
     @property
     def cut(self) -> str:
@@ -138,8 +138,9 @@ class Reader:
 
         nvml.h: nvmlDeviceGetPowerUsage gives a mean from Ampere on, except GA100 (capability 8.0).
         """
-        if not isinstance(self._fields.read(("power_w",))["power_w"], Missing):
-            return "average"
+        average = self._fields.read(("power_w",))["power_w"]
+        if not _unsupported(average):
+            return average if isinstance(average, Missing) else "average"
         capability = facts["compute_capability"]
         if isinstance(capability, Missing):
             return capability
@@ -159,6 +160,17 @@ class Reader:
                 usage.update(lines)
             else:
                 getattr(self, f"_read_{name}")(row, values)
+        busy = row.get("busy_percent")
+        if isinstance(busy, int):
+            self._usage.device_busy = busy > 0
+
+    def _check(self, entity: str, row: Row) -> Row:
+        """Apply the ranges that this device's readings have to a row, in place."""
+        fields = self._ranges[entity]
+        for name, value in row.items():
+            if not isinstance(value, (Missing, str)):
+                row[name] = check(fields[name], value)
+        return row
 
     def _verdict(self) -> Tuple[str, bool]:
         """(text, session) of the error that every call of this read ended with."""
@@ -189,10 +201,13 @@ class Reader:
         query, memory = self.query, self._memory_v2
         missing = query.call("nvmlDeviceGetMemoryInfo_v2", ctypes.byref(memory))
         if missing is None:
+            self._v2_answered = True
             total, parts = memory.total, memory.used + memory.free + memory.reserved
             if abs(total - parts) > _SUM_TOLERANCE * total:
-                return IMPLAUSIBLE, IMPLAUSIBLE
+                return implausible(memory.used, "B"), implausible(memory.reserved, "B")
             return memory.used, memory.reserved
+        if self._v2_answered or not _unsupported(missing):
+            return missing, missing  # the older call counts the reserve: used would jump by it
         without_v2 = query.call("nvmlDeviceGetMemoryInfo", ctypes.byref(self._memory))
         if without_v2 is not None:
             return without_v2, without_v2
@@ -228,21 +243,27 @@ class Reader:
         row["throttle_mask"] = mask
 
     def _read_links(self, row: Row, values: Row) -> None:
-        now = time.monotonic()
+        fields = self._fields
         for name in _RATES:
-            rate = self._rates[name].update(values[name], now)
             field = f"{name}_bytes_per_s"
-            if isinstance(rate, Missing) and rate.reason != "measuring" and self.gpm is not None:
+            rate = self._rates[name].update(
+                values[name],
+                *fields.moments.get(name, _NEVER),
+                most=self._most.get(field, math.inf),
+                source=fields.sources.get(name),
+            )
+            if _unsupported(rate) and self.gpm is not None:
                 counted = self.gpm.rates.get(field, rate)
                 rate = rate if _unsupported(counted) else counted
             row[field] = MIG if self.mig_on and _unsupported(rate) else rate
-        energy = values["energy_j"]
-        if _unsupported(energy):
+        if _unsupported(values["energy_j"]):
             energy = self.query.u64("nvmlDeviceGetTotalEnergyConsumption")
-            energy = energy / 1000 if isinstance(energy, int) else energy
-        row["energy_j"] = energy
-        row["throttle_power_s"] = values["throttle_power_s"]
-        row["throttle_thermal_s"] = values["throttle_thermal_s"]
+            values["energy_j"] = energy / 1000 if isinstance(energy, int) else energy
+        most_per_s = {"energy_j": self._most.get("power_w", math.inf)}
+        for name in _COUNTERS:
+            most = most_per_s.get(name, _THROTTLED_PER_S)
+            at = fields.moments.get(name, Moment(time.monotonic())).at
+            row[name] = self._growths[name].check(values[name], at, most)
 
     def _read_thermal(self, row: Row, values: Row) -> None:
         query = self.query
@@ -264,7 +285,9 @@ class Reader:
         row["pcie_width"] = query.u32("nvmlDeviceGetCurrPcieLinkWidth")
         row["pcie_replays"] = values["pcie_replays"]
         missing = query.call("nvmlDeviceGetBAR1MemoryInfo", ctypes.byref(self._bar1))
-        row["bar1_used_bytes"] = self._bar1.used if missing is None else missing
+        bar1: Reading = self._bar1.used if missing is None else missing
+        is_more = missing is None and self._bar1.used > self._bar1.total
+        row["bar1_used_bytes"] = implausible(self._bar1.used, "B") if is_more else bar1
 
     def _read_health(self, row: Row, values: Row) -> None:
         query = self.query
@@ -281,7 +304,8 @@ class Reader:
         row["mig_mode"] = mig_mode = self._pair("nvmlDeviceGetMigMode")
         self.mig_changed = isinstance(mig_mode, int) and bool(mig_mode) != self.mig_on
         row["accounting_mode"] = accounting = query.u32("nvmlDeviceGetAccountingMode")
-        self._usage.accounting = accounting == 1
+        if isinstance(accounting, int) or _unsupported(accounting):
+            self._usage.accounting = accounting == 1
 
     def _pair(self, name: str) -> Reading:
         """The first of the two unsigned ints that a function fills."""

@@ -8,7 +8,8 @@ import time
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
 
 from gpumon.collect.nvml import NOT_AVAILABLE, NOT_FOUND, Query
-from gpumon.collect.nvml_buffer import LOOK_BACK_US, MAX_ENTRIES, Buffer
+from gpumon.collect.nvml_buffer import MAX_ENTRIES, Buffer
+from gpumon.collect.nvml_cursor import PERIOD_S, Cursor
 from gpumon.collect.nvml_structs import AccountingStats
 from gpumon.model.reading import IMPLAUSIBLE, MIG, Missing, Reading
 
@@ -28,6 +29,7 @@ _LACKING = ("unsupported", "no-permission")
 _ENTRIES = 128
 _MAX_PID = 2**31 - 1
 _MAX_INSTANCE = 256
+_CLOCK_SET = Missing("not-sampled", "the clock was set")
 _HIDDEN = Missing("unsupported", "not told by the driver")
 _ACCOUNTING_OFF = Missing("unsupported", "accounting mode is off")
 _V1 = struct.Struct("=I4xQ")  # pid, used bytes
@@ -70,13 +72,15 @@ class Usage:
         """`instances_apart`: processes of MIG instances are told by readers of their own."""
         self.accounting = False  # as the health group last saw the mode
         self.mig = False  # no process utilization while MIG is on
+        self.device_busy = False  # as the fast group last saw the device
         self.cut = ""  # which list was longer than what is read; for people
         self._query = query
         self._instances_apart = instances_apart
         self._buffer = Buffer(query, _ENTRIES, _V3_535.size)
         self._names: Dict[str, Tuple[str, int]] = {}
         self._quiet: Dict[str, int] = {}
-        self._last_us = 0
+        self._cursor = Cursor()
+        self._recent: Dict[int, Tuple[float, Tuple[int, ...]]] = {}  # pid -> when listed, and as
         self._stats = AccountingStats()
 
     def read(self) -> Tuple[Reading, Dict[int, Row]]:
@@ -159,21 +163,40 @@ class Usage:
 
     def _add_utilization(self, rows: Dict[int, Row]) -> None:
         names = ("sm_percent", "mem_percent", "encoder_percent", "decoder_percent")
-        busy = self._utilization()
+        busy: Any = MIG if self.mig else self._utilization()
+        # the driver lists only who was active: whoever it leaves out did nothing
+        others: Reading = _CLOCK_SET if self._cursor.stepped else 0
         for pid, row in rows.items():
             if isinstance(busy, Missing):
                 row.update(dict.fromkeys(names, busy))
             else:
-                # the driver lists only who was active: whoever it leaves out did nothing
-                row.update(zip(names, busy.get(pid, (0, 0, 0, 0))))
+                row.update(zip(names, busy.get(pid) or (others,) * len(names)))
 
     def _utilization(self) -> Any:
         """Pid -> (SM, memory, encoder, decoder) % in its newest period, or a Missing."""
-        if self.mig:
-            return MIG
-        now_us = int(time.time() * 1e6)
-        # a last time ahead of the clock (a wrong one, or the clock was set) would hide what comes
-        since_us = self._last_us if self._last_us <= now_us else now_us - LOOK_BACK_US
+        cursor = self._cursor
+        lines = self._lines(cursor.begin())
+        if lines == [] and cursor.overdue and self.device_busy:
+            # somebody works and nobody is listed: did the driver's clock go back?
+            lines = self._lines(0)
+            if isinstance(lines, list) and not (lines and cursor.rewind(lines[-1][1])):
+                lines = []
+        if isinstance(lines, Missing):
+            return lines
+        lines = [line for line in lines if cursor.is_new(line[1])]
+        cursor.end(line[1] for line in lines)
+        return self._newest({line[0]: line[2:] for line in lines})
+
+    def _newest(self, listed: Dict[int, Tuple[int, ...]]) -> Dict[int, Tuple[int, ...]]:
+        """With what was listed moments ago, where the driver may not have sampled since."""
+        now = time.monotonic()
+        stands_s = 0.0 if self._cursor.covers else self._cursor.elapsed_us / 1e6 + PERIOD_S
+        self._recent = {pid: seen for pid, seen in self._recent.items() if now - seen[0] < stands_s}
+        self._recent.update((pid, (now, values)) for pid, values in listed.items())
+        return {pid: values for pid, (_, values) in self._recent.items()}
+
+    def _lines(self, since_us: int) -> Union[List[Tuple[int, ...]], Missing]:
+        """(pid, µs, SM, memory, encoder, decoder %) in order of time; empty: nobody was active."""
         data = self._buffer.fill(
             _UTILIZATION.size,
             lambda data: self._query.call(
@@ -185,11 +208,8 @@ class Usage:
         )
         if isinstance(data, Missing):
             self._say_cut("nvmlDeviceGetProcessUtilization")
-            return {} if self._query.code == NOT_FOUND else data
-        lines = sorted(_UTILIZATION.iter_unpack(data), key=lambda line: line[1])
-        oldest_us = lines[-1][1] - LOOK_BACK_US if lines and since_us != self._last_us else 0
-        self._last_us = lines[-1][1] if lines else self._last_us
-        return {line[0]: line[2:] for line in lines if line[1] > oldest_us}
+            return [] if self._query.code == NOT_FOUND else data
+        return sorted(_UTILIZATION.iter_unpack(data), key=lambda line: line[1])
 
     def _peak(self, pid: int) -> Reading:
         if not self.accounting:

@@ -14,7 +14,7 @@ from gpumon.collect.marks import MarkSpool, mark_event
 from gpumon.model.reading import number
 from gpumon.model.sample import Header, Sample
 
-#: sleeps until this time of the wall clock; returns why to end, "" to go on
+#: sleeps until this monotonic time; returns why to end, "" to go on
 Wait = Callable[[float], str]
 
 
@@ -67,7 +67,7 @@ class NodeRecorder:
             return "the job has ended"
         due = next_tick(self._agent.interval_s)
         reason = wait(due)
-        self._agent.late(time.time() - due)
+        self._agent.late(time.monotonic() - due)
         return reason
 
     def _note(self, sample: Sample) -> None:

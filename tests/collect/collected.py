@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 #: reads options (JSON) from its arguments, writes one JSON line
 _PROGRAM = """
-import json, os, sys, time
+import json, os, struct, sys, time
 from gpumon.collect.base import Schedule, Tick
 from gpumon.collect.devices import DeviceCollector
 from gpumon.model.reading import Missing
@@ -69,6 +69,9 @@ for number in range(options["ticks"]):
             file.write(text.replace("NOW", repr(now)))
         os.replace(options["override"] + ".new", options["override"])
         time.sleep(0.05)  # the driver looks for changes every 20 ms
+    if str(number) in options["clock"]:
+        with open(os.environ["FAKE_WALL_CLOCK"], "r+b") as file:
+            file.write(struct.pack("d", options["clock"][str(number)]))
     if number + 1 < options["ticks"] and not options["hurry"]:
         time.sleep(max(0, options["interval_s"] - took_s))
 out["cpu_s"] = time.process_time() - cpu_s
@@ -113,12 +116,14 @@ def collect(
     everything: bool = False,
     hurry: bool = False,
     after: dict[int, list[str]] | None = None,
+    clock: dict[int, float] | None = None,
     **arguments: Any,
 ) -> Collected:
     """Start a collector, take ticks, close it.
 
     `hurry`: ticks follow each other at once, though their clocks are an interval apart.
     `after`: scenario texts that win from the end of a tick on; NOW is the scenario's time then.
+    `clock`: seconds added to the wall clock from the end of a tick on (with a settable clock).
 
     Unless said otherwise a tick waits long for its answers, so that a slow machine sees what
     a fast one sees; tests of deadlines set `deadline_s`.
@@ -131,6 +136,7 @@ def collect(
         "everything": everything,
         "hurry": hurry,
         "after": {str(number): texts for number, texts in (after or {}).items()},
+        "clock": {str(number): added_s for number, added_s in (clock or {}).items()},
         "override": gpus.env["FAKE_NVML_OVERRIDE"],
         "arguments": arguments,
     }

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from gpumon.collect.nvml_burst import Burst
-from gpumon.collect.nvml_fields import Rate
 from gpumon.collect.nvml_session import library_version, module_version
 from gpumon.collect.nvml_usage import parse_processes
+from gpumon.collect.rates import Rate
 from gpumon.model.reading import MEASURING, UNSUPPORTED, Missing
 from tests.collect.collected import ROOT
 from tests.nvml.emulator import Emulated, Scenario, binding_dir

@@ -1,0 +1,75 @@
+"""What a device's readings cannot exceed, by what the device says of itself.
+
+The ranges of `model.fields` hold for every device; these are narrower. A margin has to let every
+real device pass: a refused measurement is as false as an impossible one.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, Mapping
+
+from gpumon.model.fields import Field
+from gpumon.model.reading import Missing, Reading, number
+
+#: of the highest settable limit. PCI Express CEM 5.1 allows excursions to twice the limit for
+#: 10 ms, and to three times for 0.1 ms; the shortest window that NVML averages is 20 ms
+_POWER = 2.0
+#: pages are rounded, and ECC takes its part of the total on some boards
+_MEMORY = 1.01
+#: overclocking adds a few hundred MHz to what NVML gives as the maximum
+_CLOCK = 1.5
+#: the hardware powers off at its shutdown threshold; sensors differ by some degrees
+_OVERSHOOT_C = 25.0
+#: memory has no shutdown threshold of its own, and hot spots well above its rated maximum
+_MEM_OVERSHOOT_C = 50.0
+#: the times between which a rate was measured are known to a fifth
+_RATE = 1.25
+#: PCIe generation -> Gbit/s of a lane before encoding (PCI-SIG)
+_LANE_GBIT = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0, 7: 128.0}
+#: of one NVLink and direction; NVLink 5 has 50 GB/s (NVIDIA), its successors twice that at most
+_NVLINK_BYTES_PER_S = 100e9
+
+
+def ceilings(facts: Mapping[str, Reading]) -> Dict[str, float]:
+    """Field -> the most that a device with these facts can have; only where the facts tell."""
+    most: Dict[str, float] = {}
+
+    def known(name: str) -> float:
+        return number(facts.get(name)) or 0.0
+
+    power_w = _POWER * max(known("power_limit_max_w"), known("power_limit_default_w"))
+    most["power_w"] = most["power_limit_w"] = power_w
+    total = _MEMORY * known("mem_total_bytes")
+    for name in ("mem_used_bytes", "mem_reserved_bytes", "mem_bytes", "mem_peak_bytes"):
+        most[name] = total
+    for name in ("sm_clock", "mem_clock"):
+        most[f"{name}_mhz"] = _CLOCK * known(f"{name}_max_mhz")
+    shutdown, mem_max = known("temperature_shutdown_c"), known("temperature_mem_max_c")
+    most["temperature_c"] = shutdown + _OVERSHOOT_C if shutdown > 0 else 0.0
+    most["mem_temperature_c"] = mem_max + _MEM_OVERSHOOT_C if mem_max > 0 else 0.0
+    lane = _LANE_GBIT.get(int(known("pcie_gen_max")), 0.0) * 1e9 / 8
+    pcie = _RATE * lane * known("pcie_width_max")
+    nvlink = _RATE * _NVLINK_BYTES_PER_S * known("nvlink_links")
+    for way in ("tx", "rx"):
+        most[f"pcie_{way}_bytes_per_s"] = pcie
+        most[f"nvlink_{way}_bytes_per_s"] = nvlink
+    return {name: value for name, value in most.items() if value > 0}
+
+
+def narrowed(field: Field, most: Mapping[str, float]) -> Field:
+    """The field with the range that it has on a device with these ceilings."""
+    high = most.get(field.name)
+    return field if high is None or high >= field.high else field._replace(high=high)
+
+
+def check(field: Field, value: Reading) -> Reading:
+    """The value, or Missing with the raw one where the quantity cannot have it (NaN included)."""
+    if isinstance(value, (int, float)) and not field.low <= value <= field.high:
+        return implausible(value, field.unit)
+    return value
+
+
+def implausible(value: float, unit: str = "") -> Missing:
+    """Missing for a number that cannot be, with the number for people."""
+    text = str(value) if isinstance(value, int) else f"{value:.6g}"
+    return Missing("implausible", f"{text} {unit}".rstrip())
