@@ -90,6 +90,7 @@ class Emulated:
     freeze_s: values stand still at this time; counters and time stamps stand still as well.
     start_s:  the scenario's time when the block is entered.
     driver:   "418", "470" or "510" for a library without the newer symbols.
+    settable_clock: the programs' wall clock is the machine's and what `set_clock` adds.
     """
 
     def __init__(
@@ -99,7 +100,9 @@ class Emulated:
         freeze_s: float | None = None,
         start_s: float = 0.0,
         driver: str | None = None,
+        settable_clock: bool = False,
     ) -> None:
+        self._settable_clock = settable_clock
         self._scenario = scenario
         self._freeze_s = freeze_s
         self._start_s = start_s
@@ -143,6 +146,11 @@ class Emulated:
             "FAKE_NVML_EPOCH": repr(self.epoch_s),
             "FAKE_NVML_STANDINS": ",".join(f"{name}={pid}" for name, pid in self.pids.items()),
         }
+        if self._settable_clock:
+            clock = self._folder / "clock"
+            clock.write_bytes(struct.pack("d", 0.0))
+            self.env["FAKE_WALL_CLOCK"] = str(clock)
+            self.env["LD_PRELOAD"] = str(library_dir() / "wallclock.so")
         if self._freeze_s is not None:
             self.env["FAKE_NVML_FREEZE"] = repr(self._freeze_s)
 
@@ -181,6 +189,11 @@ class Emulated:
         fresh = path.with_suffix(".new")
         fresh.write_text(text)
         fresh.replace(path)
+
+    def set_clock(self, added_s: float) -> None:
+        """Set the wall clock of the programs that run, and of the driver in them."""
+        with open(self.env["FAKE_WALL_CLOCK"], "r+b") as file:
+            file.write(struct.pack("d", added_s))
 
     def expected(self, t: float | None = None) -> list[dict[str, Any]]:
         """What an ideal monitor shows at `t`, or now; see `oracle.expected`."""

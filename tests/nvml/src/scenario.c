@@ -35,12 +35,21 @@ void nap_us(double us) {
     while (nanosleep(&t, &t) && errno == EINTR) {}
 }
 
+/* wall clock less monotonic clock, as this process began: a board goes on as before when somebody
+ * sets the wall clock, only its time stamps follow */
+static double began_at(void) {
+    static double offset_s;
+    if (!offset_s) offset_s = wall_s() - monotonic_s();
+    return offset_s;
+}
+
 double scenario_time(const struct scenario *c) {
-    return c->freeze >= 0 ? c->freeze : (wall_s() - c->epoch) * c->speed;
+    return c->freeze >= 0 ? c->freeze : (began_at() + monotonic_s() - c->epoch) * c->speed;
 }
 
 u64 wall_us(const struct scenario *c, double t) {
-    return to_u64((c->epoch + t / (c->speed > 0 ? c->speed : 1)) * 1e6);
+    double set_s = round((wall_s() - monotonic_s() - began_at()) * 1e3) / 1e3;
+    return to_u64((c->epoch + t / (c->speed > 0 ? c->speed : 1) + set_s) * 1e6);
 }
 
 /* from the environment, else of the machine, as a test of a cluster lays it there for all */
