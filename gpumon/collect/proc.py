@@ -24,6 +24,7 @@ from typing import (
     TypeVar,
 )
 
+from gpumon.collect.rates import Moment, elapsed_s
 from gpumon.model.reading import ENDED, MEASURING, NO_PERMISSION, Missing, Reading
 from gpumon.model.text import clean
 
@@ -33,6 +34,8 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 #: most of any one file that is read; the longest are the maps of a process with many libraries
 READ_LIMIT_BYTES = 4 << 20
 _MAX_CPU = 1 << 16
+#: PROC_PID_INIT_INO of the kernel's include/linux/proc_ns.h
+_FIRST_PID_NAMESPACE = "pid:[4026531836]"
 
 _T = TypeVar("_T")
 
@@ -214,28 +217,33 @@ def parse_pressure(text: str) -> Reading:
 
 
 class Rates:
-    """Counters to rates: what a counter grew by since it was last asked for, per second.
+    """Counters to rates: what a counter grew by since it was last read, per second.
 
     Keeps its own clock, because a collector before this one may have held up the tick.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._last: Dict[Hashable, Tuple[float, float]] = {}
+        self._last: Dict[Hashable, Tuple[float, Moment]] = {}
 
-    def per_second(self, key: Hashable, counter: Reading) -> Reading:
-        """The rate; Missing at the first reading, and when the counter is missing or went back."""
+    def per_second(
+        self, key: Hashable, counter: Reading, moment: Optional[Moment] = None
+    ) -> Reading:
+        """The rate; Missing at the first reading, when the time between two is not known well
+        enough, and when the counter is missing or went back. `moment`: of the read; now by default.
+        """
         if isinstance(counter, (Missing, str)):
             self._last.pop(key, None)
             return counter if isinstance(counter, Missing) else Missing("error")
-        now = self._clock()
+        moment = Moment(self._clock()) if moment is None else moment
         last = self._last.get(key)
-        self._last[key] = (counter, now)
-        if last is None or now <= last[1]:
+        self._last[key] = (counter, moment)
+        elapsed = None if last is None else elapsed_s(last[1], moment)
+        if last is None or elapsed is None:
             return MEASURING
         if counter < last[0]:
-            return Missing("implausible", "counter went back")
-        return (counter - last[0]) / (now - last[1])
+            return Missing("implausible", f"counter went back from {last[0]:.0f} to {counter:.0f}")
+        return (counter - last[0]) / elapsed
 
     def keep(self, keys: Collection[Hashable]) -> None:
         """Forget the counters of what is gone, so that its name can come back as another."""
@@ -300,6 +308,25 @@ class ProcFs:
             ]
         except OSError:
             return []
+
+    def is_nested(self) -> bool:
+        """Whether this is a PID namespace within another, whose processes have no number here."""
+        try:
+            return os.readlink(f"{self.root}/self/ns/pid") != _FIRST_PID_NAMESPACE
+        except OSError:
+            return False
+
+    def hides(self, pid: int) -> bool:
+        """Whether a process that has no directory here is there all the same (hidepid, proc(5))."""
+        if self.root != "/proc":
+            return False
+        try:
+            os.kill(pid, 0)
+        except PermissionError:
+            return True
+        except (OSError, OverflowError):
+            pass
+        return False
 
     def boot_time(self) -> Optional[float]:
         try:

@@ -10,19 +10,23 @@ import os
 import time
 from typing import Callable, Dict, Iterable, List, Optional, Set, Tuple
 
-from gpumon.collect.base import Schedule, Tick
+from gpumon.collect.base import Schedule, Tick, WallClock
 from gpumon.collect.cgroup import JobCgroup
 from gpumon.collect.frameworks import environment_hints, find_frameworks, parse_environ
 from gpumon.collect.jobpath import find_job_cgroup
 from gpumon.collect.proc import TICKS_PER_S, ProcFs, Rates, Stat, Users, parse_count
+from gpumon.collect.rates import Moment, moment_since
 from gpumon.collect.redact import redact
 from gpumon.model.fields import GROUP_BY_KEY
-from gpumon.model.reading import NAMESPACE, NO_PERMISSION, Missing, Reading, number
+from gpumon.model.reading import ENDED, NAMESPACE, NO_PERMISSION, Missing, Reading, number
 from gpumon.model.sample import Event, Process
 
 MAX_JOB_PROCESSES = 512
 BUSIEST = 20
+#: notes on processes that the driver names and that are not to be found here
 ELSEWHERE = "in another PID namespace"
+HIDDEN = "hidden from this user"
+NOT_HERE = "no such process on this node"
 
 _PERIOD_S = 2.0
 _BUSIEST_PERIOD_S = 5.0
@@ -45,6 +49,7 @@ class Identifier:
         self._uid = uid
         self._users = Users()
         self._boot_time = proc.boot_time()
+        self._wall_clock = WallClock()
 
     def may_read(self, uid: int) -> bool:
         """Whether the kernel shows this user the private files of a process of `uid`."""
@@ -84,6 +89,8 @@ class Identifier:
         )
 
     def _start(self, stat: Stat) -> float:
+        if self._wall_clock.step_s():  # the boot's time moves with it
+            self._boot_time = self._proc.boot_time()
         if self._boot_time is None:
             return 0.0
         return round(self._boot_time + stat.start_ticks / TICKS_PER_S, 2)
@@ -147,9 +154,11 @@ class Processes:
         self._job = job
         self._identifier = Identifier(self._proc, job, os.getuid() if uid is None else uid)
         self._schedule = Schedule()
+        self._clock = clock
         self._rates = Rates(clock)
+        self._stats_at = Moment(0.0)
         self._watched: Dict[int, _Watched] = {}
-        self._elsewhere: Set[int] = set()  # the driver's PIDs that mean nothing here
+        self._elsewhere: Dict[int, str] = {}  # the driver's PIDs that mean nothing here -> note
         self._ended: Set[int] = set()  # ... and those that the driver still lists
         self._gpu_seen: Dict[int, float] = {}
         self._gpu_mem: Set[int] = set()
@@ -167,7 +176,9 @@ class Processes:
         wanted.update(dict.fromkeys(self._job_pids(tick)))
         if not wanted:
             wanted.update(dict.fromkeys(self._busiest_pids(tick.mono)))
+        began = self._clock()
         stats = self._stats(wanted)
+        self._stats_at = moment_since(began, self._clock)
         self._looks_left = _LOOKS_PER_ROUND
         self._end_others(tick, stats)
         for pid, stat in stats.items():
@@ -276,6 +287,8 @@ class Processes:
             watched = self._watched[pid] = _Watched(facts, stat.start_ticks, tick.mono, on_gpu)
             self._announce(tick, facts)
             return watched
+        # readers know it by its start, which moves when the clock is set
+        facts = facts._replace(start=watched.facts.start)
         changed = facts != watched.facts
         watched.looked_twice = tick.mono >= watched.looked + _SECOND_LOOK_S
         watched.looked, watched.on_gpu, watched.facts = tick.mono, on_gpu, facts
@@ -291,7 +304,7 @@ class Processes:
 
     def _readings(self, pid: int, stat: Stat, uid: int) -> Dict[str, Reading]:
         cpu, read, written = _rate_keys(pid, stat)
-        busy = self._rates.per_second(cpu, stat.cpu_ticks)
+        busy = self._rates.per_second(cpu, stat.cpu_ticks, self._stats_at)
         readings: Dict[str, Reading] = {
             "cpu_percent": busy if isinstance(busy, (Missing, str)) else 100 * busy / TICKS_PER_S,
             "rss_bytes": stat.rss_bytes,
@@ -299,10 +312,12 @@ class Processes:
             "state": stat.state,
             "cpu_s": stat.cpu_ticks / TICKS_PER_S,
         }
+        began = self._clock()
         io = self._proc.io(stat.pid) if self._identifier.may_read(uid) else NO_PERMISSION
+        moment = moment_since(began, self._clock)
         for key, field in ((read, "read_bytes"), (written, "write_bytes")):
             counter = io if isinstance(io, Missing) else getattr(io, field)
-            readings[f"{field}_per_s"] = self._rates.per_second(key, counter)
+            readings[f"{field}_per_s"] = self._rates.per_second(key, counter, moment)
         return readings
 
     # -- PIDs of another namespace -------------------------------------------------------------
@@ -310,24 +325,31 @@ class Processes:
     def _put_elsewhere(self, tick: Tick, pids: List[int]) -> None:
         """Processes that the driver names and that are not here, or not by that number."""
         unknown = [pid for pid in pids if pid in self._gpu_seen and pid not in self._ended]
-        if set(unknown) - self._elsewhere and self._schedule.due(
+        if set(unknown) - set(self._elsewhere) and self._schedule.due(
             "namespaces", _NAMESPACE_SCAN_S, tick.mono
         ):
             self._own_pid.update(self._translate(unknown))
         for pid in unknown:
             if pid in self._own_pid:
                 continue  # read under its number here from the next round on
-            if pid not in self._elsewhere:
+            note, why = self._absence(pid)
+            if self._elsewhere.get(pid) != note:
                 if self._looks_left <= 0:
                     continue  # comes next
                 self._looks_left -= 1
-                self._elsewhere.add(pid)
-                self._announce(tick, Process(pid, "", "", "", note=ELSEWHERE))
-            tick.put("process", pid, dict.fromkeys(_FIELDS, NAMESPACE))
-        for pid in self._elsewhere - set(unknown):
-            self._elsewhere.discard(pid)
+                self._elsewhere[pid] = note
+                self._announce(tick, Process(pid, "", "", "", note=note))
+            tick.put("process", pid, dict.fromkeys(_FIELDS, why))
+        for pid in set(self._elsewhere) - set(unknown):
+            del self._elsewhere[pid]
             if pid not in self._watched:
                 tick.events.append(Event(tick.time, "process-end", pid=pid, text="ended"))
+
+    def _absence(self, pid: int) -> Tuple[str, Missing]:
+        """Note and reason for a PID that is not here: another namespace only if there is one."""
+        if self._proc.hides(pid):
+            return HIDDEN, NO_PERMISSION
+        return (ELSEWHERE, NAMESPACE) if self._proc.is_nested() else (NOT_HERE, ENDED)
 
     def _translate(self, pids: List[int]) -> Dict[int, int]:
         """The driver's PID -> the process here that has that number in a namespace within ours."""

@@ -11,7 +11,7 @@ from gpumon.collect import processes
 from gpumon.collect.base import Tick
 from gpumon.collect.cgroup import JobCgroup, find_job_cgroup
 from gpumon.collect.proc import TICKS_PER_S
-from gpumon.collect.processes import ELSEWHERE, Processes
+from gpumon.collect.processes import ELSEWHERE, HIDDEN, NOT_HERE, Processes
 from gpumon.model.fields import FIELDS
 from gpumon.model.reading import MEASURING, Missing
 from gpumon.model.sample import Process
@@ -254,12 +254,23 @@ def test_a_process_that_vanishes_while_it_is_read(tmp_path):
     assert tick.events == []
 
 
-def test_a_pid_of_another_namespace_keeps_its_row(tmp_path):
+def nested(root):
+    """Make it the /proc of a PID namespace within another."""
+    (root / "self" / "ns").mkdir(parents=True)
+    (root / "self" / "ns" / "pid").symlink_to("pid:[4026532281]")
+
+
+@pytest.mark.parametrize(
+    ("within", "note", "reason"), [(True, ELSEWHERE, "namespace"), (False, NOT_HERE, "ended")]
+)
+def test_a_pid_that_is_not_here_keeps_its_row(tmp_path, within, note, reason):
     collector = tree(tmp_path)
+    if within:
+        nested(tmp_path)
     plant_process(tmp_path, 42)
     tick = collected(collector, 0.0, gpu=[42, 31337])
-    assert facts(tick, 31337).note == ELSEWHERE
-    assert rows(tick)[31337] == dict.fromkeys(FIELDS["process"], Missing("namespace"))
+    assert facts(tick, 31337).note == note
+    assert rows(tick)[31337] == dict.fromkeys(FIELDS["process"], Missing(reason))
     assert isinstance(rows(tick)[42]["rss_bytes"], int)
     again = collected(collector, 2.0, gpu=[42, 31337])
     assert again.events == []
@@ -280,10 +291,25 @@ def test_a_pid_of_an_inner_namespace_is_found_by_nspid(tmp_path):
 
 def test_an_ambiguous_inner_pid_is_not_guessed(tmp_path):
     collector = tree(tmp_path)
+    nested(tmp_path)
     plant_process(tmp_path, 4242, inner=17)
     plant_process(tmp_path, 4243, inner=17)
     collected(collector, 0.0, gpu=[17])
     assert rows(collected(collector, 2.0, gpu=[17]))[17]["rss_bytes"] == Missing("namespace")
+
+
+def test_a_process_that_the_system_hides_is_there(monkeypatch):
+    """With hidepid a process of others has no directory, but the kernel still knows its PID."""
+    collector = Processes(uid=ME)
+
+    def kill(pid, number):
+        assert (pid, number) == (4_194_305, 0)
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", kill)
+    tick = collected(collector, 0.0, gpu=[4_194_305])
+    assert facts(tick, 4_194_305).note == HIDDEN
+    assert rows(tick)[4_194_305]["rss_bytes"] == Missing("no-permission")
 
 
 def test_foreign_processes(tmp_path):
