@@ -23,7 +23,12 @@ def run(args: argparse.Namespace) -> int:
     if not text:
         raise UsageError("the mark is empty; give it a text")
     job = _job()
-    spools = running(marks_dir())
+    folder = marks_dir()
+    try:
+        spools = running(folder)
+    except OSError as error:
+        what_to_do = "make it yours alone (chmod 700), or set GPUMON_STATE to another folder"
+        raise GpumonError(f"cannot use {folder}: {error.strerror}; {what_to_do}") from None
     chosen = choose(spools, job, node_name(os.environ))
     if not chosen:
         here = f"job {job}" if job else "this node"

@@ -3,14 +3,19 @@
 Every recorder keeps a spool, one file in a folder shared by the user's nodes, named after its
 job and node, and holds a lock on it while it lives: a spool whose lock can be had is a dead one's.
 A mark is one line of JSON appended to it. Locks are fcntl's, which NFS knows too.
+
+The folder is the user's alone (0700). A spool in it is opened through the folder's descriptor,
+never through a link, and only if it is a file of the same user.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
-import glob
 import json
 import os
+import stat
+import threading
 from typing import List, NamedTuple, Optional
 
 from gpumon.model.sample import Event
@@ -22,6 +27,9 @@ _SUFFIX = ".spool"
 #: the recorder locks this byte, far behind the lines; writers lock the byte after it
 _ALIVE, _WRITING = 1 << 40, (1 << 40) + 1
 _NO_JOB = "node"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW = _FILE | os.O_CREAT | os.O_EXCL
 
 
 class Mark(NamedTuple):
@@ -57,12 +65,19 @@ class MarkSpool:
     """A recorder's end: holds the spool from its start to `close`."""
 
     def __init__(self, folder: str, job: str, node: str) -> None:
-        """Raises OSError where the folder cannot be written."""
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        name = f"{_safe(job or _NO_JOB)},{_safe(node)},{os.getpid()}{_SUFFIX}"
+        """Raises OSError where the folder cannot be written, or is not the user's alone."""
+        _make_private(folder)
+        name = f"{_safe(job or _NO_JOB)},{_safe(node)},{os.getpid()}-{os.urandom(6).hex()}{_SUFFIX}"
         self.path = os.path.join(folder, name)
-        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        within = _open_private(folder)
+        try:
+            self._file = os.open(name, _NEW, 0o600, dir_fd=within)
+        except BaseException:
+            os.close(within)
+            raise
         _lock(self._file, _ALIVE)
+        # which a busy disk may take a second for, and nobody waits for
+        threading.Thread(target=_sync, args=(within,), daemon=True, name="marks").start()
         self._at = 0
 
     def take(self) -> List[Mark]:
@@ -97,33 +112,53 @@ def running(folder: str, but: str = "") -> List[Spool]:
     """The spools of recorders that live; those of dead ones are removed.
 
     `but` is the caller's own, which must not be opened again: closing it would lose its lock.
+    Raises OSError where the folder is not the user's alone.
     """
-    found = []
-    for path in sorted(glob.glob(os.path.join(glob.escape(folder), f"*{_SUFFIX}"))):
-        parts = os.path.basename(path)[: -len(_SUFFIX)].rsplit(",", 2)
-        if len(parts) != 3 or path == but:
-            continue
-        try:
-            file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:
-            continue
-        try:
-            if _lock(file, _ALIVE):
-                os.unlink(path)
-            else:
-                found.append(Spool(path, "" if parts[0] == _NO_JOB else parts[0], parts[1]))
-        except OSError:
-            pass
-        finally:
-            os.close(file)
-    return found
+    try:
+        within = _open_private(folder)
+    except FileNotFoundError:
+        return []
+    try:
+        return [
+            spool
+            for name in sorted(os.listdir(within))
+            if os.path.join(folder, name) != but and (spool := _living(folder, within, name))
+        ]
+    finally:
+        os.close(within)
+
+
+def _living(folder: str, within: int, name: str) -> Optional[Spool]:
+    """The spool of this name; None for what is none. That of a dead recorder is removed."""
+    parts = name[: -len(_SUFFIX)].rsplit(",", 2)
+    if not name.endswith(_SUFFIX) or len(parts) != 3:
+        return None
+    try:
+        file = _open_own(within, name)
+    except OSError:
+        return None
+    try:
+        if not _lock(file, _ALIVE):
+            job = "" if parts[0] == _NO_JOB else parts[0]
+            return Spool(os.path.join(folder, name), job, parts[1])
+        os.unlink(name, dir_fd=within)
+    except OSError:
+        pass
+    finally:
+        os.close(file)
+    return None
 
 
 def send(spool: Spool, mark: Mark) -> bool:
     """Append a mark; False when the recorder has ended meanwhile."""
     line = json.dumps({"t": round(mark.time, 3), "text": mark.text}) + "\n"
+    folder, name = os.path.split(spool.path)
     try:
-        file = os.open(spool.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+        within = _open_private(folder)
+        try:
+            file = _open_own(within, name, os.O_APPEND)
+        finally:
+            os.close(within)
     except OSError:
         return False
     try:
@@ -162,6 +197,56 @@ def _parsed(line: bytes) -> Optional[Mark]:
 
 def _safe(name: str) -> str:
     return "".join(char if char.isalnum() or char in "._+-" else "_" for char in name)[:80]
+
+
+def _make_private(folder: str) -> None:
+    """The folder and those above it, each that is new for its owner alone (0700)."""
+    if folder and not os.path.lexists(folder):
+        _make_private(os.path.dirname(folder))
+        try:
+            os.mkdir(folder, 0o700)
+        except FileExistsError:  # somebody was faster
+            pass
+
+
+def _open_private(folder: str) -> int:
+    """A descriptor of a folder of the user's own in which nobody else can make anything.
+
+    One that others can only read is made 0700. Raises OSError.
+    """
+    within = os.open(folder, _FOLDER)
+    try:
+        status = os.fstat(within)
+        if status.st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "it belongs to another user", folder)
+        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise PermissionError(errno.EPERM, "other users can write to it", folder)
+        if status.st_mode & 0o077:
+            os.fchmod(within, 0o700)
+    except BaseException:
+        os.close(within)
+        raise
+    return within
+
+
+def _open_own(within: int, name: str, flags: int = 0) -> int:
+    """A file of the user's own, through no link of any kind. Raises OSError."""
+    file = os.open(name, _FILE | flags, dir_fd=within)
+    status = os.fstat(file)
+    if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and status.st_nlink == 1:
+        return file
+    os.close(file)
+    raise PermissionError(errno.EPERM, "it is no file of yours", name)
+
+
+def _sync(within: int) -> None:
+    """Bring the names in a folder to disk, and close it."""
+    try:
+        os.fsync(within)
+    except OSError:  # a network file system need not
+        pass
+    finally:
+        os.close(within)
 
 
 def _lock(file: int, byte: int, *, wait: bool = False) -> bool:

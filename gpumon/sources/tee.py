@@ -146,12 +146,13 @@ class Tee:
     def _open(self, header: Header) -> Recorder | None:
         job = header.job.id if header.job else ""
         own = self._spool.path if self._spool else ""
-        others = running(self._marks_dir, but=own)
-        if self._spool is None:
-            try:
+        others = []
+        try:
+            others = running(self._marks_dir, but=own)
+            if self._spool is None:
                 self._spool = MarkSpool(self._marks_dir, job, header.node)
-            except OSError:
-                self._spool = None
+        except OSError:  # `gpumon mark` tells why
+            pass
         if not self._record:
             return None
         if any(spool.is_of(job, header.node) for spool in others):
