@@ -8,13 +8,15 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING
 
+from gpumon.model.bounded import weight
 from gpumon.model.sample import Event, Header, Sample
 from gpumon.model.ticks import Ticks
 
 if TYPE_CHECKING:
     from gpumon.analysis.gather import Gathering
 
-_MAX_EVENTS = 20_000  # in one frame
+#: events and headers of one frame
+MAX_EVENTS, MAX_BYTES = 20_000, 16 << 20
 # frames end at multiples of ten minutes, which would cut longer bins of the grid in two; their
 # samples are so few that lines are read as quickly
 _LONGEST_STEP_S = 40.0
@@ -42,6 +44,7 @@ class Digester:
         self._at_rest = b""  # the same, packed
         self._headers: list[Header] = []
         self._events: list[Event] = []
+        self._bytes = 0  # of both
         self._newest: float | None = None  # bin of 10 s
         self._step_s: float | None = None  # of the digests so far
         self._is_over = False  # the clock was set back
@@ -53,14 +56,16 @@ class Digester:
             return
         if isinstance(item, Header):
             self._headers.append(item)
+            self._bytes += weight(item)
         elif isinstance(item, Sample):
             self._events += item.events
+            self._bytes += weight(item.events)
             if item.rows:
                 self._note(item.time, item.time)
         else:
             self._note(item.times[0], item.times[-1])
-        if self._is_over or len(self._events) > _MAX_EVENTS:
-            self._gathering = None
+        if self._is_over or len(self._events) > MAX_EVENTS or self._bytes > MAX_BYTES:
+            self._gathering, self._headers, self._events = None, [], []
         else:
             self._gathering.add(_NODE, item)
 
@@ -70,7 +75,7 @@ class Digester:
 
         self._wake()
         data = b"" if self._gathering is None else self._of(self._gathering)
-        self._headers, self._events = [], []
+        self._headers, self._events, self._bytes = [], [], 0
         if data:
             self._at_rest = zlib.compress(pickle.dumps(self._gathering), 1)
         self._gathering = None

@@ -11,6 +11,7 @@ from gpumon.analysis.bins import STEP_S, Window
 from gpumon.analysis.evidence import Coverage, Evidence
 from gpumon.analysis.gather_node import NodeGathering
 from gpumon.analysis.room import WHOLE, Room
+from gpumon.model.bounded import left_out_text
 from gpumon.model.sample import Event, Header, Sample
 from gpumon.model.ticks import Digest, Ticks
 from gpumon.site import Site
@@ -18,11 +19,12 @@ from gpumon.slurm.job import Job
 
 #: samples that begin within a minute of the job's start cover it from the start
 _NEAR_S = 60.0
-_MAX_EVENTS = 10_000
+MAX_EVENTS = 10_000
 
 Item = Union[Header, Sample, Ticks]
 Items = Callable[[], Iterator[Item]]
 _AT_DEVICES = 8
+_SERIES_A_DEVICE = 80  # with its processes
 
 
 class Gathering:
@@ -128,6 +130,12 @@ class Gathering:
 
     # -- results
 
+    def left_out(self) -> list[str]:
+        """What of the nodes' streams there was no room for, in sentences."""
+        with self._lock:
+            texts = [(node.name, left_out_text(node.left_out())) for node in self._nodes.values()]
+        return [f"{name}: {text}" if name else text for name, text in texts if text]
+
     def evidence(
         self,
         job: Job | None = None,
@@ -190,9 +198,16 @@ class Gathering:
         low, high = floor(begin / self._step_s), floor(end / self._step_s)
         if count:
             low, high = min(low, first), max(high, first + count - 1)
-        devices = sum(len(node.devices) for node in self._nodes.values())
-        most = max(self._room.total // max(devices, _AT_DEVICES), self._room.least)
-        return high - low + 1 > most
+        return high - low + 1 > self._most_bins()
+
+    def _most_bins(self) -> int:
+        """How many the grid may have. Where there are far more processes, interfaces and so on than
+        a device usually has, they count as devices.
+        """
+        room, nodes = self._room, self._nodes.values()
+        devices = max(sum(len(node.devices) for node in nodes), _AT_DEVICES)
+        load = max(devices, sum(node.series_count for node in nodes) // _SERIES_A_DEVICE)
+        return max(room.total // load, room.least * devices // load)
 
     def _double(self) -> None:
         for node in self._nodes.values():
@@ -213,13 +228,13 @@ def gather(
 ) -> Evidence:
     """The evidence of recorded streams, each with the name of its node.
 
-    `gathering` is what takes them, by default a plain one.
+    `gathering` is what takes them, by default a plain one; nothing more is added to it.
     """
     gathering = gathering or Gathering()
     for node, items in streams:
         for item in items:
             gathering.add(node, item)
-    return gathering.evidence(job, site, log_tail=log_tail, siblings=siblings)
+    return gathering.evidence(job, site, log_tail=log_tail, siblings=siblings, shared=True)
 
 
 def _span(job: Job | None, nodes: list[NodeGathering], live: bool) -> tuple[float, float]:
@@ -260,4 +275,4 @@ def _coverage(nodes: list[NodeGathering], start: float, end: float, live: bool) 
 
 def _events(nodes: list[NodeGathering]) -> list[tuple[str, Event]]:
     found = [(node.name, event) for node in nodes for event in node.events]
-    return sorted(found, key=lambda each: each[1].time)[-_MAX_EVENTS:]
+    return sorted(found, key=lambda each: each[1].time)[-MAX_EVENTS:]

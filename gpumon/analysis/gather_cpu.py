@@ -11,7 +11,7 @@ from gpumon.model.ticks import ColumnOf, Cut, Series, cut
 
 Facts = Mapping[int, Process]
 
-_MAX_PROCESSES = 256  # of which CPU use is kept
+MAX_PROCESSES = 256  # of which CPU use is kept
 _WORKS_PERCENT = 1.0
 
 
@@ -29,7 +29,7 @@ class CpuGathering:
 
     def bins_of(self, pid: int) -> Bins:
         """The series of one process. Raises ValueError where there can be none."""
-        if not isinstance(pid, int) or (pid not in self.cpu and len(self.cpu) >= _MAX_PROCESSES):
+        if not isinstance(pid, int) or (pid not in self.cpu and len(self.cpu) >= MAX_PROCESSES):
             raise ValueError("too many processes")
         return self.cpu.setdefault(pid, Bins())
 
@@ -56,7 +56,7 @@ class CpuGathering:
             self.threads.put(index, threads)
         for pid, values in cpu.items():
             bins = self.cpu.get(pid)
-            if bins is None and max(values) >= _WORKS_PERCENT and len(self.cpu) < _MAX_PROCESSES:
+            if bins is None and max(values) >= _WORKS_PERCENT and len(self.cpu) < MAX_PROCESSES:
                 bins = self.cpu[pid] = Bins()
             if bins is not None:
                 bins.put(index, values)
@@ -86,7 +86,7 @@ class CpuGathering:
             known = [value for value in values[first:last] if value is not None]
             bins = self.cpu.get(pid)
             if bins is None and known and max(known) >= _WORKS_PERCENT:
-                if len(self.cpu) >= _MAX_PROCESSES:
+                if len(self.cpu) >= MAX_PROCESSES:
                     return
                 bins = self.cpu[pid] = Bins()
             if bins is not None:  # from here on all are kept

@@ -10,6 +10,7 @@ from gpumon.analysis.digest_parts import SeriesName, facts_event, optional
 from gpumon.analysis.evidence import DeviceEvidence
 from gpumon.analysis.gather_process import ProcessGathering, Row
 from gpumon.analysis.statistics import Growth, finite
+from gpumon.model.bounded import Allowance
 from gpumon.model.fields import throttle_words
 from gpumon.model.reading import Missing, Reading, number
 from gpumon.model.sample import Device, Event, Process, State
@@ -42,8 +43,12 @@ COUNTERS = (
     "ecc_uncorrected", "retired_pages", "remapped_corrected", "remapped_uncorrected",
 )  # fmt: skip
 _ACTIVITY = ("busy_max_percent", "busy_gap_s", "sm_active_percent", "busy_percent")
-_MAX_PROCESSES = 128  # of one device over the run
-_MAX_EVENTS = 200  # of one kind, of one device
+MAX_PROCESSES = 128  # of one device over the run
+MAX_EVENTS = 200  # of one kind, of one device
+_MAX_WORDS = 80  # characters of an event that are kept here
+MAX_THROTTLES = 16  # reasons: there are 11, and bits of later drivers
+#: series of a device without processes, at most
+SERIES_A_DEVICE = len(TRACKED) + 2 + MAX_THROTTLES
 _THROTTLE_WORDS = frozenset(throttle_words((1 << 64) - 1))
 
 
@@ -54,9 +59,14 @@ def _numbers(rows: list[Row], name: str) -> list[float]:
 class DeviceGathering:
     """One device of a node. Ticks come in batches, each of one bin."""
 
-    def __init__(self, device: Device, *, is_lean: bool = False) -> None:
-        """`is_lean`: without readings that no rule asks for."""
+    def __init__(
+        self, device: Device, *, is_lean: bool = False, room: Allowance | None = None
+    ) -> None:
+        """`is_lean`: without readings that no rule asks for. `room`: for the processes of all
+        devices of the node; by default for those of one.
+        """
         self.device = device
+        self._room = room or Allowance(MAX_PROCESSES)
         self._tracked = _JUDGED if is_lean else TRACKED
         self._bins: dict[str, Bins] = {}
         self._active = Bins()
@@ -176,7 +186,8 @@ class DeviceGathering:
         ticks = dict.fromkeys(self._throttle, 0)
         for mask in set(masks):
             for word in throttle_words(mask) if mask else ():
-                ticks[word] = ticks.get(word, 0) + masks.count(mask)
+                if word in ticks or len(ticks) < MAX_THROTTLES:
+                    ticks[word] = ticks.get(word, 0) + masks.count(mask)
         for word, count in ticks.items():
             if word not in self._throttle:
                 self._throttle[word] = self._masks.copy()
@@ -245,7 +256,7 @@ class DeviceGathering:
         self, pid: int, time: float, row: Row, line: Row, facts: Mapping[int, Process]
     ) -> None:
         number_ = len(self._numbered)
-        if number_ >= _MAX_PROCESSES:
+        if number_ >= MAX_PROCESSES or not self._room.take():
             return
         told = facts.get(pid) or Process(pid, "", "", "")
         process = ProcessGathering(number_, told, time, self._watched)
@@ -287,8 +298,8 @@ class DeviceGathering:
     # -- events
 
     def take_xid(self, event: Event) -> None:
-        if len(self._xids) < _MAX_EVENTS:
-            self._xids.append(event)
+        if len(self._xids) < MAX_EVENTS:
+            self._xids.append(event._replace(text=clean(event.text, _MAX_WORDS), data={}))
 
     def take_state(self, time: float, state: State | None) -> None:
         """How the device fares in a tick: None is well."""
@@ -296,9 +307,9 @@ class DeviceGathering:
         if name == self._state:
             return
         self._state = name
-        if len(self._states) < _MAX_EVENTS:
+        if len(self._states) < MAX_EVENTS:
             began = time if state is None else min(time, state.since)
-            detail = "" if state is None else state.detail
+            detail = "" if state is None else clean(state.detail, _MAX_WORDS)
             self._states.append(
                 Event(began, "state", self.device.key, None, name or "well", {"detail": detail})
             )
@@ -327,6 +338,8 @@ class DeviceGathering:
             return self._of(self._bins, name)
         if kind == "throttle" and name in _THROTTLE_WORDS:
             if name not in self._throttle:
+                if len(self._throttle) >= MAX_THROTTLES:
+                    raise ValueError("too many reasons")
                 self._throttle[name] = self._masks.copy()
             return self._throttle[name]
         if kind in ("mem", "sm"):
@@ -364,7 +377,7 @@ class DeviceGathering:
     def take_news(self, news: Mapping[str, Any]) -> None:
         """Raises what Python does on what `news` never gives."""
         for number_, first, appeared, others in news.get("came", ()):
-            if number_ != len(self._numbered) or number_ >= _MAX_PROCESSES:
+            if number_ != len(self._numbered) or number_ >= MAX_PROCESSES or not self._room.take():
                 raise ValueError("a process that cannot have come")
             process = ProcessGathering(
                 number_, Process(0, "", "", ""), finite(first), appeared is True
@@ -381,8 +394,8 @@ class DeviceGathering:
             self._gone.append(process)
         if not news.keys().isdisjoint(("came", "left")):
             self._processes = {each.facts.pid: each for each in self._numbered if not each.ended}
-        self._xids = (self._xids + news.get("xids", []))[:_MAX_EVENTS]
-        self._states = (self._states + news.get("states", []))[:_MAX_EVENTS]
+        self._xids = (self._xids + news.get("xids", []))[:MAX_EVENTS]
+        self._states = (self._states + news.get("states", []))[:MAX_EVENTS]
 
     def state(self) -> dict[str, Any]:
         counters = {name: growth.state() for name, growth in self._counters.items()}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import floor
 from typing import Any
 
@@ -11,11 +10,12 @@ from gpumon.analysis.bins import Bins, Window
 from gpumon.analysis.digest_parts import SeriesName
 from gpumon.analysis.evidence import DeviceEvidence, NodeEvidence, Track
 from gpumon.analysis.gather_cpu import CpuGathering
-from gpumon.analysis.gather_device import DeviceGathering, Tick
+from gpumon.analysis.gather_device import SERIES_A_DEVICE, DeviceGathering, Tick
 from gpumon.analysis.gather_job import JobGathering
 from gpumon.analysis.gather_process import Row
 from gpumon.analysis.room import WHOLE, Room
 from gpumon.analysis.statistics import Running, finite
+from gpumon.model.bounded import Allowance, Known, Recent
 from gpumon.model.fields import FIELDS
 from gpumon.model.reading import Missing, number
 from gpumon.model.sample import Device, Event, Header, Process, Rows, Sample
@@ -45,10 +45,16 @@ _JUDGED = {
     entity: tuple(name for name in names if name not in SHOWN[entity])
     for entity, names in _TRACKED.items()
 }
-_MAX_SERIES = 512  # of the job, the host, its interfaces and disks
-_MAX_FACTS = 20_000  # processes of which it is known who they are
-_MAX_EVENTS = 2000  # that processes ended, and others
-_MAX_HEADERS = 1000
+#: of one node; of the job, the host, its interfaces and disks
+MAX_DEVICES, MAX_SERIES = 256, 512
+MAX_PROCESSES = 1024  # on all its devices together, over the run
+#: processes of which it is known who they are
+MAX_FACTS, FACTS_BYTES = 20_000, 16 << 20
+#: that processes ended, and as many others
+MAX_EVENTS, EVENTS_BYTES = 2000, 2 << 20
+#: those in which anything but the time is new
+MAX_HEADERS, HEADERS_BYTES = 1000, 8 << 20
+MAX_PENDING_ROWS = 10_000  # of samples that wait, 1 KB each
 
 
 class NodeGathering:
@@ -61,9 +67,9 @@ class NodeGathering:
         self._room = room
         self._tracked = _JUDGED if room.is_lean else _TRACKED
         self.header: Header | None = None
-        self.headers: deque[Header] = deque(maxlen=_MAX_HEADERS)
-        self._events: deque[Event] = deque(maxlen=_MAX_EVENTS)
-        self._ends: deque[Event] = deque(maxlen=_MAX_EVENTS)  # of processes, in jobs of thousands
+        self.headers: Recent[Header] = Recent(MAX_HEADERS, HEADERS_BYTES)
+        self._events: Recent[Event] = Recent(MAX_EVENTS, EVENTS_BYTES)
+        self._ends: Recent[Event] = Recent(MAX_EVENTS, EVENTS_BYTES)  # of processes, of thousands
         self.first = self.last = 0.0  # epoch s of the first and the newest sample
         self.seen = self.gaps = 0
         self.longest_gap_s = 0.0
@@ -71,14 +77,16 @@ class NodeGathering:
         self.index: tuple[int, int] | None = None  # first and newest bin
         self._devices: list[DeviceGathering] = []
         self._of_key: dict[int, DeviceGathering] = {}
-        self._facts: dict[int, Process] = {}
+        self._facts: Known[int, Process] = Known(MAX_FACTS, FACTS_BYTES)
+        self._room_for_processes = Allowance(MAX_PROCESSES)
+        self._devices_left_out = self._series_left_out = 0
         self._bins: dict[tuple[str, str, str], Bins] = {}  # (entity, key, field)
         self._paths: dict[str, str] = {}
         self._cpu = CpuGathering()
         self._covered = Bins()
         self._job = JobGathering()
         self._pending: list[Sample] = []
-        self._pending_index = 0
+        self._pending_index = self._pending_rows = 0
         self._cut_times: dict[int, list[Cut]] = {}  # by the times' id, while columns are taken
 
     # -- taking
@@ -86,21 +94,37 @@ class NodeGathering:
     def take_header(self, header: Header, step_s: float) -> None:
         self.flush(step_s)
         self.header = header
-        self.headers.append(header)
-        self._of_key = {device.key: self._device(device) for device in header.devices}
+        newest = self.headers.newest
+        if newest is None or header._replace(time=newest.time, mono=newest.mono) != newest:
+            self.headers.append(header)
+        self._of_key = {}
+        self._devices_left_out = max(len(header.devices) - MAX_DEVICES, self._devices_left_out)
+        for device in header.devices[:MAX_DEVICES]:
+            gathered = self._device(device, self._of_key.values())
+            if gathered is not None:
+                self._of_key[device.key] = gathered
         self.ticks.pace(header.interval_s)
         self._job.cores.pace(header.interval_s)
 
-    def _device(self, device: Device) -> DeviceGathering:
-        """The device's record: by its UUID, else by its place, whatever its number now is."""
+    def _device(self, device: Device, taken: Collection[DeviceGathering]) -> DeviceGathering | None:
+        """The device's record: by its UUID, else by its place, whatever its number now is.
+
+        None: there is no room for another one. `taken`: those of others of the same header.
+        """
+        others = {id(each) for each in taken}
         for known in self._devices:
             same_place = (known.device.index, known.device.mig) == (device.index, device.mig)
             unsure = not device.uuid or not known.device.uuid
-            if known.device.uuid == device.uuid if not unsure else same_place:
+            same = known.device.uuid == device.uuid if not unsure else same_place
+            if same and id(known) not in others:
                 if device.uuid:  # what a lost device can no longer say stays known
                     known.device = device
                 return known
-        self._devices.append(DeviceGathering(device, is_lean=self._room.is_lean))
+        if len(self._devices) >= MAX_DEVICES:
+            self._devices_left_out += 1
+            return None
+        room = self._room_for_processes
+        self._devices.append(DeviceGathering(device, is_lean=self._room.is_lean, room=room))
         return self._devices[-1]
 
     @property
@@ -115,6 +139,23 @@ class NodeGathering:
     def devices(self) -> Sequence[DeviceGathering]:
         """All that were ever listed; their series are named by their place here."""
         return self._devices
+
+    @property
+    def series_count(self) -> int:
+        """How many series it has, about."""
+        own = len(self._bins) + len(self._cpu.cpu)
+        return own + SERIES_A_DEVICE * len(self._devices) + 2 * self._room_for_processes.used
+
+    def left_out(self) -> dict[str, int]:
+        """What there was no room for, and how often."""
+        return {
+            "devices": self._devices_left_out,
+            "readings of new names": self._series_left_out,
+            "processes' command lines": self._facts.left_out,
+            "processes on devices": self._room_for_processes.left_out,
+            "events": self._events.left_out + self._ends.left_out,
+            "headers": self.headers.left_out,
+        }
 
     @property
     def events(self) -> list[Event]:
@@ -142,11 +183,14 @@ class NodeGathering:
                 device.take_state(sample.time, sample.states.get(key))
         index = floor(sample.time / step_s)
         if self._pending and (
-            index != self._pending_index or len(self._pending) >= self._room.batch
+            index != self._pending_index
+            or len(self._pending) >= self._room.batch
+            or self._pending_rows > MAX_PENDING_ROWS
         ):
             self.flush(step_s)
         self._pending_index = index
         self._pending.append(sample)
+        self._pending_rows += sum(map(len, sample.rows.values()))
 
     def _note_time(self, time: float, interval_s: float) -> None:
         if not self.seen:
@@ -163,8 +207,8 @@ class NodeGathering:
 
     def _take_event(self, event: Event) -> None:
         if event.kind == "process" and event.pid is not None:
-            if len(self._facts) < _MAX_FACTS or event.pid in self._facts:
-                facts = self._facts[event.pid] = process_of(event)
+            facts = process_of(event)
+            if self._facts.keep(event.pid, facts):
                 for device in self._devices:
                     device.know(facts)
             return
@@ -179,7 +223,7 @@ class NodeGathering:
 
     def flush(self, step_s: float) -> None:
         """Put what waits on the grid."""
-        samples, self._pending = self._pending, []
+        samples, self._pending, self._pending_rows = self._pending, [], 0
         if not samples:
             return
         index = floor(samples[0].time / step_s)
@@ -224,13 +268,15 @@ class NodeGathering:
                     if bins is not None:
                         bins.put(index, values)
             path = of_key[-1].get("path")
-            if isinstance(path, str) and len(self._paths) < _MAX_SERIES:
+            if isinstance(path, str) and len(self._paths) < MAX_SERIES:
                 self._paths[key] = path
 
     def _kept(self, place: tuple[str, str, str]) -> Bins | None:
         bins = self._bins.get(place)
-        if bins is None and len(self._bins) < _MAX_SERIES:
+        if bins is None and len(self._bins) < MAX_SERIES:
             bins = self._bins[place] = Bins()
+        if bins is None:
+            self._series_left_out += 1
         return bins
 
     def _flush_job(self, samples: list[Sample]) -> None:
@@ -332,7 +378,7 @@ class NodeGathering:
                 if bins is not None:
                     bins.put_all(cuts, values)
         path = series.last.get("path")
-        if isinstance(path, str) and len(self._paths) < _MAX_SERIES:
+        if isinstance(path, str) and len(self._paths) < MAX_SERIES:
             self._paths[key] = path
 
     # -- digests: what was gathered since the last one, and a state to go on from
@@ -376,8 +422,8 @@ class NodeGathering:
         for event in events:
             if event.kind != "process" or event.pid is None:
                 self._keep(event)
-            elif event.pid in self._facts or len(self._facts) < _MAX_FACTS:
-                self._facts[event.pid] = process_of(event)
+            else:
+                self._facts.keep(event.pid, process_of(event))
         for place, news in devices:
             self._devices[place].take_news(news)
 
@@ -405,7 +451,7 @@ class NodeGathering:
         self.seen, self.gaps = int(seen), int(gaps)
         self.first, self.last, self.longest_gap_s = first, last, longest_gap_s
         self.ticks.restore(state["ticks"])
-        paths = list(state["paths"].items())[:_MAX_SERIES]
+        paths = list(state["paths"].items())[:MAX_SERIES]
         self._paths = {clean(label, 255): clean(path) for label, path in paths}
         rows: Rows = state["rows"]
         self._job.restore(state["job"], rows.get("job", {}).get("", {}))

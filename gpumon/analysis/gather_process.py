@@ -18,7 +18,7 @@ Row = Mapping[str, Reading]
 
 #: for so long after it came is a process's memory kept in full resolution
 RISE_S = 600.0
-_MAX_RISE = 60_000  # the shortest interval is 10 ms
+MAX_RISE = 6000  # readings; the shortest interval is 0.1 s
 
 
 class ProcessGathering:
@@ -59,7 +59,7 @@ class ProcessGathering:
     def _take_rise(self, points: Iterable[tuple[float, float | None]]) -> None:
         times, values = self._rise
         for time, value in points:
-            if value is not None and time <= self.first + RISE_S:
+            if value is not None and time <= self.first + RISE_S and len(times) < MAX_RISE:
                 times.append(time)
                 values.append(value)
 
@@ -85,7 +85,7 @@ class ProcessGathering:
 
     def rise_on(self, taken: list[Any]) -> None:
         """More of its first minutes. Raises TypeError, ValueError where they cannot be its own."""
-        steps, values = (unrolled(each, _MAX_RISE - len(self._rise[0])) for each in taken)
+        steps, values = (unrolled(each, MAX_RISE - len(self._rise[0])) for each in taken)
         times = [ms / 1000 for ms in accumulate(steps)]
         if len(times) != len(values) or any(time > self.first + RISE_S for time in times):
             raise ValueError("more than the first minutes of a process")

@@ -20,6 +20,7 @@ from gpumon.analysis.statistics import (
     Running,
     period_of,
 )
+from gpumon.model.bounded import Known
 from gpumon.model.reading import Missing, Reading, number
 from gpumon.model.sample import Device, Event, Header, Process, Sample
 from gpumon.model.series import BRIDGE_PERIODS
@@ -29,6 +30,8 @@ from gpumon.model.view import process_of
 ACTIVE_PERCENT = 1.0
 _ACTIVITY = ("busy_percent", "busy_max_percent", "sm_active_percent")
 _MAX_XIDS = 100
+#: processes of a node of which it is known who they are, and how much they held
+MAX_FACTS, FACTS_BYTES = 20_000, 16 << 20
 
 
 class DeviceSummary(NamedTuple):
@@ -221,7 +224,7 @@ class _Node:
         self.header: Header | None = None
         self.devices: list[_Device] = []
         self.of_key: dict[int, _Device] = {}
-        self.processes: dict[int, Process] = {}
+        self.processes: Known[int, Process] = Known(MAX_FACTS, FACTS_BYTES)
         self.ticks = Running(1.0)  # the stream itself: a gap where no sample came
         self.first = self.last = 0.0
         self.seen = self.gaps = 0
@@ -273,7 +276,7 @@ class _Node:
 
     def _event(self, event: Event) -> None:
         if event.kind == "process" and event.pid is not None:
-            self.processes[event.pid] = process_of(event)
+            self.processes.keep(event.pid, process_of(event))
         elif event.kind == "xid" and event.device in self.of_key:
             xids = self.of_key[event.device].xids
             if len(xids) < _MAX_XIDS:
@@ -286,7 +289,8 @@ class _Node:
             if not isinstance(key, tuple) or key[0] not in self.of_key:
                 continue
             held = self.of_key[key[0]].held
-            held[key[1]] = max(held.get(key[1], 0.0), number(readings.get("mem_bytes")) or 0.0)
+            if key[1] in held or len(held) < MAX_FACTS:
+                held[key[1]] = max(held.get(key[1], 0.0), number(readings.get("mem_bytes")) or 0.0)
             if (number(readings.get("sm_percent")) or 0.0) >= ACTIVE_PERCENT:
                 working.add(key[0])
         return working

@@ -44,7 +44,8 @@ def run(args: argparse.Namespace) -> int:
         if one_file and (not args.output or (args.output == "-" and sys.stdout.isatty())):
             raise UsageError("Parquet is not for a terminal: name the file with -o")
     streams = open_run(args.run)
-    rows = _rows(streams, args.table)
+    problems: list[str] = []
+    rows = _rows(streams, args.table, problems)
     if one_file:
         _write_file(rows, args.to, args.table, args.output)
     else:
@@ -52,15 +53,24 @@ def run(args: argparse.Namespace) -> int:
     for stream in streams:
         for problem in stream.problems:
             print(f"gpumon: {stream.node}: {problem}", file=sys.stderr)
+    for problem in problems:
+        print(f"gpumon: {problem}", file=sys.stderr)
     return EXIT_OK
 
 
-def _rows(streams: list[Stream], table: str | None) -> Iterator[Row]:
-    """Of all nodes, one after the other."""
+def _rows(streams: list[Stream], table: str | None, problems: list[str]) -> Iterator[Row]:
+    """Of all nodes, one after the other; what could not be kept is added to `problems`."""
     from gpumon.export import tables
 
     for stream in streams:
-        for row in tables.rows(stream.items):
+        rows = iter(tables.rows(stream.items))
+        while True:
+            try:
+                row = next(rows)
+            except StopIteration as end:
+                if end.value:
+                    problems.append(f"{stream.node}: {end.value}")
+                break
             if table in (None, row.table.name):
                 yield row
 

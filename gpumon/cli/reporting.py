@@ -224,9 +224,12 @@ class _Maker:
             for item in stream.gathered:
                 gathering.add(stream.node, item)
         self._note_problems(streams)
+        self.notes += gathering.left_out()
         live = job is not None and job.is_running
         tail = _log_tail(job) if job else ""
-        evidence = gathering.evidence(job, self._site, live=live, log_tail=tail, siblings=siblings)
+        evidence = gathering.evidence(
+            job, self._site, live=live, log_tail=tail, siblings=siblings, shared=True
+        )
         evidence.coverage.source = "recording"  # of a running job too
         if job is not None and any(gpu.gres for gpu in self._site.gpus):
             evidence.queue = self._queue()

@@ -11,6 +11,7 @@ from gpumon.export.tables import Row, Table, Value
 
 #: some tens of megabytes while they wait; fewer make files larger and slower to read
 _ROWS_PER_GROUP = 20_000
+MAX_TEXT_BYTES = 8 << 20  # of the texts among them
 _INT64 = 1 << 63
 
 
@@ -49,6 +50,7 @@ class ParquetWriter:
             ]
         )
         self._kinds = [column.kind for column in table.columns]
+        self._text_bytes = 0
         self._columns: list[list[Value]] = [[] for _ in self._schema]
         self._writer = parquet.ParquetWriter(stream, self._schema, compression="zstd")
 
@@ -56,8 +58,10 @@ class ParquetWriter:
         """Keep the row until its group is full."""
         for column, kind, value in zip(self._columns, self._kinds, row.values):
             column.append(_stored(value, kind))
+            if isinstance(value, str):
+                self._text_bytes += value.__sizeof__()
         self._columns[-1].append(missing_text(row.missing) or None)
-        if len(self._columns[0]) >= _ROWS_PER_GROUP:
+        if len(self._columns[0]) >= _ROWS_PER_GROUP or self._text_bytes > MAX_TEXT_BYTES:
             self._flush()
 
     def close(self) -> None:
@@ -71,6 +75,7 @@ class ParquetWriter:
             for column, field in zip(self._columns, self._schema)
         ]
         self._writer.write_table(self._pyarrow.Table.from_arrays(arrays, schema=self._schema))
+        self._text_bytes = 0
         for column in self._columns:
             column.clear()
 

@@ -7,10 +7,11 @@ Rows come as the items do; nothing is kept but the latest header and the facts o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from datetime import datetime, timezone
 from typing import NamedTuple, Union
 
+from gpumon.model.bounded import Known
 from gpumon.model.fields import FIELDS
 from gpumon.model.reading import Missing, Reading
 from gpumon.model.sample import Device, Event, Header, Key, Process, Sample
@@ -107,14 +108,22 @@ def iso(epoch_s: float) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def rows(items: Iterable[Header | Sample]) -> Iterator[Row]:
-    """All rows of one node's stream, in the order of its samples."""
+#: processes that live, of which it is known who they are
+MAX_PROCESSES, PROCESSES_BYTES = 20_000, 16 << 20
+
+
+def rows(items: Iterable[Header | Sample]) -> Generator[Row, None, str]:
+    """All rows of one node's stream, in the order of its samples; at the end a sentence about what
+    could not be kept, "" where all was.
+    """
     tables = _Tables()
     for item in items:
         if isinstance(item, Header):
             tables.take_header(item)
         else:
             yield from tables.of(item)
+    count = tables.left_out
+    return f"too many processes at once: {count:,} names are left out" if count else ""
 
 
 class _Tables:
@@ -124,7 +133,7 @@ class _Tables:
         self._node = ""
         self._job: str | None = None
         self._devices: dict[int, Device] = {}
-        self._processes: dict[int, Process] = {}
+        self._processes: Known[int, Process] = Known(MAX_PROCESSES, PROCESSES_BYTES)
         self._identify: dict[str, Callable[[Key, Sample], list[Value]]] = {
             "device": self._device_key,
             "usage": self._usage_key,
@@ -135,6 +144,10 @@ class _Tables:
             "disk": lambda key, sample: [str(key)],
         }
 
+    @property
+    def left_out(self) -> int:
+        return self._processes.left_out
+
     def take_header(self, header: Header) -> None:
         self._node = header.node
         self._job = header.job.id if header.job else None
@@ -143,7 +156,7 @@ class _Tables:
     def of(self, sample: Sample) -> Iterator[Row]:
         for event in sample.events:
             if event.kind == "process" and event.pid is not None:
-                self._processes[event.pid] = process_of(event)
+                self._processes.keep(event.pid, process_of(event))
         for entity, identify in self._identify.items():
             known = sample.rows.get(entity, {})
             for key, readings in known.items():

@@ -6,7 +6,7 @@ What is left out is counted, so that somebody can say so.
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Deque, Dict, Generic, Iterator, Tuple, TypeVar
+from typing import Any, Deque, Dict, Generic, Iterator, Optional, Tuple, TypeVar
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -26,8 +26,24 @@ def weight(value: Any) -> int:
     return _OBJECT
 
 
+class Allowance:
+    """Room for so many things, wherever they are then kept."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.used = self.left_out = 0
+
+    def take(self) -> bool:
+        """Whether there is room for one more."""
+        if self.used >= self._most:
+            self.left_out += 1
+            return False
+        self.used += 1
+        return True
+
+
 class Recent(Generic[_Value]):
-    """The newest things; older ones make room."""
+    """The newest things, at least one; older ones make room."""
 
     def __init__(self, most: int, room_bytes: int) -> None:
         self._most, self._room = most, room_bytes
@@ -39,7 +55,7 @@ class Recent(Generic[_Value]):
         size = weight(value)
         self._kept.append((value, size))
         self._bytes += size
-        while len(self._kept) > self._most or self._bytes > self._room:
+        while len(self._kept) > 1 and (len(self._kept) > self._most or self._bytes > self._room):
             self._bytes -= self._kept.popleft()[1]
             self.left_out += 1
 
@@ -48,6 +64,10 @@ class Recent(Generic[_Value]):
         other._kept, other._bytes = self._kept.copy(), self._bytes
         other.left_out = self.left_out
         return other
+
+    @property
+    def newest(self) -> Optional[_Value]:
+        return self._kept[-1][0] if self._kept else None
 
     def __iter__(self) -> Iterator[_Value]:
         return (value for value, _ in self._kept)
@@ -91,3 +111,9 @@ class Known(Dict[_Key, _Value]):
         other._sizes, other._bytes = dict(self._sizes), self._bytes
         other.left_out = self.left_out
         return other
+
+
+def left_out_text(left_out: Dict[str, int]) -> str:
+    """What was left out of a stream, by name, as a sentence for people; "" where nothing was."""
+    what = ", ".join(f"{count:,} {name}" for name, count in sorted(left_out.items()) if count)
+    return f"This stream sent more than gpumon keeps; left out: {what}." if what else ""

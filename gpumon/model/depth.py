@@ -17,6 +17,10 @@ from typing import NamedTuple, Tuple
 Tiers = Tuple[Tuple[int, int], ...]
 
 
+#: of a node with eight GPUs; one that has more of them counts for several nodes
+SERIES_A_NODE = 110
+
+
 class Depth(NamedTuple):
     """`nodes`: up to how many (0: any number)."""
 

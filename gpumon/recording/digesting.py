@@ -29,6 +29,8 @@ _LEAST = 120  # lines that are worth a digest; fewer are read as quickly
 #: lines that wait for the end of their frame; ten minutes at 1 s have fewer. More are gathered in
 #: parts, because the end of a recording waits for its last digest
 _MOST = 640
+#: packed lines that wait so; ten minutes of a busy node have a tenth of a megabyte
+MAX_BLOCKS_BYTES = 4 << 20
 _LOOK_S = 0.05  # how often one who waits for its turn looks whether it is in a hurry
 _REST = 3  # times as long as a turn took
 
@@ -112,6 +114,9 @@ class Digesting:
             return
         self._blocks.append(block)
         self._count += count
+        if sum(map(len, self._blocks)) > MAX_BLOCKS_BYTES:
+            self._end()
+            return
         if self._count - self._gathered > _MOST:
             try:
                 with _turns.turn(self, self._hurry):

@@ -11,6 +11,7 @@ from typing import Iterator, List, Mapping, Optional, Sequence, Set, Union
 from zlib import crc32
 
 from gpumon.errors import GpumonError, NotFoundError, WireError
+from gpumon.model.bounded import left_out_text
 from gpumon.model.sample import Header, Sample
 from gpumon.model.ticks import Digest, Ticks
 from gpumon.recording.blocks import Broken, Torn
@@ -108,7 +109,7 @@ class Recording:
             item = self._decode(line, decoder)
             if item is not None:
                 yield item
-        self._note_bad_lines()
+        self._note_bad_lines(decoder)
 
     def _fresh_lines(
         self, decoder: Decoder, frames: List[Frame], *, alone: bool
@@ -188,7 +189,7 @@ class Recording:
         for line in self._fresh_lines(decoder, frames, alone=alone):
             yield from tabulator.take(line)
         yield from tabulator.rest()
-        self._note_bad_lines()
+        self._note_bad_lines(decoder)
 
     def columns(
         self, wanted: Mapping[str, Sequence[str]], since: Optional[float] = None
@@ -299,10 +300,12 @@ class Recording:
         if problem not in self.problems:
             self.problems.append(problem)
 
-    def _note_bad_lines(self) -> None:
+    def _note_bad_lines(self, decoder: Decoder) -> None:
         if self._bad_lines:
             self._note(f"{self._bad_lines} lines could not be read")
         self._bad_lines = 0
+        if text := left_out_text(decoder.left_out):
+            self._note(text)
 
     def _note_order(self) -> None:
         """Frames that are missing, come again or elsewhere than they were written."""

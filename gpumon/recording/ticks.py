@@ -19,6 +19,9 @@ from gpumon.wire import MAX_LINE_BYTES, MAX_ROWS, Decoder
 
 #: samples in columns at a time: their memory is bounded, and many are cheaper than few
 BATCH = 240
+#: lines of one cell that wait for its end, and the bytes of all that wait: at the shortest interval
+#: a cell has 400 lines, and of a busy node 240 lines have 1 MB
+MAX_CELL, MAX_WAITING_BYTES = 2000, 4 << 20
 _BODY = frozenset(("t", "m", "rows"))
 #: groups whose rows nothing is gathered from
 _UNUSED = frozenset(("agent.agent", "collector.collector"))
@@ -54,6 +57,7 @@ class Tabulator:
         self._batch = batch
         self._plain: List[bytes] = []  # of cells that are whole
         self._cell: List[bytes] = []
+        self._bytes = 0  # of both
         self._place: Optional[float] = None
         self._is_plain = True
 
@@ -65,7 +69,11 @@ class Tabulator:
             found = self._end_cell(self._is_plain)
             self._place, self._is_plain = at, True
         self._cell.append(line)
+        self._bytes += len(line)
         self._is_plain = self._is_plain and at is not None and _is_plain(line)
+        if len(self._cell) > MAX_CELL or self._bytes > MAX_WAITING_BYTES:
+            self._is_plain = False  # nor is the rest of it
+            found += self._end_cell(False)
         return found
 
     def rest(self) -> List[Union[Header, Sample, Ticks]]:
@@ -76,6 +84,8 @@ class Tabulator:
 
     def _end_cell(self, is_plain: bool) -> List[Union[Header, Sample, Ticks]]:
         cell, self._cell = self._cell, []
+        if not is_plain:
+            self._bytes = 0
         found: List[Union[Header, Sample, Ticks]] = []
         if is_plain:
             self._plain += cell
@@ -85,8 +95,9 @@ class Tabulator:
 
     def _tabulated(self) -> List[Union[Header, Sample, Ticks]]:
         lines, self._plain = self._plain, []
+        self._bytes = 0
         try:
-            return [ticks(lines, self._decoder)]
+            return [ticks(lines, self._decoder, self._decode)]
         except Irregular:
             return self._decoded(lines)
 
@@ -113,8 +124,15 @@ def _is_plain(line: bytes) -> bool:
     )
 
 
-def ticks(lines: List[bytes], decoder: Decoder) -> Ticks:
-    """Plain lines in columns. Raises Irregular where only the decoder can take them."""
+def ticks(
+    lines: List[bytes],
+    decoder: Decoder,
+    decode: Optional[Callable[[bytes], Union[Header, Sample, None]]] = None,
+) -> Ticks:
+    """Plain lines in columns. Raises Irregular where only the decoder can take them.
+
+    `decode` is what makes samples of them for who cannot take columns; by default the decoder.
+    """
     if decoder.is_lost:
         raise Irregular("no header says what the columns are")
     try:
@@ -138,7 +156,7 @@ def ticks(lines: List[bytes], decoder: Decoder) -> Ticks:
 
     def samples() -> Iterator[Sample]:
         for line in lines:
-            item = decoder.line(line)
+            item = (decode or decoder.line)(line)
             if isinstance(item, Sample):
                 yield item
 

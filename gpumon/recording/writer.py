@@ -7,8 +7,9 @@ import queue
 import threading
 import time
 from math import floor
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional
+from typing import Callable, Iterator, List, NamedTuple, Optional
 
+from gpumon.model.bounded import Known
 from gpumon.model.sample import Event, Header, Sample
 from gpumon.model.ticks import CELL_S
 from gpumon.recording import frames
@@ -22,7 +23,9 @@ from gpumon.wire import Encoder
 MAX_BYTES = 1 << 30
 RESTATED = '{"restated":true,'
 _FACTS_PER_LINE = 100  # of at most 5 KB each: a line stays well below its limit
-_MAX_PROCESSES = 8192
+#: that live, of which it is said anew at the beginning of each frame who they are
+MAX_PROCESSES, PROCESSES_BYTES = 8192, 16 << 20
+MAX_LINES_BYTES = 1 << 20  # of lines that wait to be flushed
 _MAX_PENDING_BYTES = 1 << 24
 #: parts of a frame's time by the monotonic clock: so long it takes at least, whatever a node's
 #: clock says, and at most, which is later than the grid ends it
@@ -80,8 +83,9 @@ class Recorder:
         self._frame = Identity(os.urandom(8), 0)  # the open one, else the next
         self._lock = threading.Lock()
         self._header: Optional[Header] = None
-        self._processes: Dict[int, Event] = {}
+        self._processes: Known[int, Event] = Known(MAX_PROCESSES, PROCESSES_BYTES)
         self._lines: List[str] = []
+        self._line_bytes = 0
         self._times: Optional[tuple[float, float]] = None  # of the samples of the open frame
         self._last: Optional[Sample] = None
         self._frame_began = self._flushed = 0.0
@@ -107,7 +111,9 @@ class Recorder:
         with self._lock:
             self._header = header
             if self._times is not None:
-                self._lines.append(self._encoder.header(header))
+                self._wait(self._encoder.header(header))
+                if self._line_bytes > MAX_LINES_BYTES:
+                    self._flush(self._clock())
 
     def add(self, sample: Sample) -> None:
         """Take a sample; never raises for what happens to the file."""
@@ -166,7 +172,10 @@ class Recorder:
         # the next sample would come too late for what waits here
         if first:
             self._flush(now, self._phase * self._flush_s)
-        elif now - self._flushed + self._header.interval_s > self._flush_s:
+        elif (
+            now - self._flushed + self._header.interval_s > self._flush_s
+            or self._line_bytes > MAX_LINES_BYTES
+        ):
             self._flush(now)
 
     def _is_over(self, time: float, now: float) -> bool:
@@ -180,7 +189,7 @@ class Recorder:
         return floor((time - self._shift_s) / self._frame_s)
 
     def _append(self, sample: Sample) -> None:
-        self._lines.append(self._encoder.sample(sample))
+        self._wait(self._encoder.sample(sample))
         at = round(sample.time, 3)  # as on the wire
         self._times = (self._times[0] if self._times else at, at)
         self._last = sample
@@ -191,21 +200,25 @@ class Recorder:
         self._frame_began = now
         line = self._frame.begun(self._encoder.header(header))
         if self._last is None:
-            self._lines.append(line)
+            self._wait(line)
             return
-        self._lines.append(RESTATED + line[1:])
+        self._wait(RESTATED + line[1:])
         facts = list(self._processes.values())
         for at in range(0, max(len(facts), 1), _FACTS_PER_LINE):
             some = facts[at : at + _FACTS_PER_LINE]
             restated = Sample(sample.time, sample.mono, {}, sample.states, some)
-            self._lines.append(RESTATED + self._encoder.sample(restated)[1:])
+            self._wait(RESTATED + self._encoder.sample(restated)[1:])
+
+    def _wait(self, line: str) -> None:
+        self._lines.append(line)
+        self._line_bytes += len(line)
 
     def _remember(self, events: List[Event]) -> None:
         for event in events:
             if event.pid is None:
                 continue
-            if event.kind == "process" and len(self._processes) < _MAX_PROCESSES:
-                self._processes[event.pid] = event
+            if event.kind == "process":
+                self._processes.keep(event.pid, event)
             elif event.kind == "process-end":
                 self._processes.pop(event.pid, None)
 
@@ -221,7 +234,7 @@ class Recorder:
         self._times = None
 
     def _taken(self) -> bytes:
-        lines, self._lines = self._lines, []
+        lines, self._lines, self._line_bytes = self._lines, [], 0
         return "".join(f"{line}\n" for line in lines).encode("ascii")
 
 

@@ -64,8 +64,8 @@ class Feed:
         """Take one line."""
         for item in self._intake.line(line):
             if isinstance(item, Header):
-                self.node = item.node
-                self._sink.header(item.node, self._axis.header(item, clock.now()))
+                self.node = self.node or item.node  # a stream is of one node to its end
+                self._sink.header(self.node, self._axis.header(item, clock.now()))
                 continue
             item = self._axis.sample(item, clock.now())
             self._sink.add(self.node, item)

@@ -7,6 +7,7 @@ it first happens, and again when it is ten times as much.
 from __future__ import annotations
 
 from gpumon.errors import WireError
+from gpumon.model.bounded import left_out_text
 from gpumon.model.sample import Header, Sample
 from gpumon.sources.rate import Rate
 from gpumon.wire import MAX_LINE_BYTES, Decoder
@@ -81,7 +82,6 @@ def left_out_notes(bad_lines: int, left_out: dict[str, int]) -> list[str]:
     if bad_lines:
         lines = "1 line" if bad_lines == 1 else f"{bad_lines:,} lines"
         notes.append(f"{lines} of this stream could not be read; the rest is shown.")
-    if left_out:
-        what = ", ".join(f"{count:,} {name}" for name, count in sorted(left_out.items()))
-        notes.append(f"This stream sent more than gpumon keeps; left out: {what}.")
+    if text := left_out_text(left_out):
+        notes.append(text)
     return notes

@@ -395,8 +395,8 @@ class ReplaySource:
         self._last, number, item = entry
         self._pending = None
         if isinstance(item, Header):
-            self._nodes[number] = item.node
-            sink.header(item.node, item)
+            node = self._nodes.setdefault(number, item.node)  # a track is of one node to its end
+            sink.header(node, item)
             self._say_live(number, sink)
         else:
             sink.add(self._nodes[number], item)

@@ -21,6 +21,9 @@ from gpumon.sources.base import Sink, Source
 
 #: nodes whose recordings get digests: 0.4 MiB and 0.3 ms of CPU a sample each
 _MAX_DIGESTED = 64
+#: marks that wait for a node's next sample, which must hold them in one line
+MAX_MARKS = 100
+MAX_NEWS = 1000  # sentences that nobody has read yet; every node may have one
 #: how long quitting waits for the files
 _CLOSE_S = 0.5
 #: how long a mark waits for a stream that writes
@@ -46,7 +49,9 @@ class Tee:
         self._looked = 0.0  # into it, of the monotonic clock
         self._recorders: dict[str, Recorder | None] = {}  # by node; None: not recorded
         self._marks: dict[str, list[Event]] = {}  # by node, for its next sample
-        self._news: deque[str] = deque()  # without the lock: the screen must not wait for a disk
+        self._news: deque[str] = deque(
+            maxlen=MAX_NEWS
+        )  # without the lock: the screen must not wait for a disk
         self._stopped = False
 
     # -- as a source
@@ -140,8 +145,11 @@ class Tee:
     # -- the parts that hold the lock
 
     def _spread(self, marks: list[Mark]) -> None:
-        for waiting in self._marks.values():
-            waiting.extend(map(mark_event, marks))
+        for node, waiting in self._marks.items():
+            room = max(MAX_MARKS - len(waiting), 0)
+            waiting.extend(map(mark_event, marks[:room]))
+            if marks[room:]:
+                self._news.append(f"{node}: {len(marks[room:])} marks came too fast; left out")
 
     def _open(self, header: Header) -> Recorder | None:
         job = header.job.id if header.job else ""

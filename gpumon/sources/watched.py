@@ -29,6 +29,7 @@ PENDING_FOR_S = 600.0
 _SPREAD = 1.2
 #: when no node tells anything any more, Slurm is asked so often: a job may need that long to end
 _SOON_ASKS = 4
+MAX_NEWS = 100  # sentences that nobody has read yet
 
 
 class WatchedJob:
@@ -56,7 +57,7 @@ class WatchedJob:
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._dark = threading.Event()  # no node is live any more: has the job ended?
-        self._news: deque[str] = deque()
+        self._news: deque[str] = deque(maxlen=MAX_NEWS)
         self._silent = False
 
     # -- as a source

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import Dict, List, Optional, TypeVar
+from typing import Callable, Dict, List, Optional, Tuple, TypeVar
 
-from gpumon.model.sample import Device, Event, Key, Sample, State
+from gpumon.model.sample import Device, Event, Key, Mig, Sample, State
 from gpumon.model.view import DeviceView
 
 _Fields = TypeVar("_Fields")
+_Place = Tuple[int, Optional[Mig]]
+_Rule = Callable[[Device], Optional[int]]
+
+#: of one node, twice what 16 GPUs in seven parts are; gone ones keep their row while there is room
+DEVICES_KEPT = 256
 
 
 class DeviceRecord:
@@ -37,6 +42,8 @@ class Devices:
         self._records: Dict[int, DeviceRecord] = {}
         self._keys: Dict[int, int] = {}  # the stream's device number -> ours, where they differ
         self._renumbered = False
+        self.forgotten = 0
+        self.unlisted = 0  # of the newest header, beyond those that are kept
 
     def frozen(self) -> Devices:
         """The devices as they are now."""
@@ -77,16 +84,29 @@ class Devices:
         if record is not None:
             record.xid = event
 
-    def place(self, devices: List[Device]) -> None:
-        """Give every device of a header its row: the one it had, by what identifies it."""
+    def place(self, devices: List[Device]) -> List[int]:
+        """Give every device of a header its row: the one it had, by what identifies it.
+
+        Returns the keys of those that are forgotten: beyond `DEVICES_KEPT` the ones that are gone.
+        """
         placed: Dict[int, Device] = {}
-        for rule in (self._same_number, self._same_uuid, self._same_place, self._new_key):
-            for device in devices:
-                if device in placed.values():
-                    continue
-                key = rule(device, placed)
-                if key is not None:
+        left = devices[:DEVICES_KEPT]
+        self.unlisted = len(devices) - len(left)
+        for rules in (self._same_number, self._same_uuid, self._same_place):
+            rule, waiting = rules(placed), []
+            for device in left:
+                key = rule(device)
+                if key is None:
+                    waiting.append(device)
+                else:
                     placed[key] = device
+            left = waiting
+        last = max(self._records.keys() | placed.keys(), default=-1)
+        for device in left:
+            is_free = device.key not in self._records and device.key not in placed
+            key = device.key if is_free else last + 1
+            last = max(last, key)
+            placed[key] = device
         for key, device in placed.items():
             self._keys[device.key] = key
             record = self._records.get(key)
@@ -99,32 +119,48 @@ class Devices:
         for key, record in self._records.items():
             record.gone = key not in placed
             record.generation += 1
+        forgotten = self._forget()
         self._renumbered = any(number != key for number, key in self._keys.items())
+        return forgotten
 
-    def _same_number(self, device: Device, placed: Dict[int, Device]) -> Optional[int]:
+    def _forget(self) -> List[int]:
+        gone = [key for key, record in self._records.items() if record.gone]
+        forgotten = gone[: max(len(self._records) - DEVICES_KEPT, 0)]
+        for key in forgotten:
+            del self._records[key]
+        if forgotten:
+            self._keys = {n: key for n, key in self._keys.items() if key in self._records}
+            self.forgotten += len(forgotten)
+        return forgotten
+
+    def _same_number(self, placed: Dict[int, Device]) -> _Rule:
         """Within one stream a number stands for one device for ever."""
-        return self._keys.get(device.key)
+        return lambda device: self._keys.get(device.key)
 
-    def _same_uuid(self, device: Device, placed: Dict[int, Device]) -> Optional[int]:
-        for key, record in self._records.items():
-            if device.uuid and record.device.uuid == device.uuid and key not in placed:
-                return key
-        return None
+    def _same_uuid(self, placed: Dict[int, Device]) -> _Rule:
+        of_uuid = {
+            record.device.uuid: key
+            for key, record in reversed(self._records.items())
+            if record.device.uuid and key not in placed
+        }
+        return lambda device: of_uuid.pop(device.uuid, None)
 
-    def _same_place(self, device: Device, placed: Dict[int, Device]) -> Optional[int]:
+    def _same_place(self, placed: Dict[int, Device]) -> _Rule:
         """A device that was lost before it could be asked for its UUID, by its NVML index."""
+        of_place: Dict[_Place, List[int]] = {}
         for key, record in self._records.items():
-            known = record.device
-            unsure = not device.uuid or not known.uuid
-            if unsure and key not in placed and (known.index, known.mig) == (
-                device.index, device.mig
-            ):  # fmt: skip
-                return key
-        return None
+            if key not in placed:
+                of_place.setdefault((record.device.index, record.device.mig), []).append(key)
 
-    def _new_key(self, device: Device, placed: Dict[int, Device]) -> Optional[int]:
-        used = self._records.keys() | placed.keys()
-        return device.key if device.key not in used else max(used) + 1
+        def rule(device: Device) -> Optional[int]:
+            keys = of_place.get((device.index, device.mig), [])
+            for key in keys:
+                if not device.uuid or not self._records[key].device.uuid:
+                    keys.remove(key)
+                    return key
+            return None
+
+        return rule
 
     def in_our_keys(self, rows: Dict[str, Dict[Key, _Fields]]) -> Dict[str, Dict[Key, _Fields]]:
         """A sample's rows with our keys in place of the stream's numbers."""

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections import deque
 from copy import copy
 from functools import partial
 from math import inf
 from threading import Lock
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 from gpumon.model.axis import Axis
+from gpumon.model.bounded import Recent, left_out_text
 from gpumon.model.depth import Depth
 from gpumon.model.fields import SERIES
 from gpumon.model.past import Past
 from gpumon.model.reading import Missing
 from gpumon.model.sample import Event, Header, Key, Process, Sample
 from gpumon.model.series import Series, Stats
+from gpumon.model.spacing import Spacing
 from gpumon.model.tier import Bucket
 from gpumon.model.view import DeviceView, Latest, ProcessView, Status
 from gpumon.store.aging import LeastDelay, aged, fresh_for_s, period_s
@@ -23,9 +24,11 @@ from gpumon.store.devices import DeviceRecord, Devices
 from gpumon.store.processes import Processes
 from gpumon.store.row import Row, Table
 
-_EVENTS_KEPT = 1000
+EVENTS_KEPT, EVENTS_BYTES = 1000, 1 << 20
 #: per node and entity; beyond that new keys are ignored, so that a broken stream fills no memory
-_KEYS_KEPT = 4096
+KEYS_KEPT = 4096
+#: rows of devices that no header lists
+UNLISTED_KEPT = 16
 _PURGE_EVERY_S = 10.0
 
 
@@ -42,8 +45,13 @@ class NodeView:
         self._status = Status("connecting", 0.0)
         self._tables: Dict[str, Table] = {}
         self._devices = Devices()
-        self._processes = Processes(self._tables, _KEYS_KEPT)
-        self._events: deque[Event] = deque(maxlen=_EVENTS_KEPT)
+        self._processes = Processes(self._tables, KEYS_KEPT)
+        self._events: Recent[Event] = Recent(EVENTS_KEPT, EVENTS_BYTES)
+        self._spacing = Spacing()
+        self._expected_s = 1.0  # between samples, as the series were told
+        self._left_out = 0  # rows that there was no room for
+        self._unlisted_rows = self._unlisted = 0  # of devices that no header lists
+        self.series_count = 0
         self._axis = Axis()
         self._delay = LeastDelay()
         self._offset_s = 0.0
@@ -68,8 +76,9 @@ class NodeView:
 
     @property
     def interval_s(self) -> float:
-        """How often this node samples."""
-        return self.header.interval_s if self.header and self.header.interval_s > 0 else 1.0
+        """How often this node samples: what it claims, unless samples come far more often."""
+        claimed = self.header.interval_s if self.header and self.header.interval_s > 0 else 1.0
+        return self._spacing.interval_s(claimed)
 
     @property
     def clock_offset_s(self) -> float:
@@ -90,6 +99,17 @@ class NodeView:
             if age_s <= fresh_for_s(0.0, self.interval_s):
                 return status
             return Status("stale", self.last_time, f"no sample for {age_s:.0f} s", status.source)
+
+    def left_out(self) -> str:
+        """What of this node's stream is not kept, as a sentence; "" where all is."""
+        with self._lock:
+            return left_out_text({
+                "rows of devices that it does not list": self._unlisted,
+                "rows of new names": self._left_out,
+                "processes' command lines": self._processes.left_out,
+                "devices that are gone": self._devices.forgotten,
+                "devices": self._devices.unlisted,
+            })  # fmt: skip
 
     def devices(self) -> List[DeviceView]:
         """All devices ever seen, in the order of their keys; lost and gone ones keep their row."""
@@ -230,17 +250,39 @@ class NodeView:
         if before is None or _stream(before) != _stream(header):
             self._devices.begin()
             self._processes.begin(header.time)
+            self._spacing.clear()
             self._delay = LeastDelay()  # the offset stands until the first sample tells a new one
-        self._devices.place(header.devices)
+        self._forget(self._devices.place(header.devices))
+        self._expect(self.interval_s)
+
+    def _expect(self, interval_s: float) -> None:
+        """Tell all series how often a sample is due."""
+        self._expected_s = interval_s
         for entity, table in self._tables.items():
             for row in table.values():
                 for field, series in row.series.items():
-                    series.period_s = period_s(entity, field, self.interval_s)
+                    series.period_s = period_s(entity, field, interval_s)
+
+    def _forget(self, devices: Sequence[int]) -> None:
+        """What was read of devices that there is no room for any more."""
+        if not devices:
+            return
+        gone = frozenset(devices)
+        readings = self._tables.get("device", {})
+        for key in gone & readings.keys():
+            self.series_count -= len(readings.pop(key).series)
+        usage = self._tables.get("usage", {})
+        for place in [key for key in usage if isinstance(key, tuple) and key[0] in gone]:
+            del usage[place]
 
     def take_sample(self, sample: Sample, received: Optional[float]) -> None:
         self.generation += 1
         sample = self._axis.sample(sample, received)
         self.last_time = sample.time
+        if sample.rows:
+            self._spacing.note(sample.time if received is None else received)
+            if self.interval_s != self._expected_s:
+                self._expect(self.interval_s)
         if received is not None:
             self._offset_s = self._delay.take(sample.time, received)
         for entity, rows in self._devices.in_our_keys(sample.rows).items():
@@ -249,16 +291,28 @@ class NodeView:
             for key, readings in rows.items():
                 row = table.get(key)
                 if row is None:
-                    if len(table) >= _KEYS_KEPT:
+                    if not self._has_room(entity, key, table):
                         continue
                     row = table[key] = Row()
                 row.take(readings, sample.time, fields, new)
         self._devices.take_states(sample)
-        for event in sample.events:
-            self._take_event(event)
+        self._take_events(sample.events)
         if not self._purged <= sample.time < self._purged + _PURGE_EVERY_S:
             self._purged = sample.time
             self._processes.purge(sample.time)
+
+    def _has_room(self, entity: str, key: Key, table: Table) -> bool:
+        """For a new row."""
+        if entity == "device" and self._device(entity, key) is None:
+            if self._unlisted_rows < UNLISTED_KEPT:
+                self._unlisted_rows += 1
+                return True
+            self._unlisted += 1
+            return False
+        if len(table) >= KEYS_KEPT:
+            self._left_out += 1
+            return False
+        return True
 
     def take_past(self, past: Past) -> None:
         """What was said before the first sample that comes."""
@@ -285,24 +339,29 @@ class NodeView:
         self._status = status
 
     def thin(self, depth: Depth) -> None:
-        """Keep less from now on: there are more nodes."""
+        """Keep less from now on: there are more nodes, or more series."""
         self._depth = depth
         for table in self._tables.values():
             for row in table.values():
                 row.thin(depth.tiers)
 
     def _new_series(self, entity: str, field: str) -> Series:
+        self.series_count += 1
         return Series(period_s(entity, field, self.interval_s), self._depth.tiers)
 
-    def _take_event(self, event: Event) -> None:
-        if event.device is not None:
-            event = event._replace(device=self._devices.key_of(event.device))
-        if event.kind in ("process", "process-end"):
-            self._processes.take(event)
-            return
-        self._events.append(event)
-        if event.kind == "xid":
-            self._devices.take_xid(event)
+    def _take_events(self, events: Sequence[Event]) -> None:
+        of_processes = []
+        for event in events:
+            if event.device is not None:
+                event = event._replace(device=self._devices.key_of(event.device))
+            if event.kind in ("process", "process-end"):
+                of_processes.append(event)
+                continue
+            self._events.append(event)
+            if event.kind == "xid":
+                self._devices.take_xid(event)
+        if of_processes:
+            self._processes.take(of_processes)
 
 
 def _stream(header: Header) -> Tuple[str, int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Set
+from typing import Dict, List, Optional, Sequence, Set
 
+from gpumon.model.bounded import Known
 from gpumon.model.sample import Event, Process
 from gpumon.model.view import process_of
 from gpumon.store.row import Table
@@ -12,6 +13,8 @@ from gpumon.store.row import Table
 ENDED_KEPT_S = 60.0
 #: two reports of one process differ in its start by less, where a clock was corrected in between
 _SAME_START_S = 1.0
+#: of what is known of all processes of a node: 4096 command lines of 2 KB
+FACTS_BYTES = 8 << 20
 
 
 class Processes:
@@ -20,14 +23,13 @@ class Processes:
     def __init__(self, tables: Dict[str, Table], most: int) -> None:
         """`tables`: the node's rows by entity; those of a forgotten process are removed there."""
         self._tables = tables
-        self._most = most
-        self._facts: Dict[int, Process] = {}
+        self._facts: Known[int, Process] = Known(most, FACTS_BYTES)
         self._ended: Dict[int, float] = {}
 
     def frozen(self, tables: Dict[str, Table]) -> Processes:
         """The processes as they are now, with rows of their own."""
-        processes = Processes(tables, self._most)
-        processes._facts, processes._ended = dict(self._facts), dict(self._ended)
+        processes = Processes(tables, 0)
+        processes._facts, processes._ended = self._facts.copy(), dict(self._ended)
         return processes
 
     def pids(self) -> Set[int]:
@@ -58,39 +60,58 @@ class Processes:
         for pid in self.pids():
             self._ended.setdefault(pid, time)
 
-    def take(self, event: Event) -> None:
-        """An event `process` or `process-end`."""
-        if event.pid is None:
-            return
-        if event.kind == "process":
-            self._appear(event, event.pid)
-        elif event.pid in self.pids():
-            if event.text in ("", "ended"):
-                self._ended[event.pid] = event.time
-            else:  # it lives, but is watched no more
-                self._forget(event.pid)
+    def take(self, events: Sequence[Event]) -> None:
+        """The events `process` and `process-end` of one sample."""
+        known: Optional[Set[int]] = None
+        gone: Set[int] = set()
+        for event in events:
+            pid = event.pid
+            if pid is None:
+                continue
+            if event.kind == "process":
+                if self._appear(event, pid):
+                    gone.add(pid)
+                continue
+            known = self.pids() if known is None else known
+            if pid in known or pid in self._facts:
+                if event.text in ("", "ended"):
+                    self._ended[pid] = event.time
+                else:  # it lives, but is watched no more
+                    self._facts.pop(pid, None)
+                    self._ended.pop(pid, None)
+                    gone.add(pid)
+        self._forget(gone)
 
-    def _appear(self, event: Event, pid: int) -> None:
+    def _appear(self, event: Event, pid: int) -> bool:
+        """Whether the number was used again: what was read of the other one is then to go."""
         facts = process_of(event)
         before = self._facts.get(pid)
-        if before is not None and abs(before.start - facts.start) >= _SAME_START_S:
-            self._forget(pid)  # the number was used again
-        if before is not None or len(self._facts) < self._most:
-            self._facts[pid] = facts
+        self._facts.keep(pid, facts)
         self._ended.pop(pid, None)
+        return before is not None and abs(before.start - facts.start) >= _SAME_START_S
 
-    def _forget(self, pid: int) -> None:
-        self._facts.pop(pid, None)
-        self._ended.pop(pid, None)
-        self._tables.get("process", {}).pop(pid, None)
+    def _forget(self, pids: Set[int]) -> None:
+        """What was read of them."""
+        if not pids:
+            return
+        for pid in pids:
+            self._tables.get("process", {}).pop(pid, None)
         usage = self._tables.get("usage", {})
-        for key in [key for key in usage if isinstance(key, tuple) and key[1] == pid]:
+        for key in [key for key in usage if isinstance(key, tuple) and key[1] in pids]:
             del usage[key]
+
+    @property
+    def left_out(self) -> int:
+        """Processes that there was no room for."""
+        return self._facts.left_out
 
     def purge(self, time: float) -> None:
         """Drop processes that ended, and usage of devices that a process has left."""
-        for pid in [pid for pid, end in self._ended.items() if time - end > ENDED_KEPT_S]:
-            self._forget(pid)
+        ended = {pid for pid, end in self._ended.items() if time - end > ENDED_KEPT_S}
+        for pid in ended:
+            self._facts.pop(pid, None)
+            self._ended.pop(pid, None)
+        self._forget(ended)
         usage = self._tables.get("usage", {})
         for key in [
             key for key, row in usage.items() if time - max(row.times.values()) > ENDED_KEPT_S

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Union
 
+from gpumon.model.bounded import weight
 from gpumon.model.sample import Header, Sample
 from gpumon.model.view import Status
 
@@ -35,6 +36,11 @@ _MAX_NODES = 256
 #: samples that may wait while the first import runs, or the machine is busy, each of 20 KB with
 #: eight devices and 16 processes; a replay gives many at once. Of as many more only events are kept
 _MAX_WAITING, _MAX_REPLAYED = 4096, 100_000
+#: and what they take all together
+WAITING_BYTES = 96 << 20
+_ROW_BYTES, _READING_BYTES = 120, 28  # about
+#: how long a replay is held up for a verdict, and how often it looks
+_HOLD_S, _LOOK_S = 10.0, 0.005
 
 
 Item = Union[Header, Sample, "Ticks", "Digest"]
@@ -46,6 +52,7 @@ class Verdict(NamedTuple):
     findings: list[Finding]  # of a running job, in their rank, neither flickering nor staying
     evidence: Evidence  # of the devices what charts show: the whole is 1 MiB a node in an hour
     report: Report | None  # as if the job ended now; only where somebody looks at it
+    left_out: Sequence[str] = ()  # what these do not rest on, in sentences
 
 
 class Judging:
@@ -55,8 +62,13 @@ class Judging:
         self._store = store
         self._most = _MAX_REPLAYED if replayed else _MAX_WAITING
         #: of a node, in order; or what gathers from now on, None: a plain one
-        self._waiting: deque[tuple[str, Header | Sample | Iterator[Item]] | Gathering | None]
+        self._waiting: deque[tuple[str, Header | Sample | Iterator[Item], int] | Gathering | None]
         self._waiting = deque()
+        self._waiting_bytes = 0
+        self._counting = threading.Lock()
+        self.left_out = 0  # samples that there was no room for
+        self._replayed = replayed
+        self._is_judging = False
         self._resets = 0
         self._nodes: set[str] = set()
         self._stopping = threading.Event()
@@ -98,15 +110,36 @@ class Judging:
             most = f"no findings live on more than {_MAX_NODES} nodes"
             self._give_up(f"{most}: gpumon report has them")
             return
-        if isinstance(item, Sample) and len(self._waiting) >= self._most:
-            if not item.events or len(self._waiting) >= 2 * self._most:
-                return
+        size = _bytes_of(item)
+        if self._replayed:
+            self._wait_for_room()
+        fill = self._fill(size)
+        if fill >= 2 or (fill >= 1 and isinstance(item, Sample) and not item.events):
+            with self._counting:
+                self.left_out += 1
+            return
+        if fill >= 1 and isinstance(item, Sample):
             item = item._replace(rows={})  # a gap
-        self._waiting.append((node, item))
+            size = _bytes_of(item)
+        with self._counting:
+            self._waiting_bytes += size
+        self._waiting.append((node, item, size))
+
+    def _fill(self, size: int) -> float:
+        """How full the queue would be: 1 is what samples may take, 2 what anything may."""
+        return max(len(self._waiting) / self._most, (self._waiting_bytes + size) / WAITING_BYTES)
+
+    def _wait_for_room(self) -> None:
+        """A replay comes as fast as it can be read; it is held up rather than cut."""
+        until = time.monotonic() + _HOLD_S
+        while self._is_judging and self._fill(0) >= 1 and time.monotonic() < until:
+            if self._stopping.wait(_LOOK_S):
+                return
 
     def _give_up(self, why: str) -> None:
         self._stopping.set()
         self._waiting.clear()
+        self._waiting_bytes = 0
         self.latest = None
         self.trouble = why
 
@@ -124,9 +157,17 @@ class Judging:
         try:
             from gpumon.site.read import load_site
 
-            self._judge(load_site())
+            site = load_site()
+            self._is_judging = True
+            self._judge(site)
         except Exception as error:  # findings may fail; the dashboard must not
             self._give_up(f"no findings: {type(error).__name__}: {error}")
+
+    def _unjudged(self, gathering: Gathering) -> list[str]:
+        found = gathering.left_out()
+        if self.left_out:
+            found.append(f"Findings leave out {self.left_out:,} samples that came too fast.")
+        return found
 
     def _until_reset(self, items: Iterator[Item]) -> Iterator[Item]:
         resets = self._resets
@@ -158,7 +199,9 @@ class Judging:
                     known = False
                     due = min(due, time.monotonic() + _PERIOD_S)  # nothing is shown until then
                     continue
-                node, said = item
+                node, said, size = item
+                with self._counting:
+                    self._waiting_bytes -= size
                 for each in self._until_reset(said) if isinstance(said, Iterator) else (said,):
                     gathering.add(node, each)
                 new = known = True
@@ -176,10 +219,24 @@ class Judging:
                 report = build(replace(evidence, coverage=coverage))
             if self._stopping.is_set():
                 return
-            self.latest = Verdict(findings, charted, report)
+            self.latest = Verdict(findings, charted, report, self._unjudged(gathering))
             del evidence  # what was computed of it takes as much as what was gathered
             new, told, over = False, self.wants_report, ended
             due = began + max(_PERIOD_S, (time.monotonic() - began) / _SHARE)
+
+
+def _bytes_of(item: Header | Sample | Iterator[Item]) -> int:
+    """About what it takes; what is read only when its turn comes takes nothing yet."""
+    if isinstance(item, Header):
+        return weight(item)
+    if not isinstance(item, Sample):
+        return 0
+    rows = sum(
+        _ROW_BYTES + _READING_BYTES * len(readings)
+        for table in item.rows.values()
+        for readings in table.values()
+    )
+    return rows + weight(item.events) + weight(item.states)
 
 
 def _charted(evidence: Evidence) -> Evidence:

@@ -85,6 +85,8 @@ def notes(state: ViewState) -> list[Note]:
             for text in node.header.notes:  # without a driver or a device, that is no trouble
                 level = "note" if not devices and text.startswith("No ") else "attention"
                 about.append((Note(level, text, hint), node.name if several else ""))
+        if left_out := node.left_out():
+            about.append((Note("attention", left_out), node.name if several else ""))
         failures = facts[node].failures
         about += [(Note("attention", text), node.name if several else "") for text in failures]
     found += _folded(about)
@@ -97,6 +99,7 @@ def notes(state: ViewState) -> list[Note]:
     found += _mark_notes(state)
     verdict = state.verdict
     if verdict is not None:
+        found += [Note("attention", text) for text in verdict.left_out]
         found += _finding_notes(verdict)
     else:  # until the first verdict, what can be seen at once
         found += _reservation_notes(state, several=several)
