@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Dict, List, Mapping, Protocol
+from typing import Dict, List, Mapping, Optional, Protocol
 
 from gpumon.model.reading import Reading
 from gpumon.model.sample import Event, Key, Rows, State
@@ -82,6 +82,28 @@ class Schedule:
             mono + period_s if when is None or mono > when + period_s else when + period_s
         )
         return True
+
+
+class Patience:
+    """When to try again what keeps failing: soon at first, then less and less often."""
+
+    def __init__(self, first_s: float, most_s: float) -> None:
+        self._first_s, self._most_s = first_s, most_s
+        self._since: Optional[float] = None
+        self._next = 0.0
+
+    def due(self, mono: float) -> bool:
+        """Every `first_s` seconds, later after a quarter of the time that it has failed."""
+        if self._since is None:
+            self._since, self._next = mono, mono + self._first_s
+        if mono < self._next:
+            return False
+        self._next = mono + min(max(self._first_s, (mono - self._since) / 4), self._most_s)
+        return True
+
+    def reset(self) -> None:
+        """It is well."""
+        self._since = None
 
 
 class Collector(Protocol):

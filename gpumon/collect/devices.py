@@ -7,12 +7,14 @@ import time
 from functools import partial
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-from gpumon.collect.base import Tick, WallClock
+from gpumon.collect.base import Schedule, Tick, WallClock
+from gpumon.collect.nvml import Library
 from gpumon.collect.nvml_gpu import Answer, Gpu, Unit
 from gpumon.collect.nvml_reader import DEVICE_FIELDS, Result
 from gpumon.collect.nvml_session import Opened, Session
+from gpumon.collect.roster import NOT_REPORTED, News, Roster
 from gpumon.collect.workers import Round, Worker
-from gpumon.model.reading import Missing
+from gpumon.model.reading import LOST, Missing
 from gpumon.model.sample import Device, Event, State
 
 #: share of the interval that a tick waits for its devices, and the most that it ever waits
@@ -26,6 +28,8 @@ _HEAD_START_S = 0.005
 MAX_GPUS = 64
 MAX_USAGE_ROWS = 2048
 _MAX_NOTES = 16
+#: one device after the other shows its UUID
+_VERIFY_S = 7.5
 #: a device is hung once it has not answered for this many intervals
 _HUNG_INTERVALS = 1.5
 
@@ -63,8 +67,10 @@ class DeviceCollector:
         self._round = Round()
         self._session = Session(self._round, proc)
         self._slots: List[_Slot] = []
-        self._keys = _Keys()
-        self._known: Dict[int, Device] = {}
+        self._roster = Roster()
+        self._schedule = Schedule()
+        self._verified = 0  # number of the slot whose identity was looked at last
+        self._instances_added = False
         self._states: Dict[int, State] = {}
         self._xids: Dict[int, int] = {}  # device key -> its last Xid
         self._unwatched: List[Tuple[int, Any]] = []  # index and handle, not yet watched for Xids
@@ -84,6 +90,7 @@ class DeviceCollector:
         self._add_instances()
         self._open_slots(end)
         self._watch()
+        self._compare()
         self._announce()
 
     def collect(self, tick: Tick) -> None:
@@ -93,19 +100,25 @@ class DeviceCollector:
         self._round.begin()
         end = time.monotonic() + self.deadline_s
         if self._session.opened is not None:
-            for slot in self._slots:
-                slot.worker.ask(partial(slot.gpu.read, tick.mono))
+            verified = self._to_verify(tick)
+            for slot in self._active():
+                verify = slot is verified or slot.unwell
+                slot.worker.ask(partial(slot.gpu.read, tick.mono, verify))
                 self._round.wait(min(_HEAD_START_S, end - time.monotonic()))
         self._round.wait(end - time.monotonic())
         self._take_xids(tick)
-        for slot in self._slots:
-            answers = slot.worker.take()
-            for answer in answers:
-                self._absorb(slot, answer, tick)
-            if not answers:
-                self._miss(slot, tick)
+        self._absorb_all(tick)
+        if not self._instances_added:
+            self._add_instances()
         self._watch()
         self._judge_session()
+        for key, text in self._compare():
+            tick.events.append(Event(tick.time, "device", device=key, text=text))
+            if text == NOT_REPORTED:
+                self._set_state(key, "", tick)
+            if key in self._roster.absent:
+                self._set_state(key, "lost", tick, NOT_REPORTED)
+                tick.put("device", key, dict.fromkeys(DEVICE_FIELDS, LOST))
         tick.states.update(self._states)
         self._announce()
 
@@ -124,14 +137,16 @@ class DeviceCollector:
         self.driver, self.nvml = opened.library.driver, opened.library.version
         self.cuda = opened.cuda
         self._unwatched = []  # handles of the last session
-        for slot in self._slots:
-            slot.gpu.restart(opened.library)
         count = min(opened.device_count, MAX_GPUS)
-        self._add_slots(opened, [""] * (count - len(self._slots)))
+        places = [slot for slot in self._slots if not slot.gpu.uuid]
+        for slot in self._slots:
+            slot.restart(opened.library, bool(slot.gpu.uuid) or slot.gpu.index < count)
+        self._add_slots(opened, [""] * (count - len(places)))
 
     def _add_slots(self, opened: Opened, uuids: List[str]) -> None:
-        for uuid in uuids:
-            index = 0 if uuid else len(self._slots)
+        places = sum(not slot.gpu.uuid for slot in self._slots)
+        for number, uuid in enumerate(uuids, places):
+            index = 0 if uuid else number
             gpu = Gpu(opened.library, index, self._sysfs, self._driver_params, uuid)
             worker: Worker[Answer] = Worker(f"gpumon-nvml-{len(self._slots)}", self._round)
             self._slots.append(_Slot(gpu, worker, time.time()))
@@ -140,11 +155,11 @@ class DeviceCollector:
     def _open_slots(self, end: float) -> None:
         """Open what is not open yet, in start-up: so that the first header names the devices."""
         self._round.begin()
-        for slot in self._slots:
+        for slot in self._active():
             if not slot.gpu.opened:
                 slot.worker.ask(slot.gpu.open)
         self._round.wait(max(0.0, end - time.monotonic()))
-        for slot in self._slots:
+        for slot in self._active():
             for answer in slot.worker.take():
                 if isinstance(answer, Answer):
                     self._take_opened(slot, answer)
@@ -152,8 +167,9 @@ class DeviceCollector:
     def _add_instances(self) -> None:
         """MIG instances that the job is given but that no visible GPU tells of."""
         opened = self._session.opened
-        if opened is None:
+        if opened is None or not all(slot.settled or slot.hung for slot in self._active()):
             return
+        self._instances_added = True
         known = {unit.uuid for slot in self._slots for unit in slot.units}
         wanted = [uuid for uuid in wanted_instances(self._environ) if uuid not in known]
         self._add_slots(opened, wanted)
@@ -161,7 +177,7 @@ class DeviceCollector:
     def _take_opened(self, slot: _Slot, answer: Answer) -> None:
         if answer.opened is None:
             return
-        slot.units, self._stale = answer.opened, True
+        slot.units, slot.settled, self._stale = answer.opened, True, True
         whole = [unit for unit in slot.units if unit.mig is None and unit.handle is not None]
         self._unwatched += [(unit.device_index, unit.handle) for unit in whole]
 
@@ -172,14 +188,32 @@ class DeviceCollector:
             self._unwatched = []
 
     def _judge_session(self) -> None:
-        """Open the session anew once every device says that it is gone."""
-        if not self._slots or self._session.opened is None:
-            return
-        why = self._slots[0].session_error
-        if why and all(slot.session_error for slot in self._slots):
-            self._session.lose(why)
-        elif any(slot.answered and not slot.session_error for slot in self._slots):
+        """Open the session anew once every device that answers says that it is gone.
+
+        Where only some are not well, a new session may find them; but not while a call hangs,
+        which a new session might wait for.
+        """
+        active = self._active()
+        answering = [slot for slot in active if slot.answered and not slot.hung]
+        if answering and all(slot.session_error for slot in answering):
+            self._session.lose(answering[0].session_error)
+        elif any(slot.unwell for slot in answering):
+            if len(answering) == len(active):
+                self._session.unwell()
+        elif answering:
             self._session.well()
+        self._session.go_on()
+
+    def _active(self) -> List[_Slot]:
+        return [slot for slot in self._slots if slot.active]
+
+    def _to_verify(self, tick: Tick) -> Optional[_Slot]:
+        """The slot whose turn it is to show that its handles are still those of its devices."""
+        active = self._active()
+        if not active or not self._schedule.due("verify", _VERIFY_S, tick.mono):
+            return None
+        self._verified = (self._verified + 1) % len(active)
+        return active[self._verified]
 
     def _driver_params(self) -> str:
         try:
@@ -190,16 +224,35 @@ class DeviceCollector:
 
     # -- one tick ---------------------------------------------------------------------------
 
+    def _absorb_all(self, tick: Tick) -> None:
+        """Put the answers of this session's handles."""
+        opened = self._session.opened
+        library = opened.library if opened is not None else None
+        taken = [(slot, slot.worker.take()) for slot in self._active()]
+        found = [
+            (slot, [one for one in answers if isinstance(one, Exception) or one.library is library])
+            for slot, answers in taken
+        ]
+        if any(isinstance(one, Answer) and one.moved for _, answers in found for one in answers):
+            self._session.begin()  # until all are found again, no value has a name
+            return
+        for slot, answers in found:
+            for answer in answers:
+                self._absorb(slot, answer, tick)
+            if not answers:
+                self._miss(slot, tick)
+
     def _absorb(self, slot: _Slot, answer: Answer | Exception, tick: Tick) -> None:
         if isinstance(answer, Exception):  # a mistake of ours: said, and the others go on
             for key in self._slot_keys(slot):
                 self._set_state(key, "error", tick, f"{type(answer).__name__}: {answer}")
             return
         self._take_opened(slot, answer)
-        slot.answered, slot.silent = True, False
+        slot.answered, slot.silent, slot.hung = True, False, False
         slot.session_error, slot.cut = answer.session_error, answer.cut
+        slot.unwell = not answer.well
         for unit, result in answer.results:
-            key = self._keys.of(unit)
+            key = self._roster.key(unit)
             self._put(key, result, tick)
             if result.lost:
                 xid = self._xids.get(key)
@@ -223,6 +276,7 @@ class DeviceCollector:
         """No answer in this tick: a value that is not there, or stands for too long, is missing."""
         waited_s = time.monotonic() - slot.worker.asked_at
         hung = slot.worker.busy and waited_s > _HUNG_INTERVALS * self.interval_s
+        slot.hung = hung
         call = slot.gpu.calling
         if not slot.silent and (hung or not slot.answered):
             slot.silent = True
@@ -236,8 +290,8 @@ class DeviceCollector:
     def _take_xids(self, tick: Tick) -> None:
         opened = self._session.opened
         for xid in opened.watch.drain() if opened is not None else ():
-            slots = (slot for slot in self._slots if slot.gpu.index == xid.device_index)
-            key = next((self._keys.of(slot.units[0]) for slot in slots), None)
+            units = [slot.units for slot in self._active() if slot.gpu.index == xid.device_index]
+            key = next((self._roster.key(found[0]) for found in units if found), None)
             if key is not None:
                 self._xids[key] = xid.code
             tick.events.append(Event(xid.time, "xid", device=key, text=str(xid.code)))
@@ -267,7 +321,16 @@ class DeviceCollector:
     # -- what the header says ---------------------------------------------------------------
 
     def _slot_keys(self, slot: _Slot) -> List[int]:
-        return [self._keys.of(unit) for unit in slot.units]
+        return [self._roster.key(unit) for unit in slot.units]
+
+    def _units(self) -> List[Unit]:
+        return [unit for slot in self._active() for unit in slot.units]
+
+    def _compare(self) -> List[News]:
+        """Once all devices have answered: which came and which went."""
+        if not self._stale or not all(slot.settled for slot in self._active()):
+            return []
+        return self._roster.compare(self._units())
 
     def _announce(self) -> None:
         """Bring devices and notes up to date, and say whether they are news."""
@@ -277,7 +340,7 @@ class DeviceCollector:
         if not self._stale:
             return
         self._stale = False
-        devices = [self._device(unit) for slot in self._slots for unit in slot.units]
+        devices = self._roster.told(self._units())
         if devices != self.devices:
             self.devices, self.changed = devices, True
 
@@ -291,17 +354,6 @@ class DeviceCollector:
             notes.append(f"More than {MAX_USAGE_ROWS} processes on the GPUs: not all are shown.")
         notes += [f"GPU {slot.gpu.index}: {slot.cut}." for slot in self._slots if slot.cut]
         return notes[:_MAX_NOTES]
-
-    def _device(self, unit: Unit) -> Device:
-        """The unit as the header tells it; a lost one keeps what was known of it."""
-        key = self._keys.of(unit)
-        known = self._known.get(key)
-        if known is not None and (unit.missing is not None or not unit.uuid):
-            return known
-        device = Device(key, unit.device_index, unit.uuid, unit.name, None, unit.mig, unit.facts)
-        if unit.uuid and unit.name:
-            self._known[key] = device
-        return device
 
 
 def wanted_instances(environ: Mapping[str, str]) -> List[str]:
@@ -320,30 +372,19 @@ class _Slot:
         self.answered = False  # at least once
         self.answered_at = now  # wall clock of the last good answer
         self.silent = False  # its silence has been put as readings
+        self.hung = False
+        self.unwell = False  # at least one unit is absent or has only errors
         self.session_error = ""
+        self.active = True  # the driver reports a device with its index
+        self.settled = False  # it has been opened, or refused, in this session
         self.cut = ""  # what the driver claimed beyond our bounds
 
-
-class _Keys:
-    """Numbers the devices of one stream; by UUID, and by place until the UUID is known."""
-
-    def __init__(self) -> None:
-        self._by_uuid: Dict[str, int] = {}
-        self._by_place: Dict[Tuple[int, ...], int] = {}
-        self._named: Dict[int, str] = {}
-        self._next = 0
-
-    def of(self, unit: Unit) -> int:
-        place: Tuple[int, ...] = (unit.device_index,)
-        if unit.mig is not None:
-            place = (unit.device_index, unit.mig.gi, unit.mig.ci)
-        key = self._by_uuid.get(unit.uuid) if unit.uuid else None
-        if key is None:
-            key = self._by_place.get(place)
-            if key is None or (unit.uuid and key in self._named):
-                key, self._next = self._next, self._next + 1
-        if unit.uuid:
-            self._by_uuid[unit.uuid] = key
-            self._named[key] = unit.uuid
-        self._by_place[place] = key
-        return key
+    def restart(self, library: Library, active: bool) -> None:
+        """Go on in a new session, in which there is a device with its index or not."""
+        self.gpu.restart(library)
+        self.active, self.settled = active, False
+        self.hung, self.unwell, self.session_error = False, False, ""
+        if not active:
+            self.units = []
+        elif not self.units:
+            self.units = [Unit(self.gpu.index, self.gpu.uuid)]

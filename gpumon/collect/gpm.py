@@ -11,7 +11,8 @@ import re
 import time
 from typing import Any, Callable, Dict, List, Optional
 
-from gpumon.collect.nvml import INVALID_ARGUMENT, NOT_SUPPORTED, OK, REPROBE_S, Query
+from gpumon.collect.base import Patience
+from gpumon.collect.nvml import INVALID_ARGUMENT, NOT_SUPPORTED, OK, REPROBE_S, Library, Query
 from gpumon.collect.nvml_structs import GpmMetrics, GpmSupport
 from gpumon.model.reading import MEASURING, Missing, Reading
 
@@ -39,6 +40,7 @@ _MIB = 2**20
 MIN_PERIOD_S = 0.1
 #: consecutive errors after which the device is left alone until the next probe
 _PATIENCE = 3
+_AGAIN_S = 5.0
 #: counters are read a moment apart, so that full activity may come out as 100.3 %
 _OVERSHOOT_PERCENT = 101.0
 _TOO_OLD = Missing("unsupported", "needs Hopper or later")
@@ -68,6 +70,8 @@ class Gpm:
         self._refused: Optional[Missing] = None
         self._probe_at = 0.0
         self._errors = 0
+        self._failing = False  # given up for errors that may pass
+        self._again = Patience(_AGAIN_S, REPROBE_S)
         self._last_s: Optional[float] = None
         self._new: Any = None
         self._old: Any = None
@@ -77,6 +81,7 @@ class Gpm:
         """Ask whether the device has GPM; None, or why not."""
         self._probe_at = time.monotonic() + REPROBE_S
         self._errors, self._last_s = 0, None
+        self._failing = False
         self._refused = self._supported()
         if self._refused is None:
             self._refused = self._allocate()
@@ -90,7 +95,7 @@ class Gpm:
     def read(self) -> Dict[str, Reading]:
         """PERCENT_METRICS by name since the last read; {} where that is too short ago."""
         now = time.monotonic()
-        if now >= self._probe_at:
+        if now >= self._probe_at or (self._failing and self._again.due(now)):
             self.probe()
         if self._refused is not None:
             return self._all(self._refused)
@@ -104,11 +109,11 @@ class Gpm:
         self._old, self._new = self._new, self._old
         return self._all(MEASURING) if before is None else self._difference()
 
-    def close(self) -> None:
-        """Give the samples back; only after the last read."""
+    def close(self, library: Library) -> None:
+        """Give the samples back, to a session that is open; only after the last read."""
         for sample in (self._old, self._new):
             if sample is not None:
-                self._query.library.call("nvmlGpmSampleFree", sample)
+                library.call("nvmlGpmSampleFree", sample)
         self._old = self._new = None
 
     def _supported(self) -> Optional[Missing]:
@@ -154,7 +159,8 @@ class Gpm:
         missing = self._query.plain("nvmlGpmMetricsGet", ctypes.byref(metrics))
         if missing is not None:
             return self._all(self._give_up(missing))
-        self._errors = 0
+        self._errors, self._failing = 0, False
+        self._again.reset()
         row: Dict[str, Reading] = {}
         for i, metric in enumerate(_METRICS):
             element = metrics.metrics[i]
@@ -177,6 +183,7 @@ class Gpm:
         elif self._errors >= _PATIENCE or missing.reason in ("unsupported", "no-permission"):
             self._refused = missing
             self._probe_at = time.monotonic() + REPROBE_S
+            self._failing = missing.reason not in ("unsupported", "no-permission")
         return missing
 
     def _explained(self, missing: Missing) -> Missing:

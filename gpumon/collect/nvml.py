@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import ctypes
 import time
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Set, Tuple
 
+from gpumon.collect.nvml_load import libraries
 from gpumon.model.reading import Missing, Reading
 from gpumon.model.text import clean
-
-SONAME = "libnvidia-ml.so.1"
 
 OK = 0
 UNINITIALIZED = 1
@@ -34,11 +33,13 @@ ARGUMENT_VERSION_MISMATCH = 25  # of a versioned struct: this driver knows older
 UNKNOWN = 999
 
 #: codes that say that the whole session with the driver is gone, when every device gives them
-SESSION_CODES = frozenset((UNINITIALIZED, DRIVER_NOT_LOADED, UNKNOWN))
+SESSION_CODES = frozenset((UNINITIALIZED, DRIVER_NOT_LOADED, VERSION_MISMATCH, UNKNOWN))
 #: NVML_VALUE_NOT_AVAILABLE of 64-bit values
 NOT_AVAILABLE = 2**64 - 1
 #: what a device or driver does not support is asked again after this time
 REPROBE_S = 600.0
+#: ... and what it did support a moment ago, after this
+_REGAIN_S = 6.0
 
 _REASONS = {
     NOT_SUPPORTED: "unsupported",
@@ -73,12 +74,17 @@ class Library:
 
     def __init__(self) -> None:
         """Load and initialise it; raises NvmlError. May take seconds, or hang for good."""
+        self.closed = False  # nothing is called any more; read by all threads
+        code = LIBRARY_NOT_FOUND
         try:
-            self._dll = ctypes.CDLL(SONAME)
+            for self._dll in libraries():
+                self._functions: Dict[str, Optional[Callable[..., int]]] = {}
+                code = self.call("nvmlInit_v2")
+                if code != VERSION_MISMATCH:
+                    break
         except OSError as error:
-            raise NvmlError(LIBRARY_NOT_FOUND, str(error)) from error
-        self._functions: Dict[str, Optional[Callable[..., int]]] = {}
-        code = self.call("nvmlInit_v2")
+            if code == LIBRARY_NOT_FOUND:
+                raise NvmlError(LIBRARY_NOT_FOUND, str(error)) from error
         if code != OK:
             raise NvmlError(code, self.error_text(code))
         self.driver = self._text("nvmlSystemGetDriverVersion")
@@ -95,6 +101,8 @@ class Library:
 
     def call(self, name: str, *args: Any) -> int:
         """NVML's code of one call that names no device."""
+        if self.closed:
+            return UNINITIALIZED
         function = self.function(name)
         return FUNCTION_NOT_FOUND if function is None else function(*args)
 
@@ -128,7 +136,15 @@ class Library:
         return count.value
 
     def close(self) -> None:
-        self.call("nvmlShutdown")
+        """End the session: threads that are late find it closed, and use no handle of it."""
+        shutdown = self.function("nvmlShutdown")
+        self.closed = True
+        if shutdown is not None:
+            shutdown()
+
+    def same_file(self, other: Library) -> bool:
+        """Whether memory that one of them gave out may be given back to the other."""
+        return bool(self._dll._handle == other._dll._handle)
 
     def _text(self, name: str) -> str:
         buffer = ctypes.create_string_buffer(96)
@@ -152,6 +168,7 @@ class Query:
         self.lost_code = OK
         self.good = 0  # calls that succeeded or were refused for a reason that will last
         self.failed: Dict[int, int] = {}  # code -> calls, for all other codes
+        self.worked: Set[Any] = set()  # what has been answered at least once
         self._refused: Dict[Any, Tuple[Missing, float]] = {}
         self._u32 = ctypes.c_uint()
         self._u64 = ctypes.c_ulonglong()
@@ -166,6 +183,8 @@ class Query:
         """As `call`, for functions that do not take the device's handle first."""
         if self.lost is not None:
             return self.lost
+        if self.library.closed:
+            return self.refuse(UNINITIALIZED, name)
         memo = name if memo is None else memo
         refused = self.refused(memo)
         if refused is not None:
@@ -180,6 +199,7 @@ class Query:
         if code == OK:
             self.code = OK
             self.good += 1
+            self.worked.add(memo)
             return None
         return self.refuse(code, memo)
 
@@ -199,7 +219,8 @@ class Query:
         missing = self.library.missing(code)
         if code in _LASTING:
             self.good += 1
-            self._refused[memo] = (missing, time.monotonic() + REPROBE_S)
+            wait_s = _REGAIN_S if memo in self.worked else REPROBE_S
+            self._refused[memo] = (missing, time.monotonic() + wait_s)
         elif code in (NOT_FOUND, INSUFFICIENT_SIZE):
             self.good += 1  # an answer: nothing there, or more than the buffer holds
         else:

@@ -8,12 +8,23 @@ import time
 from collections import deque
 from typing import Any, Deque, Dict, List, NamedTuple, Tuple
 
-from gpumon.collect.nvml import OK, TIMEOUT, Library
+from gpumon.collect.nvml import (
+    FUNCTION_NOT_FOUND,
+    INVALID_ARGUMENT,
+    NO_PERMISSION,
+    NOT_SUPPORTED,
+    OK,
+    TIMEOUT,
+    Library,
+)
 from gpumon.collect.nvml_structs import EventData
 
 _XID_CRITICAL_ERROR = 0x8
 #: how long one wait blocks; new devices are registered and a stop is seen between two waits
-_WAIT_MS = 1000
+_WAIT_MS = 2000
+_FAILED_S = 1.0
+#: answers that will not change
+_FINAL = (OK, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND)
 #: a driver that reports events without end, or does not wait, must not keep a core busy
 _PAUSE_S = 0.05
 
@@ -56,12 +67,20 @@ class XidWatch:
         self._stopped = True
         self._news.set()
 
+    @property
+    def ended(self) -> bool:
+        return not self._thread.is_alive()
+
     def join(self, timeout_s: float) -> None:
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
         events = ctypes.c_void_p()
-        if self._library.call("nvmlEventSetCreate", ctypes.byref(events)) != OK:
+        while self._library.call("nvmlEventSetCreate", ctypes.byref(events)) not in _FINAL:
+            if self._stopped:
+                return
+            time.sleep(_FAILED_S)
+        if not events:
             return
         data = EventData()
         wait = "nvmlEventSetWait_v2"
@@ -77,13 +96,16 @@ class XidWatch:
                 if index is not None:
                     self._seen.append(Xid(time.time(), index, int(data.data)))
             elif code not in (OK, TIMEOUT):
-                time.sleep(_WAIT_MS / 1000)  # a failing wait returns at once
+                time.sleep(_FAILED_S)  # a failing wait returns at once
             time.sleep(_PAUSE_S)
         self._library.call("nvmlEventSetFree", events)
 
     def _register(self, events: ctypes.c_void_p) -> None:
+        failed = []
         while self._new:
             index, handle = self._new.popleft()
             self._index[handle.value] = index
             kinds = ctypes.c_ulonglong(_XID_CRITICAL_ERROR)
-            self._library.call("nvmlDeviceRegisterEvents", handle, kinds, events)
+            if self._library.call("nvmlDeviceRegisterEvents", handle, kinds, events) not in _FINAL:
+                failed.append((index, handle))
+        self._new.extend(failed)  # tried again after the next wait

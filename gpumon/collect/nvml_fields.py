@@ -111,6 +111,7 @@ class Fields:
         if code != OK:
             # a driver that does not know the field calls it an invalid argument
             return self._query.refuse(NOT_SUPPORTED if code == INVALID_ARGUMENT else code, source)
+        self._query.worked.add(source)
         if not 0 <= element.value_type < len(VALUE_MEMBERS):
             return Missing("error", f"value type {element.value_type}")
         value: float = getattr(element.value, VALUE_MEMBERS[element.value_type])

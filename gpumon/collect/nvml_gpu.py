@@ -6,20 +6,27 @@ import ctypes
 import time
 from typing import Any, Callable, List, NamedTuple, Optional, Tuple
 
+from gpumon.collect.base import Patience
 from gpumon.collect.gpm import Gpm
 from gpumon.collect.nvml import NOT_FOUND, OK, SESSION_CODES, Library, Query
 from gpumon.collect.nvml_facts import Facts, device_facts, instance_facts
 from gpumon.collect.nvml_reader import DEVICE_FIELDS, Reader, Result
 from gpumon.collect.nvml_usage import Row
-from gpumon.model.reading import Missing, Reading
+from gpumon.model.reading import UNSUPPORTED, Missing, Reading
 from gpumon.model.sample import Mig
 
-#: a device that could not be opened is tried again this often
-_RETRY_S = 10.0
+#: a device that could not be opened, or has only errors, is opened again this often
+_RETRY_S = 5.0
+#: facts that failed when it was opened are asked again, in the end this often
+_FACTS_MAX_S = 600.0
+#: why a reading is missing for the moment only
+_PASSING = frozenset(("error", "timeout", "lost", "no-driver"))
 #: most MIG instances of one GPU; today's have room for 7
 MAX_INSTANCES = 8
-#: how often the instances of a GPU in MIG mode are compared with those that were opened
-_INSTANCES_S = 60.0
+#: how often new instances of a GPU in MIG mode are looked for
+_INSTANCES_S = 7.0
+#: ... and whether those are still there that fail
+_FAILING_S = 2.0
 
 
 class Unit(NamedTuple):
@@ -42,6 +49,13 @@ class Answer(NamedTuple):
     opened: Optional[List[Unit]]
     results: List[Tuple[Unit, Result]]
     cut: str = ""  # what the driver claimed beyond our bounds; for people
+    library: Optional[Library] = None  # the session that it comes from
+    moved: bool = False  # the handle is another GPU's by now: there are no results
+
+    @property
+    def well(self) -> bool:
+        """Whether no unit has only errors, or is absent."""
+        return not any(result.error or result.lost for _, result in self.results)
 
     @property
     def session_error(self) -> str:
@@ -58,6 +72,7 @@ class Gpu:
     ) -> None:
         """`uuid`: a MIG instance whose GPU does not tell its instances."""
         self.library = library
+        self._session = library  # from the next read on; written by the collector's thread
         self.index = index
         self.uuid = uuid
         self.opened = False
@@ -70,6 +85,10 @@ class Gpu:
         self._told = False  # that it could not be opened
         self._retry_at = 0.0
         self._instances_at = 0.0
+        self._free_slots: List[int] = []  # numbers of instances that were not there
+        self._bad_since: Optional[float] = None
+        self._incomplete = False  # facts could not be read for the moment
+        self._facts = Patience(_RETRY_S, _FACTS_MAX_S)
 
     @property
     def calling(self) -> str:
@@ -80,8 +99,8 @@ class Gpu:
         return self._calling
 
     def restart(self, library: Library) -> None:
-        """Use a new session with the driver from the next read on."""
-        self.library, self.opened, self._retry_at = library, False, 0.0
+        """Use a new session with the driver from the next read on; a late one does not notice."""
+        self._session = library
 
     def open(self) -> Answer:
         """Get the handle, and all that does not change."""
@@ -89,20 +108,46 @@ class Gpu:
         self._queries, self._units, self._told = [], [], False
         self._retry_at = time.monotonic() + _RETRY_S
         self._instances_at = time.monotonic() + _INSTANCES_S
+        self._bad_since = None
         self._units = self._open_instance() if self.uuid else self._open_whole()
         self.opened = all(unit.missing is None for unit in self._units)
-        return Answer(list(self._units), [])
+        self._incomplete = self.opened and any(map(_unfinished, self._units))
+        if self.opened and not self._incomplete:
+            self._facts.reset()
+        return Answer(list(self._units), [], self._cut, self.library)
 
-    def read(self, mono: float) -> Answer:
-        """Read what is due; opens what is not open, or is not what it was."""
+    def read(self, mono: float, verify: bool = False) -> Answer:
+        """Read what is due; opens what is not open, or is not what it was.
+
+        `verify`: see first whether the handles still belong to the same devices.
+        """
         opened: Optional[List[Unit]] = None
-        if not self.opened and time.monotonic() >= self._retry_at:
+        now = time.monotonic()
+        if self._session is not self.library:
+            self.library, self.opened, self._retry_at = self._session, False, 0.0
+        if not self.opened and now >= self._retry_at:
+            opened = self.open().opened
+        exchanged = self._exchanged() if verify and self.opened else None
+        if exchanged is not None and exchanged.mig is None:
+            return Answer(None, [], library=self.library, moved=True)
+        if exchanged is not None or (self._incomplete and self._facts.due(now)):
             opened = self.open().opened
         results = [(unit, self._read(unit, mono)) for unit in self._units]
-        if self.opened and self._changed():
+        if self.opened and self._changed(results):
             opened = self.open().opened
             results = [(unit, self._read(unit, mono)) for unit in self._units]
-        return Answer(opened, results, self._cut_now())
+        answer = Answer(opened, results, self._cut_now(), self.library)
+        self._give_up(answer.well, now)
+        return answer
+
+    def _give_up(self, well: bool, now: float) -> None:
+        """A handle that has given only errors for a while is got anew."""
+        if well or not self.opened:
+            self._bad_since = None
+        elif self._bad_since is None:
+            self._bad_since = now
+        elif now >= self._bad_since + _RETRY_S:
+            self.opened = False
 
     def _cut_now(self) -> str:
         lists = [unit.reader.cut for unit in self._units if unit.reader is not None]
@@ -125,27 +170,64 @@ class Gpu:
         return query
 
     def _free(self) -> None:
-        """Give GPM's samples back, unless the session that made them is gone."""
+        """Give GPM's samples back."""
         for unit in self._units:
             reader = unit.reader
             if reader is None or reader.gpm is None:
                 continue
-            if reader.query.library is self.library:
-                reader.gpm.close()
+            if reader.query.library.same_file(self.library):
+                reader.gpm.close(self.library)
 
-    def _changed(self) -> bool:
+    # -- is it still what was opened? -------------------------------------------------------
+
+    def _exchanged(self) -> Optional[Unit]:
+        """The first unit whose handle leads to another device than the one it was got for."""
+        for unit in self._units:
+            if unit.reader is None or not unit.uuid:
+                continue
+            if _uuid(unit.reader.query) not in ("", unit.uuid):
+                return unit
+        return None
+
+    def _changed(self, results: List[Tuple[Unit, Result]]) -> bool:
         """Whether MIG was switched, or instances were made or destroyed."""
         whole = self._units[0].reader if self._units else None
         if whole is None or self.uuid:
             return False
-        if whole.mig_changed:
-            return True
-        if not whole.mig_on or time.monotonic() < self._instances_at:
+        if not whole.mig_on:
+            return whole.mig_suspected and self._mig_mode(whole.query) == 1
+        now = time.monotonic()
+        failing = any(result.error or result.lost for unit, result in results if unit.mig)
+        if now < self._instances_at - (_INSTANCES_S - _FAILING_S if failing else 0):
             return False
-        self._instances_at = time.monotonic() + _INSTANCES_S
-        handles = self._instance_handles(whole.query)
-        uuids = {_text(Query(self.library, found).text("nvmlDeviceGetUUID")) for found in handles}
+        self._instances_at = now + _INSTANCES_S
+        if failing:
+            return self._mig_mode(whole.query) == 0 or self._instance_gone(whole.query)
+        return self._instance_new(whole.query)
+
+    def _instance_gone(self, query: Query) -> bool:
+        handles = self._instance_handles(query)
+        uuids = {_uuid(Query(self.library, found)) for found in handles}
         return uuids != {unit.uuid for unit in self._units if unit.mig is not None}
+
+    def _instance_new(self, query: Query) -> bool:
+        """Whether there is one where there was none, or there can be none any more."""
+        for number in self._free_slots:
+            handle = ctypes.c_void_p()
+            name = "nvmlDeviceGetMigDeviceHandleByIndex"
+            missing = query.call(name, number, ctypes.byref(handle))
+            if missing is None or missing.reason == "unsupported":
+                return True
+            if query.code != NOT_FOUND:
+                return False
+        return False
+
+    def _mig_mode(self, query: Query) -> Reading:
+        mode, pending = ctypes.c_uint(), ctypes.c_uint()
+        missing = query.call("nvmlDeviceGetMigMode", ctypes.byref(mode), ctypes.byref(pending))
+        return mode.value if missing is None else missing
+
+    # -- opening ----------------------------------------------------------------------------
 
     def _handle(self, name: str, argument: Any) -> Tuple[Any, int]:
         handle = ctypes.c_void_p()
@@ -159,17 +241,15 @@ class Gpu:
         if code != OK:
             return [Unit(self.index, missing=self.library.missing(code), code=code)]
         query = self._query(handle)
-        mode = ctypes.c_uint()
-        pending = ctypes.c_uint()
-        no_mig = query.call("nvmlDeviceGetMigMode", ctypes.byref(mode), ctypes.byref(pending))
-        mig_on = no_mig is None and mode.value == 1
+        mig_mode = self._mig_mode(query)
+        mig_on = mig_mode == 1
         gpm = None if mig_on else Gpm(query, params=self._params)
-        reader = Reader(query, mig_on=mig_on, gpm=gpm)
+        reader = Reader(query, mig_mode=mig_mode, gpm=gpm)
         facts = device_facts(query, self._sysfs)
         reader.know(facts)
         facts["power_kind"] = reader.power_kind(facts)
         facts["gpm"] = _gpm_fact(gpm)
-        uuid = _text(query.text("nvmlDeviceGetUUID"))
+        uuid = _uuid(query)
         name = _text(query.text("nvmlDeviceGetName"))
         whole = Unit(self.index, uuid, name, None, facts, reader, handle, query.lost)
         if not mig_on:
@@ -187,11 +267,13 @@ class Gpu:
         if count > MAX_INSTANCES:
             self._cut = f"{count} MIG instances are reported, at most {MAX_INSTANCES} are read"
         handles = []
+        self._free_slots = list(range(min(count, MAX_INSTANCES)))
         for i in range(min(count, MAX_INSTANCES)):
             handle = ctypes.c_void_p()
             missing = query.call("nvmlDeviceGetMigDeviceHandleByIndex", i, ctypes.byref(handle))
             if missing is None:
                 handles.append(handle)
+                self._free_slots.remove(i)
             elif query.code != NOT_FOUND:
                 break
         return handles
@@ -199,7 +281,7 @@ class Gpu:
     def _instance(self, query: Query, parent: Unit, parent_handle: Any) -> Unit:
         gi = query.u32("nvmlDeviceGetGpuInstanceId")
         ci = query.u32("nvmlDeviceGetComputeInstanceId")
-        name, uuid = _text(query.text("nvmlDeviceGetName")), _text(query.text("nvmlDeviceGetUUID"))
+        name, uuid = _text(query.text("nvmlDeviceGetName")), _uuid(query)
         gi_number = gi if isinstance(gi, int) else 0
         gpm = Gpm(query, parent_handle, gi_number, self._params)
         facts = instance_facts(query, parent.facts)
@@ -222,7 +304,7 @@ class Gpu:
         of_parent = self._query(parent)
         index = of_parent.u32("nvmlDeviceGetIndex")
         self.index = index if isinstance(index, int) else self.index
-        uuid = _text(of_parent.text("nvmlDeviceGetUUID"))
+        uuid = _uuid(of_parent)
         return [self._instance(query, Unit(self.index, uuid), parent)]
 
 
@@ -236,6 +318,22 @@ def _gpm_fact(gpm: Optional[Gpm]) -> Reading:
         return Missing("mig")
     refused = gpm.probe()
     return 1 if refused is None else refused
+
+
+def _uuid(query: Query) -> str:
+    """What makes a device the same one later; "" where there is none, or nothing like one."""
+    uuid = _text(query.text("nvmlDeviceGetUUID"))
+    return uuid if uuid.startswith(("GPU-", "MIG-")) else ""
+
+
+def _unfinished(unit: Unit) -> bool:
+    """Whether something that does not change could not be read for the moment."""
+    mig_mode = UNSUPPORTED if unit.reader is None else unit.reader.mig_mode
+    return not unit.uuid or any(map(_passing, (mig_mode, *unit.facts.values())))
+
+
+def _passing(reading: Reading) -> bool:
+    return isinstance(reading, Missing) and reading.reason in _PASSING
 
 
 def _text(reading: Reading) -> str:

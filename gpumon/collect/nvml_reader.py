@@ -9,7 +9,7 @@ from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from gpumon.collect.base import Schedule
 from gpumon.collect.gpm import Gpm
-from gpumon.collect.nvml import SESSION_CODES, Query
+from gpumon.collect.nvml import NOT_SUPPORTED, SESSION_CODES, Query
 from gpumon.collect.nvml_burst import Burst
 from gpumon.collect.nvml_facts import WHOLE_GPU
 from gpumon.collect.nvml_fields import Fields
@@ -70,15 +70,18 @@ class Reader:
         query: Query,
         *,
         instance: bool = False,
-        mig_on: bool = False,
+        mig_mode: Reading = MIG,
         gpm: Optional[Gpm] = None,
     ) -> None:
+        """`mig_mode`: of a whole GPU, as it was opened."""
         self.query = query
-        self.mig_on = mig_on  # of a whole GPU: as it was opened
-        self.mig_changed = False
+        self.mig_mode = mig_mode
+        self.mig_on = mig_on = mig_mode == 1
+        self.mig_suspected = False  # what a GPU in MIG mode refuses is refused since the last read
         self.gpm = gpm
         self._instance = instance
         self._no_activity = mig_on or instance
+        self._had_activity = False
         self._schedule = Schedule()
         self._fields = Fields(query)
         self._rates = {name: Rate() for name in _RATES}
@@ -189,6 +192,8 @@ class Reader:
         else:
             missing = query.call("nvmlDeviceGetUtilizationRates", ctypes.byref(self._utilization))
             known = missing is None
+            self.mig_suspected = self._had_activity and query.code == NOT_SUPPORTED
+            self._had_activity = known
             row["busy_percent"] = self._utilization.gpu if known else missing  # type: ignore[assignment]
             row["mem_controller_percent"] = (
                 self._utilization.memory if known else missing  # type: ignore[assignment]
@@ -301,8 +306,7 @@ class Reader:
             row["retired_pages"] = double if isinstance(single, (int, float)) else single
         row["persistence_mode"] = query.u32("nvmlDeviceGetPersistenceMode")
         row["compute_mode"] = query.u32("nvmlDeviceGetComputeMode")
-        row["mig_mode"] = mig_mode = self._pair("nvmlDeviceGetMigMode")
-        self.mig_changed = isinstance(mig_mode, int) and bool(mig_mode) != self.mig_on
+        row["mig_mode"] = self.mig_mode
         row["accounting_mode"] = accounting = query.u32("nvmlDeviceGetAccountingMode")
         if isinstance(accounting, int) or _unsupported(accounting):
             self._usage.accounting = accounting == 1

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 #: reads options (JSON) from its arguments, writes one JSON line
 _PROGRAM = """
-import json, os, struct, sys, time
+import json, os, struct, subprocess, sys, time
 from gpumon.collect.base import Schedule, Tick
 from gpumon.collect.devices import DeviceCollector
 from gpumon.model.reading import Missing
@@ -64,6 +64,9 @@ cpu_s = time.process_time()
 for number in range(options["ticks"]):
     took_s = one(number)
     for text in options["after"].get(str(number), []):
+        if text.startswith("$ "):
+            subprocess.run(text[2:], shell=True, check=True)
+            continue
         with open(options["override"] + ".new", "w") as file:
             now = time.time() - float(os.environ["FAKE_NVML_EPOCH"])
             file.write(text.replace("NOW", repr(now)))
@@ -123,6 +126,7 @@ def collect(
 
     `hurry`: ticks follow each other at once, though their clocks are an interval apart.
     `after`: scenario texts that win from the end of a tick on; NOW is the scenario's time then.
+    A text `$ COMMAND` is run by the shell instead.
     `clock`: seconds added to the wall clock from the end of a tick on (with a settable clock).
 
     Unless said otherwise a tick waits long for its answers, so that a slow machine sees what
