@@ -222,8 +222,21 @@ def test_a_torn_recording_gives_what_is_whole(tmp_path):
     plain, packed, cut = tmp_path / "plain", tmp_path / "packed", gzip.compress(whole)
     plain.write_bytes(whole[:-5])
     packed.write_bytes(cut[:-12])
-    assert len(list(read_stream(str(plain)))) == 3
-    assert 1 <= len(list(read_stream(str(packed)))) <= 4
+    for path, least, words in ((plain, 3, "middle of a line"), (packed, 1, "gzip file was cut")):
+        problems = []
+        assert least <= len(list(read_stream(str(path), problems))) <= 4
+        assert [words in each for each in problems] == [True]
+
+
+def test_nothing_is_given_of_a_damaged_gzip_file(tmp_path):
+    whole = gzip.compress(b"".join(lines()), compresslevel=0)  # a flip changes only that byte
+    for at in range(40, len(whole) - 8, 97):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1
+        path = tmp_path / "r"
+        path.write_bytes(damaged)
+        with pytest.raises(GpumonError, match="cannot read"):
+            next(read_stream(str(path)))
 
 
 @pytest.mark.parametrize(

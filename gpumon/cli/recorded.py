@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 class Stream(NamedTuple):
     """One node's part of a run, from one or several files. To be read once.
 
-    Files that cannot be read are a stream of nothing with their problems; `node` counts them.
+    `lacks`: what is missing of a plain file. Files that cannot be read are a stream of nothing that
+    lacks them; its `node` counts them.
     """
 
     node: str
     items: Iterator[Header | Sample]
     recordings: list[Recording]
-    unread: Sequence[str] = ()
+    lacks: Sequence[str] = ()
 
     @property
     def gathered(self) -> Iterator[Header | Sample | Ticks | Digest]:
@@ -40,7 +41,7 @@ class Stream(NamedTuple):
     @property
     def problems(self) -> list[str]:
         """What the files lack, in sentences; complete when they were read."""
-        return [*self.unread, *(said for each in self.recordings for said in each.problems)]
+        return [*self.lacks, *(said for each in self.recordings for said in each.problems)]
 
 
 def is_plain(run: str) -> bool:
@@ -113,10 +114,11 @@ def _gathered(recordings: list[Recording]) -> Iterator[Header | Sample | Ticks |
 
 
 def _plain(path: str) -> Stream:
-    from gpumon.sources.replay import read_stream
+    from gpumon.sources.lines import read_stream
 
-    items = read_stream(path)
+    problems: list[str] = []
+    items = read_stream(path, problems)
     first = next(items, None)
     if not isinstance(first, Header):
         raise WireError(f"{path} holds no recorded stream")
-    return Stream(first.node, chain([first], items), [])
+    return Stream(first.node, chain([first], items), [], problems)

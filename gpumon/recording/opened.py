@@ -46,14 +46,15 @@ class Opened:
             self._release()
 
     def _descriptor(self) -> int:
-        with _table:
-            _in_use.pop(self, None)
-            _in_use[self] = None
-        if self._fd is None:
+        fd = self._fd
+        if fd is None:
             _make_room()
             fd = self._fd = _Descriptor(_open(self._path))
             self._check(os.fstat(fd.number))
-        return self._fd.number
+        with _table:
+            _in_use.pop(self, None)
+            _in_use[self] = None
+        return fd.number
 
     def _check(self, status: os.stat_result) -> None:
         before = getattr(self, "status", status)

@@ -2,58 +2,28 @@
 
 from __future__ import annotations
 
-import gzip
 import heapq
 import os
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from math import floor
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
-from gpumon.errors import GpumonError, NotFoundError, WireError
+from gpumon.errors import GpumonError, WireError
 from gpumon.model.past import Past
 from gpumon.model.sample import Header, Sample
-from gpumon.model.text import clean
 from gpumon.model.view import Status
 from gpumon.recording import SUFFIX, Recording
 from gpumon.sources.base import Sink
 from gpumon.sources.buckets import GRID_S
+from gpumon.sources.lines import read_stream
 from gpumon.sources.past import PROCESS_EVENTS, FilePast, Item
-from gpumon.wire import MAX_LINE_BYTES, Decoder
 
 if TYPE_CHECKING:
     from gpumon.analysis.gather import Gathering
-
-
-def read_stream(path: str) -> Iterator[Header | Sample]:
-    """Headers and samples of a stream in a file of lines, plain or gzip.
-
-    A torn last line is dropped. Raises NotFoundError, GpumonError (unreadable) or WireError.
-    """
-    decoder = Decoder()
-    try:
-        with open(path, "rb") as probe:
-            packed = probe.read(2) == b"\x1f\x8b"
-        with gzip.open(path, "rb") if packed else open(path, "rb") as stream:
-            while line := stream.readline(MAX_LINE_BYTES + 1):
-                if not line.endswith(b"\n") and len(line) <= MAX_LINE_BYTES:
-                    return
-                item = decoder.line(line)
-                if item is not None:
-                    yield item
-    except FileNotFoundError:
-        raise NotFoundError(f"no file {path}; give the path of a recorded stream") from None
-    except WireError as error:
-        raise WireError(f"{clean(path, 200)}: {error}") from None
-    except EOFError:  # a torn gzip stream: what was read stands
-        return
-    except (OSError, zlib.error) as error:
-        what = error.strerror or error if isinstance(error, OSError) else error
-        raise GpumonError(f"cannot read {path}: {what}") from None
 
 
 class Track(NamedTuple):
@@ -104,13 +74,14 @@ def tracks_of(paths: Sequence[str], unread: list[str] | None = None) -> list[Tra
 def _track_of(path: str) -> Track:
     name = os.path.basename(path)
     if not path.endswith(SUFFIX):
-        return Track(name, partial(_all_of, path))
+        problems: list[str] = []
+        return Track(name, partial(_all_of, path, problems), problems=problems)
     read = Recording(path)
     return Track(name, read.items, read.digested, read.end - read.start, read.problems)
 
 
-def _all_of(path: str, _since: float | None) -> Iterator[Header | Sample]:
-    return read_stream(path)
+def _all_of(path: str, problems: list[str], _since: float | None) -> Iterator[Header | Sample]:
+    return read_stream(path, problems)
 
 
 class ReplaySource:
