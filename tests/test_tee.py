@@ -179,7 +179,9 @@ def test_a_folder_that_cannot_be_written_costs_only_the_recording(source, state)
     source.sink.header("gpu01", header())
     source.sink.add("gpu01", sample(0))
     assert store.node("gpu01").last_time == START
-    assert made.news().startswith("not recording: cannot record to ")
+    news = made.news()
+    assert news.startswith("not recording: cannot record to ")
+    assert made.not_recorded == {"gpu01": news}
     assert made.mark("epoch 2").endswith("(nothing is recorded here)")
     made.stop()
 
@@ -205,6 +207,7 @@ def test_a_file_that_cannot_grow_is_said_once_and_the_samples_go_on(source, stat
     source.sink.add("gpu01", sample(second))
     assert store.node("gpu01").last_time == START + second
     assert made.news() == ""
+    assert made.not_recorded == {"gpu01": news}  # as long as that is so
     made.stop()
 
 

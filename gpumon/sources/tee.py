@@ -53,6 +53,7 @@ class Tee:
             maxlen=MAX_NEWS
         )  # without the lock: the screen must not wait for a disk
         self._stopped = False
+        self.not_recorded: dict[str, str] = {}  # by node: why it should be, and is not
 
     # -- as a source
 
@@ -113,6 +114,7 @@ class Tee:
                 recorder.add(sample)
                 if recorder.failed:
                     self._recorders[node] = None
+                    self.not_recorded[node] = recorder.failed
                     self._news.append(recorder.failed)
         self._sink.add(node, sample, received)
 
@@ -172,7 +174,8 @@ class Tee:
             path = new_path(header, header.time)
             recorder = Recorder(path, digester=digester, phase=spread(count))
         except GpumonError as error:
-            self._news.append(f"not recording: {error}")
+            self.not_recorded[header.node] = f"not recording: {error}"
+            self._news.append(self.not_recorded[header.node])
             return None
         if not any(self._recorders.values()):
             self._news.append(f"recording to {_short(recorder.path)}; not with --no-record")

@@ -204,6 +204,7 @@ class GpumonApp(
         if self.player is not None and self.player.seeking:
             return  # what is between here and there is not worth drawing
         self.tell_news()
+        self.update_recording()
         if self._pacing.is_due(time.monotonic(), self._source.now()):
             began = time.thread_time()  # not of the clock: what other threads take is not its cost
             self.draw()

@@ -11,10 +11,12 @@ if TYPE_CHECKING:
     from textual.app import App
 
     from gpumon.tui.jobs import JobSource
+    from gpumon.tui.state import ViewState
 
     class _Host(App[None]):
         marker: Marker | None
         job: JobSource | None
+        state: ViewState
 
         def say(self, message: str) -> None: ...
 else:
@@ -29,8 +31,20 @@ class Marker(Protocol):
     def news(self) -> str: ...
 
 
+@runtime_checkable
+class Recording(Protocol):
+    """A source that records; see `sources.tee`."""
+
+    not_recorded: dict[str, str]  # by node: why it should be, and is not
+
+
 class MarkActions(_Host):
     """The app's part of recording."""
+
+    def update_recording(self) -> None:
+        """Keep on the screen why nothing is recorded, as long as that is so."""
+        if isinstance(self.marker, Recording):
+            self.state.not_recorded = dict(self.marker.not_recorded)
 
     def tell_news(self) -> None:
         """Say what happened to the recording or to the job, once."""

@@ -83,6 +83,7 @@ class ViewState:
         self.zoom: int | None = None  # position in ZOOMS_S; None: what there is, up to start_span_s
         self.start_span_s = zoom_s
         self.frozen_at: float | None = None
+        self.not_recorded: dict[str, str] = {}  # by node: why it should be, and is not
         self.player: Player | None = None  # while a recording is played
         self._sort = ""  # until the user chooses
         self.reverse = False

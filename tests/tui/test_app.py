@@ -274,3 +274,40 @@ async def test_live_data_cannot_be_sought(app):
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.press("right_square_bracket")
         assert "gpumon replay" in text(app)
+
+
+class Recorded(Still):
+    """A source that should record, and does not."""
+
+    def __init__(self, now, not_recorded):
+        super().__init__(now, "local")
+        self.not_recorded = not_recorded
+
+    def mark(self, text):
+        return text
+
+    def news(self):
+        return ""
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+@pytest.mark.parametrize("nodes", [1, 3])
+async def test_why_nothing_is_recorded_stays_on_every_screen(size, nodes):
+    store, now = fill(120)
+    why = "/home/ada/x.gpumon: recording stopped: your disk quota is used up"
+    source = Recorded(now, {})
+    app = GpumonApp(source, store, Settings(theme="dark"))
+    async with app.run_test(size=size) as pilot:
+        await pilot.pause()
+        assert "not recorded" not in text(app)
+        source.not_recorded.update({f"gpu{number:02}": why for number in range(nodes)})
+        app._tick()
+        for key in ("1", "2", "3", "4", "5", "1"):
+            await pilot.press(key)
+            app.state.message_until = 0.0  # whatever was said for a moment is gone
+            app.draw()
+            assert "not recorded" in app._parts["title"].text
+            if size[0] >= 100:
+                assert "not recorded: your disk quota is used up" in app._parts["title"].text
+        which = " (3 nodes)" if nodes == 3 else ""
+        assert f"not recorded{which}: your disk quota is used up" in app._parts["view"].text

@@ -89,6 +89,7 @@ def notes(state: ViewState) -> list[Note]:
             about.append((Note("attention", left_out), node.name if several else ""))
         failures = facts[node].failures
         about += [(Note("attention", text), node.name if several else "") for text in failures]
+    found += _recording_notes(state)
     found += _folded(about)
     found += _straggler_notes(state)
     for node, device in state.devices:
@@ -106,6 +107,16 @@ def notes(state: ViewState) -> list[Note]:
     if verdict is None or not any(each.id in _IDLE for each in verdict.findings):
         found += _idle_notes(state, several=several)
     return sorted(found, key=lambda note: _RANK[note.level])
+
+
+def _recording_notes(state: ViewState) -> list[Note]:
+    """Why nothing is recorded: the reason first, which a narrow screen must not cut off."""
+    if not state.not_recorded:
+        return []
+    where, _, why = next(iter(state.not_recorded.values())).rpartition(": ")
+    nodes = len(state.not_recorded)
+    which = f" ({nodes} nodes)" if nodes > 1 else ""
+    return [Note("bad", f"not recorded{which}: {clean(why)} ({clean(where)})")]
 
 
 def _finding_notes(verdict: Verdict) -> list[Note]:

@@ -77,6 +77,10 @@ def _where(nodes: list[NodeView]) -> str:
 def _right(state: ViewState, width: int) -> Row:
     clock = time.strftime("%H:%M:%S", time.localtime(state.now))
     right: Row = []
+    if state.not_recorded:
+        why = next(iter(state.not_recorded.values())).rpartition(": ")[2]
+        brief = width < _WIDE
+        right.append(("not recorded · " if brief else f"not recorded: {clean(why, 60)} · ", "bad"))
     if state.frozen_at is not None:
         right.append(("frozen · ", "attention"))
     elif state.has_ended:
