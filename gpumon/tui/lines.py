@@ -94,6 +94,10 @@ def _cells(row: Row) -> list[tuple[str, str]] | None:
     return cells
 
 
+#: a widget under a dialog is not drawn, and its regions wait: beyond so many, all of it does
+_UNDRAWN_REGIONS = 1000
+
+
 class Lines(Widget):
     """A widget whose content is rows; only cells that changed are drawn again."""
 
@@ -121,8 +125,13 @@ class Lines(Widget):
             if old != new:
                 self._strips.pop(y, None)
                 changed += [Region(a, y, b - a, 1) for a, b in changed_spans(old, new)]
-        if changed:
+        if len(self._repaint_regions) > _UNDRAWN_REGIONS:
+            self.refresh()
+        elif changed:
             self.refresh(*changed)
+        # Textual empties this only for widgets that render all lines at once: every region that
+        # ever changed would stay
+        self._dirty_regions.clear()
 
     def restyle(self, palette: str) -> None:
         """Draw everything again in another palette."""

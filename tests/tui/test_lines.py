@@ -1,11 +1,15 @@
 """Rows: exact widths, and exactly the cells that changed."""
 
+import random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
+from textual.app import App
+from textual.screen import ModalScreen
 
-from gpumon.tui.lines import changed_spans, fit, fit_row, plain, row_width, spread
+from gpumon.tui.lines import Lines, changed_spans, fit, fit_row, plain, row_width, spread
 
 text = st.text(st.sampled_from("ab 漢é▁🎉"), max_size=12)
 row = st.lists(st.tuples(text, st.sampled_from(["", "dim", "bad"])), max_size=5)
@@ -56,3 +60,25 @@ def test_fit_as_it_looks(given_text, width, shown):
 
 def test_plain_drops_blanks_at_line_ends():
     assert plain([[("a ", ""), ("b  ", "dim")], []]) == "a b\n"
+
+
+class Screenful(App[None]):
+    CSS = "Lines { height: 20; }"
+
+    def compose(self):
+        yield Lines()
+
+
+@pytest.mark.parametrize("covered", [False, True])
+async def test_what_changed_is_not_kept(covered):
+    app, letters = Screenful(), random.Random(1)
+    async with app.run_test(size=(80, 24)) as pilot:
+        lines = app.query_one(Lines)
+        if covered:
+            app.push_screen(ModalScreen())
+            await pilot.pause()
+        for number in range(200):
+            lines.show([[("".join(letters.choices("ab", k=80)), "")] for _ in range(20)])
+            if number % 20 == 0:
+                await pilot.pause()
+        assert len(lines._dirty_regions) + len(lines._repaint_regions) < 1500
