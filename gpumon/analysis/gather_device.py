@@ -43,7 +43,8 @@ COUNTERS = (
     "ecc_uncorrected", "retired_pages", "remapped_corrected", "remapped_uncorrected",
 )  # fmt: skip
 _ACTIVITY = ("busy_max_percent", "busy_gap_s", "sm_active_percent", "busy_percent")
-MAX_PROCESSES = 128  # of one device over the run
+MAX_PROCESSES = 128  # of one device over the run; beside a screen, at a time
+_ENDED_KEPT = 16  # of them, beside a screen: each takes about 12 KB
 MAX_EVENTS = 200  # of one kind, of one device
 _MAX_WORDS = 80  # characters of an event that are kept here
 MAX_THROTTLES = 16  # reasons: there are 11, and bits of later drivers
@@ -62,10 +63,11 @@ class DeviceGathering:
     def __init__(
         self, device: Device, *, is_lean: bool = False, room: Allowance | None = None
     ) -> None:
-        """`is_lean`: without readings that no rule asks for. `room`: for the processes of all
-        devices of the node; by default for those of one.
+        """`is_lean`: beside a screen, where it lasts; without readings that no rule asks for.
+        `room`: for the processes of all devices of the node; by default for those of one.
         """
         self.device = device
+        self._is_lean = is_lean
         self._room = room or Allowance(MAX_PROCESSES)
         self._tracked = _JUDGED if is_lean else TRACKED
         self._bins: dict[str, Bins] = {}
@@ -75,7 +77,8 @@ class DeviceGathering:
         self._counters = {name: Growth() for name in COUNTERS}
         self._processes: dict[int, ProcessGathering] = {}  # those that are there
         self._gone: list[ProcessGathering] = []
-        self._numbered: list[ProcessGathering] = []  # all that came
+        self._numbered: dict[int, ProcessGathering] = {}  # by number, with those that are gone
+        self._came = 0
         self._polled = False
         self._watched = False  # its processes were asked for before
         self._mem_before: float | None = None
@@ -255,24 +258,33 @@ class DeviceGathering:
     def _arrive(
         self, pid: int, time: float, row: Row, line: Row, facts: Mapping[int, Process]
     ) -> None:
-        number_ = len(self._numbered)
-        if number_ >= MAX_PROCESSES or not self._room.take():
+        held = len(self._processes) + len(self._gone) if self._is_lean else self._came
+        if held >= MAX_PROCESSES or not self._room.take():
             return
         told = facts.get(pid) or Process(pid, "", "", "")
-        process = ProcessGathering(number_, told, time, self._watched)
+        process = ProcessGathering(self._came, told, time, self._watched)
         used = number(row.get("mem_used_bytes"))
         used = number(self.last.get("mem_used_bytes")) if used is None else used
-        held = number(line.get("mem_bytes"))
-        if used is not None and held is not None:
+        own = number(line.get("mem_bytes"))
+        if used is not None and own is not None:
             reserved = number(self.last.get("mem_reserved_bytes")) or 0.0
-            process.others_bytes = max(0.0, used + reserved - held)
+            process.others_bytes = max(0.0, used + reserved - own)
         self._processes[pid] = process
-        self._numbered.append(process)
+        self._add(process)
+
+    def _add(self, process: ProcessGathering) -> None:
+        self._numbered[self._came] = process
+        self._came += 1
 
     def _leave(self, pid: int) -> None:
         process = self._processes.pop(pid)
         process.ended = True
         self._gone.append(process)
+        if self._is_lean and len(self._gone) > _ENDED_KEPT:  # the shortest tells the least
+            least = min(self._gone, key=lambda each: each.last - each.first)
+            self._gone.remove(least)
+            del self._numbered[least.number]
+            self._room.give()
 
     def end_process(self, pid: int) -> None:
         """The node says that the process ended."""
@@ -333,7 +345,7 @@ class DeviceGathering:
                 yield (kind, "", [place, process.number]), process.bins_of(kind)
 
     def bins_of(self, kind: str, name: str, numbers: Sequence[int]) -> Bins:
-        """Raises ValueError, IndexError where there can be no such series."""
+        """Raises ValueError, LookupError where there can be no such series."""
         if kind == "device" and name in TRACKED:
             return self._of(self._bins, name)
         if kind == "throttle" and name in _THROTTLE_WORDS:
@@ -377,13 +389,13 @@ class DeviceGathering:
     def take_news(self, news: Mapping[str, Any]) -> None:
         """Raises what Python does on what `news` never gives."""
         for number_, first, appeared, others in news.get("came", ()):
-            if number_ != len(self._numbered) or number_ >= MAX_PROCESSES or not self._room.take():
+            if number_ != self._came or number_ >= MAX_PROCESSES or not self._room.take():
                 raise ValueError("a process that cannot have come")
             process = ProcessGathering(
                 number_, Process(0, "", "", ""), finite(first), appeared is True
             )
             process.others_bytes = optional(others)
-            self._numbered.append(process)
+            self._add(process)
         for event in news.get("facts", ()):
             self._numbered[event.device or 0].facts = process_of(event)
         for number_, points in news.get("rise", ()):
@@ -393,7 +405,9 @@ class DeviceGathering:
             process.last, process.ended = finite(last), True
             self._gone.append(process)
         if not news.keys().isdisjoint(("came", "left")):
-            self._processes = {each.facts.pid: each for each in self._numbered if not each.ended}
+            self._processes = {
+                each.facts.pid: each for each in self._numbered.values() if not each.ended
+            }
         self._xids = (self._xids + news.get("xids", []))[:MAX_EVENTS]
         self._states = (self._states + news.get("states", []))[:MAX_EVENTS]
 

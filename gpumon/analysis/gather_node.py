@@ -215,6 +215,8 @@ class NodeGathering:
         if event.kind == "process-end" and event.pid is not None:
             for device in self._devices:
                 device.end_process(event.pid)
+            if self._room.is_lean and event.pid not in self._cpu.cpu:
+                self._facts.pop(event.pid, None)
         elif event.kind == "xid" and event.device in self._of_key:
             self._of_key[event.device].take_xid(event)
         self._keep(event)

@@ -41,6 +41,10 @@ class Allowance:
         self.used += 1
         return True
 
+    def give(self) -> None:
+        """One of them is no longer kept."""
+        self.used -= 1
+
 
 class Recent(Generic[_Value]):
     """The newest things, at least one; older ones make room."""

@@ -433,3 +433,22 @@ def test_the_recording_that_ships():
         assert all(len(track.mean) == found.count for track in device.tracks.values())
     tags = {tag for device in found.devices for each in device.processes for tag in each.frameworks}
     assert "tf" in tags
+
+
+def test_beside_a_screen_few_of_the_processes_that_ended_are_kept():
+    gathering = Gathering(LIVE)
+    gathering.add("gpu01", header())
+    for n in range(2000):
+        at, pid = 1001.0 + 4 * n, 1000 + n
+        usage = {7: {"mem_bytes": GIB, "sm_percent": 50}} if n < 500 else {}
+        usage[pid] = {"mem_bytes": GIB, "sm_percent": 50}
+        gathering.add("gpu01", sample(at, {}, usage, [started(at, pid)]))
+        gathering.add("gpu01", sample(at + 2, {}, usage))
+        gathering.add("gpu01", sample(at + 3, events=[Event(at + 3, "process-end", pid=pid)]))
+    found = gathering.evidence(live=True).devices[0].processes
+    assert len(found) == 16
+    longest = max(found, key=lambda each: each.last - each.first)
+    assert (longest.facts.pid, longest.ended) == (7, True)
+    node = gathering._nodes["gpu01"]
+    assert len(node._facts) < 300
+    assert len(node._devices[0]._numbered) == 16
