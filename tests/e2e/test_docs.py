@@ -243,3 +243,14 @@ def test_links_lead_somewhere(path):
         titles = re.findall(r"^#+ (.*)$", target.read_text(), re.M) if part else []
         anchors = {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
         assert not part or part in anchors, link
+
+
+# -- docs/reliability.md --------------------------------------------------------------------------
+def test_every_promise_names_a_test_that_exists():
+    promises = (ROOT / "docs" / "reliability.md").read_text()
+    for heading in re.findall(r"^## (.+)$", promises, re.M):
+        assert re.search(r"`tests/", section(promises, heading)), heading
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", promises)
+    assert len(named) > 30
+    for path, name in named:
+        assert re.search(rf"^(async )?def {name}\(", (ROOT / path).read_text(), re.M), (path, name)
