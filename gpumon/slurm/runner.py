@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Mapping
@@ -57,11 +58,11 @@ class LocalRunner:
                 env={**_environment(), **env},
                 start_new_session=True,
             )
-        except FileNotFoundError as error:
-            raise NoSlurmError(
-                f"there is no {argv[0]} here; run gpumon on a login node, or give --login HOST"
-            ) from error
         except (OSError, ValueError) as error:
+            if shutil.which(argv[0]) is None:  # also where a folder of PATH may not be searched
+                raise NoSlurmError(
+                    f"there is no {argv[0]} here; run gpumon on a login node, or give --login HOST"
+                ) from error
             raise SlurmError(f"cannot run {argv[0]}: {error}") from error
         try:
             out, err = process.communicate(timeout=timeout_s)

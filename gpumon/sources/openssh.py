@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import select
 import signal
 import subprocess
@@ -185,9 +186,9 @@ def _start(argv: list[str]) -> subprocess.Popen[bytes]:
             bufsize=0, env=environ,
             start_new_session=True,  # no terminal to ask on, and Ctrl-C is the screen's
         )  # fmt: skip
-    except FileNotFoundError:
-        raise Failure("no ssh is installed here", final=True) from None
     except OSError as error:
+        if shutil.which(argv[0]) is None:  # also where a folder of PATH may not be searched
+            raise Failure("no ssh is installed here", final=True) from None
         raise Failure(f"ssh cannot be started: {error.strerror}") from None
 
 

@@ -28,6 +28,7 @@ from gpumon.recording import Recording
 from tests.e2e.program import GPUMON, HANGS_S, environment, gpumon
 from tests.e2e.screen import Dashboard
 from tests.nvml.emulator import Emulated
+from tests.users import as_nobody
 
 RECORD = [*GPUMON, "record"]
 PROGRAM = shlex.join(GPUMON)
@@ -142,17 +143,6 @@ def test_what_cannot_be_run(env, tmp_path):
     plain.chmod(0o755)  # a script without a first line runs in the shell's own
     done = record("--quiet", "--", str(plain), "too", env=env)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ran too\n", "")
-
-
-def as_nobody(work):
-    """The exit code of `work()` in a process that is not root's."""
-    pid = os.fork()
-    if not pid:
-        if os.geteuid() == 0:
-            os.setgroups([])
-            os.setuid(65534)
-        os._exit(work())
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def test_a_folder_of_path_that_may_not_be_searched_holds_no_command(monkeypatch):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 
 from gpumon.slurm.runner import LocalRunner, NoSlurmError, SlurmError, SlurmTimeoutError
+from tests.users import as_nobody
 
 
 def run(*argv: str, timeout_s: float = 60, **env: str):
@@ -36,6 +39,21 @@ def test_a_command_that_is_not_there():
     with pytest.raises(NoSlurmError, match="there is no sacct-not-here here") as caught:
         run("sacct-not-here")
     assert caught.value.code == 1
+
+
+def test_a_folder_of_path_that_may_not_be_searched_holds_no_command(monkeypatch):
+    with tempfile.TemporaryDirectory() as closed:
+        Path(closed).chmod(0)
+        monkeypatch.setenv("PATH", closed)
+
+        def is_there() -> int:
+            try:
+                run("sacct-not-here")
+            except NoSlurmError:
+                return 0
+            return 1
+
+        assert as_nobody(is_there) == 0
 
 
 def test_an_argument_that_no_command_line_holds():
