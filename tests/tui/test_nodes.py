@@ -396,6 +396,16 @@ def test_the_same_note_of_several_nodes_is_one_line():
     assert texts == ["gpu01 and 2 more: The driver needs a reboot."]
 
 
+@pytest.mark.parametrize(("source", "shown"), [("replay", True), ("openssh", False)])
+def test_what_a_replayed_recording_lacks_is_a_note(source, shown):
+    """Of a live stream the same place names the ways that were refused, which is no trouble."""
+    store = Store()
+    store.header("n1", Header("n1", "b", NOW, 0, 1, "0", []))
+    store.status("n1", Status("live", NOW, "the end is missing", source))
+    found = [note for note in notes(looking_at((store, NOW))) if "the end is missing" in note.text]
+    assert [note.level for note in found] == ["attention"] * shown
+
+
 def test_of_many_nodes_what_is_seldom_new_is_noted_within_a_round():
     store, now = cluster.fill(12, seconds=70)
     state = looking_at((store, now))
