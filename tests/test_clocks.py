@@ -8,24 +8,32 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from math import inf
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from zstandard import ZstdCompressor
 
 from gpumon.analysis.catalogue import evaluate
+from gpumon.analysis.digester import Digester
 from gpumon.analysis.findings.time import time_short
 from gpumon.analysis.gather import Gathering
+from gpumon.analysis.gather_run import RunGathering
 from gpumon.analysis.room import LIVE
 from gpumon.model import clock
 from gpumon.model.axis import Axis
 from gpumon.model.sample import Device, Event, Header, JobContext, Sample, State
+from gpumon.model.ticks import Ticks
 from gpumon.model.units import age_text
+from gpumon.recording import Recorder, Recording
 from gpumon.site import Site
 from gpumon.slurm.client import Slurm
 from gpumon.slurm.job import Job
 from gpumon.slurm.runner import Result
 from gpumon.sources.follow import Follower
+from gpumon.sources.lines import read_stream
+from gpumon.sources.replay import ReplaySource, tracks_of
 from gpumon.sources.watched import WatchedJob
 from gpumon.store import Store
 from gpumon.tui.state import ViewState
@@ -409,3 +417,100 @@ def test_the_moment_of_an_answer_stays_with_its_figure():
     assert ours.merged(theirs).told_at == T0 + 30
     assert replace(ours, elapsed_s=50.0).merged(theirs).told_at == T0 + 50
     assert "told_at" not in ours.with_source("squeue").sources
+
+
+# -- recordings ------------------------------------------------------------------------------------
+JUMPY = {20: [("set", 2 * HOUR)], 23: [("set", -2 * HOUR)], 60: [("set", -5 * HOUR)]}
+
+
+def lines_of(told):
+    encoder = Encoder()
+    return b"".join(
+        (encoder.header if isinstance(item, Header) else encoder.sample)(item).encode() + b"\n"
+        for _, _, item in told
+    )
+
+
+def check_replayed(items, told):
+    """As long as it really was, in order, nothing lost."""
+    times = [item.time for item in items if isinstance(item, Sample) and item.rows]
+    truths = [true for _, true, _ in told if true is not None]
+    assert len(times) == len(truths)
+    assert times == sorted(times)
+    assert times[-1] - times[0] == pytest.approx(truths[-1] - truths[0], abs=SLACK_S)
+
+
+@given(schedules, drifts)
+@settings(max_examples=25, deadline=None, phases=[Phase.reuse, Phase.generate])
+def test_a_recording_is_as_long_as_the_run_whatever_the_clock_did(schedule, drift):
+    schedule = {
+        tick: [each for each in happens if each[0] == "set"] for tick, happens in schedule.items()
+    }
+    told = play(schedule, drift=drift)
+    with TemporaryDirectory() as folder:
+        path = f"{folder}/run.gpumon"
+        recorder = Recorder(path, digester=Digester)
+        for _, true, item in told:
+            recorder.header(item) if true is None else recorder.add(item)
+        recorder.close()
+        with Recording(path) as recording:
+            assert recording.end - recording.start == pytest.approx(119, abs=SLACK_S)
+            check_replayed(recording.items(), told)
+            digested = RunGathering()
+            for item in recording.digested():
+                digested.add("n1", item)
+        (node,) = digested.evidence(None, Site()).nodes
+        assert node.covered_s == pytest.approx(120, abs=2 * SLACK_S)
+        again = Axis()
+        with Recording(path) as recording:
+            assert all(again.item(item) is item for item in recording.items())
+
+
+def test_lines_with_jumps_are_read_without_them(tmp_path):
+    """Of a file that something else wrote: as plain lines, and in frames."""
+    told = play(JUMPY)
+    (tmp_path / "run.jsonl").write_bytes(lines_of(told))
+    check_replayed(list(read_stream(str(tmp_path / "run.jsonl"))), told)
+    (tmp_path / "run.gpumon").write_bytes(ZstdCompressor().compress(lines_of(told)))
+    with Recording(str(tmp_path / "run.gpumon")) as recording:
+        check_replayed(recording.items(), told)
+        columns = []
+        for item in recording.ticks():
+            columns += item.samples() if isinstance(item, Ticks) else [item]
+        check_replayed(columns, told)
+        gathering = RunGathering()
+        for item in recording.ticks():
+            gathering.add("n1", item)
+    evidence = gathering.evidence(None, Site())
+    assert evidence.elapsed_s < 200  # the job began a minute before
+    assert not [each for each in evaluate(evidence).findings if each.level == "critical"]
+
+
+def test_a_recording_with_jumps_is_played_in_its_own_time(tmp_path):
+    told = play(JUMPY)
+    (tmp_path / "run.jsonl").write_bytes(lines_of(told))
+    source = ReplaySource(tracks_of([str(tmp_path / "run.jsonl")]), ahead_s=200.0)
+    sink = Both()
+    sink.reset = lambda: None
+    source.start(sink)
+    source.stop()
+    assert sink.times == sorted(sink.times)
+    assert len(sink.times) == 120
+    assert sink.times[-1] - T0 == pytest.approx(119, abs=SLACK_S)
+
+
+def test_a_mark_lies_where_the_samples_are(tmp_path):
+    node, path = Node(), str(tmp_path / "run.gpumon")
+    recorder = Recorder(path)
+    recorder.header(node.header(0))
+    recorder.add(node.sample(1))
+    node.offset_s += 2 * HOUR
+    recorder.add(node.sample(2))
+    recorder.mark(node.wall_at(2.5), "epoch 1/3")
+    recorder.close()
+    with Recording(path) as recording:
+        (mark,) = [
+            event for item in recording.items() if isinstance(item, Sample)
+            for event in item.events if event.kind == "mark"
+        ]  # fmt: skip
+    assert mark.time == pytest.approx(T0 + 2.5)

@@ -127,6 +127,7 @@ def _record(args: argparse.Namespace, wait: Wait) -> tuple[bool, list[str]]:
     from gpumon.collect.agent import Agent
     from gpumon.collect.recorder import NodeRecorder
     from gpumon.config import load_settings
+    from gpumon.model.axis import Axis
     from gpumon.model.text import clean
 
     settings = load_settings(interval_s=args.interval)
@@ -138,7 +139,7 @@ def _record(args: argparse.Namespace, wait: Wait) -> tuple[bool, list[str]]:
         print(f"gpumon: recording to {clean(recorder.path)}; Ctrl-C ends it", file=sys.stderr)
     start_retention(settings)
     node = NodeRecorder(agent, recorder, open_spool(header))
-    summary = summarise(node.items(header, wait))
+    summary = summarise(map(Axis().item, node.items(header, wait)))
     agent.close()
     if recorder.failed:
         return True, [f"gpumon: {clean(recorder.failed)}"]

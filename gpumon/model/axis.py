@@ -8,7 +8,7 @@ on arrival. On the axis time never goes back, and no jump is left in it.
 
 from __future__ import annotations
 
-from typing import Dict, Optional, Tuple
+from typing import Dict, Optional, Sequence, Tuple, Union
 
 from gpumon.model.sample import Event, Header, Sample, State
 from gpumon.model.units import age_text
@@ -49,6 +49,14 @@ class Axis:
         self._note = ""  # what happened to the clock, for the next sample
         self._notes = 0
 
+    def item(
+        self, item: Union[Header, Sample], received: Optional[float] = None
+    ) -> Union[Header, Sample]:
+        """A header or a sample with its place on the axis."""
+        if isinstance(item, Header):
+            return self.header(item, received)
+        return self.sample(item, received)
+
     def header(self, header: Header, received: Optional[float] = None) -> Header:
         """The header with its place on the axis; `received`: our clock when it came."""
         if header.boot_id != self._boot:
@@ -75,6 +83,23 @@ class Axis:
             self._note = ""
         return sample._replace(time=at, mono=mono, events=events, states=states)
 
+    def moment(self, time: float) -> float:
+        """Where a time of the node's wall clock of now lies."""
+        return time + self._shift
+
+    def keeps(self, times: Sequence[float], monos: Sequence[float]) -> bool:
+        """Whether samples of these times, which grow, stay as they are; they were placed if so."""
+        if self._at is None or self._shift or self._was_set or times[0] < self._at:
+            return False
+        if not self._is_new_boot:
+            apart = [time - mono - self._base for time, mono in zip(times, monos)]
+            if max(apart) > _STEP_S or min(apart) < -_STEP_S or monos[0] < self._mono:
+                return False
+        elif any(monos):
+            return False
+        self._time, self._mono, self._at = times[-1], monos[-1], times[-1]
+        return True
+
     def _states(self, states: Dict[int, State], by: float, at: float) -> Dict[int, State]:
         """They began when they were first reported, wherever the clock stands by now."""
         since, self._since = self._since, {}
@@ -92,6 +117,9 @@ class Axis:
     def _place(self, time: float, mono: float, received: Optional[float]) -> Tuple[float, float]:
         """(t, m) on the axis."""
         has_mono = mono > 0  # 0: nobody read it
+        if has_mono and mono < self._mono and not self._is_new_boot and self._agree(time, mono):
+            self._is_moved = False
+            return time + self._shift, mono  # it comes late, or again
         starts = self._is_new_boot or (has_mono and mono < self._mono)
         before = self._shift
         if self._at is None:
@@ -127,9 +155,13 @@ class Axis:
         if abs(shift - self._shift) > NEAR_S:
             self._shift = float(round(shift))
 
+    def _agree(self, time: float, mono: float) -> bool:
+        """Whether the two clocks differ by as much as before."""
+        return abs(time + self._shift - mono - self._base) <= _STEP_S
+
     def _go_on(self, time: float, mono: float, received: Optional[float]) -> None:
         """The same boot: a clock was set if the two do not differ by what they did."""
-        if abs(time + self._shift - mono - self._base) <= _STEP_S:
+        if self._agree(time, mono):
             return
         by_wall, by_mono = time - self._time, mono - self._mono
         if received is not None and self._received is not None:

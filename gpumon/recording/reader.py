@@ -11,6 +11,7 @@ from typing import Iterator, List, Mapping, Optional, Sequence, Set, Union
 from zlib import crc32
 
 from gpumon.errors import GpumonError, NotFoundError, WireError
+from gpumon.model.axis import Axis
 from gpumon.model.bounded import left_out_text
 from gpumon.model.sample import Header, Sample
 from gpumon.model.ticks import Digest, Ticks
@@ -104,12 +105,18 @@ class Recording:
         The first item is a header. What the writer repeats at the beginning of each frame is left
         out, unless the frame before it is not read or is damaged.
         """
-        decoder = Decoder()
+        decoder, axis = Decoder(), self._axis()
         for line in self._fresh_lines(decoder, self._frames[self._at(since) :], alone=True):
             item = self._decode(line, decoder)
             if item is not None:
-                yield item
+                yield axis.item(item)
         self._note_bad_lines(decoder)
+
+    def _axis(self) -> Axis:
+        """For a reading from anywhere: it begins with the file."""
+        axis = Axis()
+        axis.header(self.header)
+        return axis
 
     def _fresh_lines(
         self, decoder: Decoder, frames: List[Frame], *, alone: bool
@@ -185,7 +192,8 @@ class Recording:
     def _ticks(self, frames: List[Frame], *, alone: bool) -> Iterator[Union[Header, Sample, Ticks]]:
         """Of some frames; `alone`: what came before them was not read."""
         decoder = Decoder()
-        tabulator = Tabulator(decoder, lambda line: self._decode(line, decoder))
+        decode = partial(self._decode, decoder=decoder)
+        tabulator = Tabulator(decoder, decode, axis=self._axis())
         for line in self._fresh_lines(decoder, frames, alone=alone):
             yield from tabulator.take(line)
         yield from tabulator.rest()

@@ -11,6 +11,7 @@ import json
 from itertools import chain
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
+from gpumon.model.axis import Axis
 from gpumon.model.fields import Field
 from gpumon.model.sample import Header, Key, Sample
 from gpumon.model.ticks import CELL_S, Series, Ticks
@@ -50,10 +51,14 @@ class Tabulator:
         decoder: Decoder,
         decode: Callable[[bytes], Union[Header, Sample, None]],
         batch: int = BATCH,
+        axis: Optional[Axis] = None,
     ) -> None:
-        """`decode` gives what a line holds, None where it is bad; `batch`: samples at a time."""
+        """`decode` gives what a line holds, None where it is bad; `batch`: samples at a time;
+        `axis`: to place them on, None where they are.
+        """
         self._decoder = decoder
         self._decode = decode
+        self._axis = axis
         self._batch = batch
         self._plain: List[bytes] = []  # of cells that are whole
         self._cell: List[bytes] = []
@@ -97,12 +102,13 @@ class Tabulator:
         lines, self._plain = self._plain, []
         self._bytes = 0
         try:
-            return [ticks(lines, self._decoder, self._decode)]
+            return [ticks(lines, self._decoder, self._decode, self._axis)]
         except Irregular:
             return self._decoded(lines)
 
     def _decoded(self, lines: List[bytes]) -> List[Union[Header, Sample, Ticks]]:
-        return [item for item in map(self._decode, lines) if item is not None]
+        found = [item for item in map(self._decode, lines) if item is not None]
+        return [*found] if self._axis is None else [self._axis.item(item) for item in found]
 
 
 def _place(line: bytes) -> Optional[float]:
@@ -128,8 +134,10 @@ def ticks(
     lines: List[bytes],
     decoder: Decoder,
     decode: Optional[Callable[[bytes], Union[Header, Sample, None]]] = None,
+    axis: Optional[Axis] = None,
 ) -> Ticks:
-    """Plain lines in columns. Raises Irregular where only the decoder can take them.
+    """Plain lines in columns. Raises Irregular where only the decoder can take them, or where they
+    would move on the axis.
 
     `decode` is what makes samples of them for who cannot take columns; by default the decoder.
     """
@@ -153,6 +161,8 @@ def ticks(
         }
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
         raise Irregular(str(error)) from None
+    if axis is not None and not axis.keeps(times, [body["m"] for body in bodies]):
+        raise Irregular("a clock was set")
 
     def samples() -> Iterator[Sample]:
         for line in lines:

@@ -9,6 +9,8 @@ import time
 from math import floor
 from typing import Callable, Iterator, List, NamedTuple, Optional
 
+from gpumon.model import clock as our_clock
+from gpumon.model.axis import Axis
 from gpumon.model.bounded import Known
 from gpumon.model.sample import Event, Header, Sample
 from gpumon.model.ticks import CELL_S
@@ -81,6 +83,7 @@ class Recorder:
         self._shift_s = floor(phase * frame_s / CELL_S) * CELL_S
         self._encoder = Encoder()
         self._frame = Identity(os.urandom(8), 0)  # the open one, else the next
+        self._axis = Axis()  # so that no clock that is set takes a run apart
         self._lock = threading.Lock()
         self._header: Optional[Header] = None
         self._processes: Known[int, Event] = Known(MAX_PROCESSES, PROCESSES_BYTES)
@@ -109,7 +112,7 @@ class Recorder:
     def header(self, header: Header) -> None:
         """Take the stream's header, or a new one."""
         with self._lock:
-            self._header = header
+            header = self._header = self._axis.header(header, our_clock.now())
             if self._times is not None:
                 self._wait(self._encoder.header(header))
                 if self._line_bytes > MAX_LINES_BYTES:
@@ -118,12 +121,13 @@ class Recorder:
     def add(self, sample: Sample) -> None:
         """Take a sample; never raises for what happens to the file."""
         with self._lock:
-            self._add(sample)
+            self._add(self._axis.sample(sample, our_clock.now()))
 
     def mark(self, time: float, text: str) -> None:
         """Put a user's line on the time axis."""
         with self._lock:
-            self._add(self._event(Event(time, "mark", text=text)))
+            at = self._axis.moment(time)
+            self._add(self._event(Event(at, "mark", text=text)))
 
     def close(self, reason: str = "", *, in_haste: bool = False) -> None:
         """Write the `end` (unless the stream had its own), finish the file. May be repeated.

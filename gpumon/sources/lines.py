@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from gpumon.errors import GpumonError, NotFoundError, WireError
+from gpumon.model.axis import Axis
 from gpumon.model.sample import Header, Sample
 from gpumon.model.text import clean
 from gpumon.wire import MAX_LINE_BYTES, Decoder
@@ -55,14 +56,14 @@ def _is_whole(path: str) -> bool:
 
 
 def _items(stream: gzip.GzipFile | BinaryIO, problems: list[str]) -> Iterator[Header | Sample]:
-    decoder = Decoder()
+    decoder, axis = Decoder(), Axis()
     while line := stream.readline(MAX_LINE_BYTES + 1):
         if not line.endswith(b"\n") and len(line) <= MAX_LINE_BYTES:
             _add(problems, _TORN)
             return
         item = decoder.line(line)
         if item is not None:
-            yield item
+            yield axis.item(item)
 
 
 def _add(problems: list[str], problem: str) -> None:

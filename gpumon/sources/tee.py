@@ -14,6 +14,7 @@ from collections import deque
 from gpumon.analysis.digester import Digester
 from gpumon.collect.marks import Mark, MarkSpool, mark_event, mark_text, running
 from gpumon.errors import GpumonError
+from gpumon.model import clock
 from gpumon.model.sample import Event, Header, Sample
 from gpumon.model.view import Status
 from gpumon.recording import Recorder, new_path
@@ -147,6 +148,8 @@ class Tee:
     # -- the parts that hold the lock
 
     def _spread(self, marks: list[Mark]) -> None:
+        set_by = clock.set_by()  # marks have the wall clock's time, whoever sends them
+        marks = [mark._replace(time=mark.time - set_by) for mark in marks]
         for node, waiting in self._marks.items():
             room = max(MAX_MARKS - len(waiting), 0)
             waiting.extend(map(mark_event, marks[:room]))
