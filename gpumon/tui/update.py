@@ -9,8 +9,13 @@ from __future__ import annotations
 
 from rich.color import ColorSystem
 from rich.console import Console, ConsoleOptions, RenderResult
+from rich.segment import Segment
 from textual._compositor import ChopsUpdate, CompositorUpdate
 from textual.strip import Strip
+
+#: rich keeps the last 16,384 pieces that it cut, each with its text: 15 MiB after half an hour of
+#: plots that move, and hardly one of them is asked for again
+_PIECES_KEPT = 512
 
 
 class TightUpdate(CompositorUpdate):
@@ -42,4 +47,7 @@ class TightUpdate(CompositorUpdate):
                     written.append(text)
         if current:
             written.append("\x1b[0m")
+        cut = Segment._split_cells
+        if cut.cache_info().currsize > _PIECES_KEPT:
+            cut.cache_clear()
         return "".join(written)

@@ -6,10 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
+from rich.console import Console
+from rich.segment import Segment
+from textual._compositor import ChopsUpdate
 from textual.app import App
 from textual.screen import ModalScreen
+from textual.strip import Strip
 
 from gpumon.tui.lines import Lines, changed_spans, fit, fit_row, plain, row_width, spread
+from gpumon.tui.update import TightUpdate
 
 text = st.text(st.sampled_from("ab 漢é▁🎉"), max_size=12)
 row = st.lists(st.tuples(text, st.sampled_from(["", "dim", "bad"])), max_size=5)
@@ -82,3 +87,11 @@ async def test_what_changed_is_not_kept(covered):
             if number % 20 == 0:
                 await pilot.pause()
         assert len(lines._dirty_regions) + len(lines._repaint_regions) < 1500
+
+
+def test_few_of_the_pieces_that_were_cut_are_kept():
+    console = Console()
+    for number in range(2000):
+        strip = Strip([Segment("⣿" * 40 + str(number))])
+        TightUpdate(ChopsUpdate([{0: strip}], [(0, 3, 20)], [[80]])).render_segments(console)
+    assert Segment._split_cells.cache_info().currsize < 1000
