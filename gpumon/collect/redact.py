@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 import re
-from typing import List, Match, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Match, Optional, Sequence, Tuple
 
+from gpumon.collect import secretforms
 from gpumon.model.text import MAX_TEXT, clean
 
 HIDDEN = "‹hidden›"
@@ -19,94 +20,125 @@ HIDDEN = "‹hidden›"
 _MAX_INPUT = 2 * MAX_TEXT  # beyond what is shown, so that no secret is cut before it is seen
 _MAX_DEPTH = 3  # words in an argument of a shell in an argument of a shell
 
-_SECRET_NAME = re.compile(
-    r"(?:password|passwd|passphrase|passcode|secret|token|credentials?|cookies?|webhook_url"
-    r"|(?:api|access|secret|private|auth|account|encryption|signing|license|app|master|shared"
-    r"|storage|subscription|aws|azure|comet|hf|huggingface|ngc|openai|wandb)_?key)$"
-    r"|(?:^|_)(?:bearer|authorization|pat|pw|pass)$|_pwd$"
-    r"|^(?:db|ssh|smtp|ftp|root|user|admin|mysql|pg|login)pass$"
-)
-# Tokenizers have tokens, too, and a multi-pass algorithm has passes.
-_HARMLESS_NAME = re.compile(
-    r"(?:^|_)(?:eos|bos|pad|unk|sep|cls|mask|stop|special|image|audio|video|start|begin|end|next"
-    r"|last|first|per|by|new|add|extra|trigger|control|bad|num|n|class|initializer|placeholder"
-    r"|prompt|instance|max|min|total|early)_?token$"
-    r"|_(?:one|two|multi|num|n|single|first|second)_?pass$"
-)
+
+class _Lazy:
+    """A pattern that is compiled when it is first used: all of them take a while."""
+
+    search: Callable[..., Optional[Match[str]]]
+    match: Callable[..., Optional[Match[str]]]
+    sub: Callable[..., str]
+    findall: Callable[..., List[str]]
+
+    def __init__(self, text: Callable[[], str], flags: int = 0) -> None:
+        self._text = text
+        self._flags = flags
+
+    def __getattr__(self, name: str) -> Any:
+        """Called only until the first use."""
+        pattern = re.compile(self._text(), self._flags)
+        self.search, self.match = pattern.search, pattern.match
+        self.sub, self.findall = pattern.sub, pattern.findall
+        return getattr(pattern, name)
+
+
+def _token_text() -> str:
+    each = (f"{prefix}{chars}{{{least},}}" if least else prefix + chars
+            for prefix, chars, least in secretforms.TOKENS)  # fmt: skip
+    return rf"(?<![A-Za-z0-9])(?:{'|'.join(each)})"
+
+
+_SECRET_NAME = _Lazy(lambda: secretforms.SECRET_NAME)
+_HARMLESS_NAME = _Lazy(lambda: secretforms.HARMLESS_NAME)
 _HARMLESS_VALUES = frozenset(("", "true", "false", "yes", "no", "none", "null", "on", "off"))
-#: a short number; a word of a tokenizer's own: <think>, <|end|>, [MASK]
-_HARMLESS = re.compile(r"\d{1,3}$|</?[\w|-]{1,30}>$|\[[A-Z_]{1,20}\]$")
-_PATH = re.compile(r"(?:~|\.{1,2})?/[\w.~/+-]*$")
+_HARMLESS = _Lazy(lambda: secretforms.HARMLESS_VALUE)
+#: so many tokens (4096, 100_000, 1e9, 300B), or what a call gives: tokens = tokenizer(…)
+_COUNT = _Lazy(lambda: r"[\[(]?\d[\d_.,]*(?:e[+-]?\d+)?[kmbt]?[\])},;]*$|[a-z_][\w.]*\(", re.I)
+_PATH = _Lazy(lambda: r"(?:~|\.{1,2})?/[\w.~/+-]*$")
+_UUID = _Lazy(lambda: r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$", re.I)
+_HOLDS_FILES = ("credential", "credentials", "creds", "cookie", "cookies")
 _LOGIN_NAMES = frozenset(("auth", "basic_auth", "login", "userpwd", "proxy_auth"))
-_NO_SIGNS = str.maketrans("", "", "+=")
+_NO_SIGNS = str.maketrans("", "", "+=/")
 #: names that are secrets only in the query of a URL
-_QUERY_SECRETS = re.compile(r"(?:^|[-_])(?:sig|key|code|auth|sas|signature|credential)$", re.I)
+_QUERY_SECRETS = _Lazy(lambda: r"(?:^|[-_])(?:sig|key|code|auth|sas|signature|credential)$", re.I)
 #: bare words that only a secret follows: `aws configure set aws_secret_access_key …`
-_BARE_NAME = re.compile(
-    r"\w+[._](?:password|passwd|secret|(?:api|access|auth|secret)_?key)$"
-    r"|(?:\w+[._])?(?:access|api|auth|hf|hub)_token$",
+_BARE_NAME = _Lazy(
+    lambda: (
+        r"\w+[._](?:password|passwd|secret|(?:api|access|auth|secret)_?key)$"
+        r"|(?:\w+[._])?(?:access|api|auth|hf|hub)_token$|(?://[\w./:-]+:)?_auth(?:Token)?$"
+    ),
     re.I,
 )
 
-_OPTION = re.compile(r"[\"'(]*--?(?P<name>[A-Za-z][\w.-]*)$")
-_LABEL = re.compile(r"[A-Za-z_][\w.-]*:$")  # YAML's
-_SHELL_OPTION = re.compile(r"-[a-z]{0,3}c$")  # bash -lc, python -c: the next word is a program
-_ASSIGNED = re.compile(
-    r"(?P<left>[\"'(+]*-{0,2}(?P<name>[A-Za-z_][\w.\[\]/-]*)=)(?P<value>.*)$", re.S
+_OPTION = _Lazy(lambda: r"[\"'(]*--?(?P<name>[A-Za-z][\w.-]*)$")
+_LABEL = _Lazy(lambda: r"[A-Za-z_][\w.-]*:$")  # YAML's
+_SHELL_OPTION = _Lazy(lambda: r"-[a-z]{0,3}c$")  # bash -lc, python -c: then comes a program
+_ASSIGNED = _Lazy(
+    lambda: r"(?P<left>[\"'(+]*-{0,2}(?P<name>[A-Za-z_][\w.\[\]/-]*)=)(?P<value>.*)$", re.S
 )
-# name=value, name: value anywhere: a query, a dict in JSON, YAML or Python, a list of settings
-_NAMED = re.compile(
-    r"(?<![\w.\[\]-])(?P<name>[A-Za-z_][\w.-]*)(?:[\"'\])]{0,3}\s{0,8}=\s{0,8}|[\"']?\s{0,8}:\s{0,8})"
+# name=value, name: value anywhere: a query, a dict in JSON, YAML or Python, a list of settings;
+# quotes may be escaped as often as shells were in shells, and all of it may be a URL's (%3D)
+_NAMED = _Lazy(
+    lambda: (
+        r"(?:(?<![\w.\[\]-])|(?<=%2[267C])|(?<=%3F)|(?<=%7B))(?P<name>[A-Za-z_][\w.-]*)"
+        r"(?:(?:\\{0,7}[\"'\])]){0,3}\s{0,8}(?:=>?|:=)\s{0,8}|\\{0,7}[\"']?\s{0,8}:(?!:)\s{0,8}"
+        r"|(?:%2[27])?%3[ad](?:%20|\+)?)"
+    ),
+    re.I,
 )
-_VALUE = re.compile(r"\"[^\"]*\"?|'[^']*'?|[^\s\"'&]+")
-_HEADER = re.compile(
-    r"(?:\b|(?<=-H))(?P<name>(?:proxy-)?authorization|cookie|(?:[a-z]{1,20}-){1,4}(?:key|token|secret))"
-    r"(?P<sign>\s*:\s*)(?P<value>[^\"'\s][^\"']*)",
-    re.IGNORECASE,
+_VALUE = _Lazy(
+    lambda: (
+        r"(?P<escaped>\\{1,7}[\"']).*?(?:(?P=escaped)|$)|[brfu]{0,2}\"[^\"]*\"?"
+        r"|[brfu]{0,2}'[^']*'?|\[[^\]]*\]?|\([^)]*\)?"
+        r"|(?:%2[27])?(?:(?!%2[267c]|%7d|\\{1,7}[\"'])[^\s\"'&])+|[^\s\"'&]+"
+    ),
+    re.I | re.S,
 )
-_USER_IN_URL = re.compile(
-    r"(?P<scheme>(?<![\w+.-])[A-Za-z][\w+.-]*://)"
-    # user:password@, unless that is the digest of an image; a user alone is a token to web servers
-    r"(?:[^\s/@:]{0,256}:[^\s@]{0,2048}(?:@[^\s@/]+)*@(?!sha\d+:)"
-    r"|(?<=http://)[^\s/@]+@|(?<=https://)[^\s/@]+@)"
+_HEADER = _Lazy(
+    lambda: (
+        r"(?:\b|(?<=-H))(?P<name>(?:proxy-)?authorization|cookie"
+        r"|(?:[a-z]{1,20}-){1,4}(?:key|token|secret))(?P<sign>\s*:\s*)(?P<value>[^\"'\s][^\"']*)"
+    ),
+    re.I,
 )
-_TOKEN = re.compile(
-    r"(?<![A-Za-z0-9])(?:"
-    r"gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{20,}|glpat-[\w-]{16,}"  # GitHub, GitLab
-    r"|hf_[A-Za-z0-9]{16,}|wandb_v\d_\w{20,}|api_org_\w{16,}"  # Hugging Face, Weights & Biases
-    r"|sk-[\w-]{16,}|[rs]k_(?:live|test)_\w{16,}|nvapi-[\w-]{16,}|r8_\w{20,}"  # model services
-    r"|(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[\w-]{30,}|ya29\.[\w-]{16,}"  # AWS, Google
-    r"|gsk_\w{20,}|pplx-\w{20,}|tvly-[\w-]{16,}|lsv2_[ps][tk]_\w{20,}|local-[0-9a-f]{40}"
-    r"|dapi[0-9a-f]{32}|SG\.[\w-]{16,}\.[\w-]{16,}"  # Databricks, SendGrid
-    r"|xox[abeoprs]-[\w-]{10,}|pypi-[\w-]{30,}|npm_[A-Za-z0-9]{30,}|dop_v1_\w{30,}"
-    r"|eyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?"  # JSON web tokens
-    r"|(?<![-_])pass:[^\s]+"  # openssl -passin pass:…
-    r")"
+#: pairs of arguments: auth=("user", "…"), os.environ.setdefault("X_TOKEN", "…")
+_PAIR = _Lazy(
+    lambda: (
+        r"(?P<left>\b(?P<call>setdefault|putenv|setenv|login|\w{0,20}BasicAuth"
+        r"|auth\s{0,3}=\s{0,3})\(\s{0,8}\\{0,7}[\"'](?P<name>[^\"'\\]{0,200})\\{0,7}[\"']"
+        r"\s{0,8},\s{0,8}\\{0,7}[\"'])(?P<value>[^\"'\\]+)"
+    )
 )
-#: what messengers take as the right to post
-_WEBHOOK = re.compile(
-    r"(?P<left>hooks\.slack\.com/(?:services|workflows)/|discord(?:app)?\.com/api/webhooks/\d+/"
-    r"|api\.telegram\.org/bot)[^\s\"'/][^\s\"']*"
+_SQL = _Lazy(lambda: r"(?P<left>\b(?:identified\s{1,8}by|password)\s{1,8}\\{0,7}')[^'\\]+", re.I)
+_USER_IN_URL = _Lazy(
+    lambda: (
+        r"(?P<scheme>(?<![\w+.-])[A-Za-z][\w+.-]*://)"
+        # user:password@, unless that is an image's digest; a user alone is a token to web servers
+        r"(?:[^\s/@:]{0,256}:[^\s@]{0,2048}(?:@[^\s@/]+)*@(?!sha\d+:)"
+        r"|(?<=http://)[^\s/@]+@|(?<=https://)[^\s/@]+@)"
+    )
 )
-_PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*", re.S)
-# Weights & Biases' older keys are 40 hexadecimal digits, like commits: only where it is named.
-_HEX_40 = re.compile(r"(?<![0-9A-Fa-f])[0-9a-f]{40}(?![0-9A-Fa-f])")
+#: user:password@host:port without a scheme, as proxies are given
+_USER_AT_HOST = _Lazy(
+    lambda: (
+        r"(?P<left>^|=)(?!mailto:|git:|ssh:)[\w.+-]{1,64}:(?=[^\s@/:]*\d)[^\s@/:,]{6,128}"
+        r"@(?=[\w-]{1,63}(?:\.[\w-]{1,63}){0,8}(?::\d{1,5}|\.[a-z]{2,12})(?:/|$))"
+    )
+)
+_TOKEN = _Lazy(_token_text)
+_SHORTEST_TOKEN = 12
+_TOKENS_WITHIN = [(part, _Lazy(text.__str__)) for part, text in secretforms.TOKENS_WITHIN]
+_WEBHOOK = _Lazy(lambda: secretforms.WEBHOOK)
+_PRIVATE_KEY = _Lazy(lambda: r"-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----.*", re.S)
+# Weights & Biases' older keys are 40 hexadecimal digits, like commits: only where it is named,
+# and neither within a path or name nor behind what announces a commit.
+_HEX_40 = _Lazy(
+    lambda: (
+        r"(?<![\w./-])(?<!commit[= ])(?<!sha[= ])(?<!rev[= ])(?<!revision[= ])(?<!hash[= ])"
+        r"(?<!checkout )(?<!reset --hard )[0-9a-f]{40}(?![\w./-])"
+    )
+)
 
-_WORDS = re.compile(r"\s+|(?:\"[^\"]*\"|'[^']*'|[^\s\"'])+|[\"']")
-
-#: program -> its options that take a password, and whether the value may stand apart
-_PASSWORD_OPTIONS = {
-    **dict.fromkeys(("mysql", "mysqldump", "mysqladmin", "mariadb", "7z", "7za"), (("-p",), False)),
-    **dict.fromkeys(("sshpass", "mongo", "mongosh", "mongodump"), (("-p",), True)),
-    **dict.fromkeys(("zip", "unzip"), (("-P",), True)),
-    **dict.fromkeys(("ldapsearch", "ldapmodify", "ldapwhoami"), (("-w",), True)),
-    **dict.fromkeys(("redis-cli", "http", "https"), (("-a",), True)),
-    **dict.fromkeys(("rar", "unrar"), (("-p", "-hp"), False)),
-    "curl": (("-u", "-U", "-b", "--user", "--proxy-user"), True),
-    "smbclient": (("-U",), True),
-}
-#: ... these only when they log in: elsewhere `-p` is a port
-_LOGIN_PROGRAMS = frozenset(("docker", "podman", "apptainer", "singularity", "helm", "oc"))
+_WORDS = _Lazy(lambda: r"\s+|(?:\"[^\"]*\"|'[^']*'|[^\s\"'])+|[\"']")
 
 
 def redact(argv: Sequence[str]) -> str:
@@ -127,31 +159,71 @@ def redact(argv: Sequence[str]) -> str:
 def _redact_words(words: List[str], depth: int) -> List[str]:
     """The arguments of one command, or the words of a text with the blanks between them."""
     shown: List[str] = []
-    options: Tuple[str, ...] = ()
-    apart = is_shell_text = False
+    program = _Program()
+    is_shell_text = False
     announced = ""  # the name of the value that the next word is
-    login_program = False
     for word in words:
         if not word or word.isspace():
             shown.append(word)
             continue
-        option = next(filter(word.startswith, options), "")
+        option, apart = program.option_of(word)
+        is_secret = program.takes_secret(word)
         if announced and not word.startswith("--") and _hides(announced, word):
             announced = ""
             shown.append(HIDDEN)
         elif option:
-            announced = "password" if apart and word == option else ""
-            shown.append(option + HIDDEN if len(word) > len(option) else word)
+            announced = "password" if apart else ""
+            shown.append(word if apart else option + HIDDEN)
+        elif is_secret:
+            announced = ""
+            shown.append(HIDDEN)
         else:
-            name = os.path.basename(word)
-            options, apart = _PASSWORD_OPTIONS.get(name, (options, apart))
-            login_program = login_program or name in _LOGIN_PROGRAMS
-            if name == "login" and login_program:
-                options, apart = ("-p",), True
+            program.see(word)
             shown.append(_redact_word(word, depth, is_shell_text))
             announced = _announced_by(word)
         is_shell_text = bool(_SHELL_OPTION.match(word))
     return shown
+
+
+class _Program:
+    """The program whose arguments are read, and which of them are passwords by their place."""
+
+    def __init__(self) -> None:
+        self._joined: Tuple[str, ...] = ()
+        self._apart: Tuple[str, ...] = ()
+        self._logs_in = False
+        self._places: Dict[str, int] = {}
+        self._left = 0  # arguments until the secret one
+
+    def see(self, word: str) -> None:
+        """A word that is no password: perhaps the program's name, or what comes before one."""
+        name = os.path.basename(word)
+        if name in secretforms.PASSWORD_OPTIONS:
+            self._joined, self._apart = secretforms.PASSWORD_OPTIONS[name]
+        self._logs_in = self._logs_in or name in secretforms.LOGIN_PROGRAMS
+        if name == "login" and self._logs_in:
+            self._joined = self._apart = ("-p",)
+        if name in secretforms.SECRET_ARGUMENTS:
+            self._places = secretforms.SECRET_ARGUMENTS[name]
+        if word in self._places or name in self._places:
+            self._left = self._places.get(word) or self._places[name]
+
+    def option_of(self, word: str) -> Tuple[str, bool]:
+        """The option that this word is or begins with, and whether its value is the next word."""
+        if word in self._apart:
+            return word, True
+        for option in self._joined:
+            if word.startswith(option + "=") or (
+                word.startswith(option) and word != option and not option.startswith("--")
+            ):
+                return option, False
+        return "", False
+
+    def takes_secret(self, word: str) -> bool:
+        if not self._left or word.startswith("-"):
+            return False
+        self._left -= 1
+        return not self._left
 
 
 def _announced_by(word: str) -> str:
@@ -169,15 +241,34 @@ def _redact_word(word: str, depth: int, is_shell_text: bool) -> str:
     assigned = None if is_shell_text else _ASSIGNED.match(word)
     if assigned and _hides(assigned.group("name"), assigned.group("value")):
         return assigned.group("left") + HIDDEN
-    word = _PRIVATE_KEY.sub(HIDDEN, word)
-    word = _hide_assigned(_HEADER.sub(_hide_value, word))
+    if "-----BEGIN" in word:
+        word = _PRIVATE_KEY.sub(HIDDEN, word)
+    if "'" in word or '"' in word:
+        word = _SQL.sub(rf"\g<left>{HIDDEN}", _PAIR.sub(_hide_pair, word))
+    if ":" in word:
+        word = _HEADER.sub(_hide_value, word)
+    if ":" in word or "=" in word or "%3" in word:
+        word = _hide_assigned(word)
     if any(map(str.isspace, word)) and depth < _MAX_DEPTH:
         outer = word[0] if word[0] in "\"'" and word[-1] == word[0] else ""
         inner = _WORDS.findall(word[1:-1] if outer else word)
         word = outer + "".join(_redact_words(inner, depth + 1)) + outer
-    word = _USER_IN_URL.sub(rf"\g<scheme>{HIDDEN}@", word)
-    word = _WEBHOOK.sub(rf"\g<left>{HIDDEN}", word)
-    return _TOKEN.sub(HIDDEN, word)
+    if "@" in word:
+        word = _USER_IN_URL.sub(rf"\g<scheme>{HIDDEN}@", word)
+        word = _USER_AT_HOST.sub(rf"\g<left>{HIDDEN}@", word)
+    if "/" in word:
+        word = _WEBHOOK.sub(rf"\g<left>{HIDDEN}", word)
+    for part, pattern in _TOKENS_WITHIN:
+        if part in word:
+            word = pattern.sub(HIDDEN, word)
+    return _TOKEN.sub(HIDDEN, word) if len(word) >= _SHORTEST_TOKEN else word
+
+
+def _hide_pair(match: Match[str]) -> str:
+    is_name = match.group("call") in ("setdefault", "putenv", "setenv")
+    if is_name and not _hides(match.group("name"), match.group("value")):
+        return match.group()
+    return match.group("left") + HIDDEN
 
 
 def _hide_value(match: Match[str]) -> str:
@@ -191,15 +282,27 @@ def _hide_assigned(text: str) -> str:
     while (match := _NAMED.search(text, position)) is not None:
         shown.append(text[position : match.end()])
         position = match.end()
-        value = _VALUE.match(text, position)
         name = match.group("name")
         in_query = text[max(0, match.start() - 1) : match.start()] in ("?", "&")
-        in_query = in_query and bool(_QUERY_SECRETS.search(name))
-        if value and _hides("token" if in_query else name, value.group().strip("\"'")):
-            quote = value.group()[0] if value.group()[0] in "\"'" else ""
+        if in_query and _QUERY_SECRETS.search(name):
+            name = "token"
+        if not _may_hide(name):
+            continue
+        value = _VALUE.match(text, position)
+        if value and _hides(name, value.group().strip("\\\"'")):
+            quote = value.group("escaped") or value.group()[0]
+            quote = quote if quote[-1] in "\"'" else ""
             shown.append(quote + HIDDEN + quote)
             position = value.end()
     return "".join(shown) + text[position:]
+
+
+def _may_hide(name: str) -> bool:
+    """Whether there is a value of this name that is to be hidden."""
+    plain = _plain(name)
+    return (
+        plain.endswith(("key", "auth", "secret_id")) or plain in _LOGIN_NAMES or _is_secret(plain)
+    )
 
 
 def _hides(name: str, value: str) -> bool:
@@ -207,15 +310,20 @@ def _hides(name: str, value: str) -> bool:
     if value.lower() in _HARMLESS_VALUES or _HARMLESS.match(value):
         return False
     plain = _plain(name)
-    if plain.endswith("credentials") and _PATH.match(value):
+    if plain.endswith("pwd") and value[0] in "/~.$":
         return False
-    if plain.endswith("key") and _is_random(value):  # else what sorts, or an image's name
-        return True
-    return _is_secret(name) or (plain in _LOGIN_NAMES and ":" in value)
+    if plain.endswith(_HOLDS_FILES) and _PATH.match(value):
+        return False
+    if plain.endswith("tokens") and _COUNT.match(value):
+        return False
+    if plain.endswith("secret_id"):
+        return bool(_UUID.match(value))
+    if plain.endswith(("key", "auth")) and _is_random(value) and not _HARMLESS_NAME.search(plain):
+        return True  # else what sorts, or an image's name
+    return _is_secret(plain) or (plain in _LOGIN_NAMES and (":" in value or value[:1] == "("))
 
 
-def _is_secret(name: str) -> bool:
-    plain = _plain(name)
+def _is_secret(plain: str) -> bool:
     return bool(_SECRET_NAME.search(plain)) and not _HARMLESS_NAME.search(plain)
 
 

@@ -1,9 +1,15 @@
+import re
+import shlex
 import string
+import time
+import uuid
+from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpumon.collect import secretforms
 from gpumon.collect.redact import HIDDEN, redact
 
 from .trees import fixture
@@ -148,3 +154,111 @@ def test_a_hostile_command_line_takes_no_long_time():
     """Each would take minutes with a pattern that goes back over what it has read."""
     for text in ("http://:" * 2000, "a=" * 8000, "'\"" * 8000, "a-" * 8000, "-eyJaaaaaaaa" * 1400):
         assert len(redact([text, text + " x"])) <= 4096
+
+
+# -- a corpus of forms -----------------------------------------------------------------------------
+
+_ALPHABETS = {
+    "an": _LETTERS,
+    "pw": _LETTERS,
+    "pwd": _LETTERS,
+    "hex": "0123456789abcdef",
+    "up": string.ascii_uppercase + "234567",
+    "num": string.digits,
+    "b64": _LETTERS + "+/",
+}
+_MARK = re.compile(r"«(\w+)(?::(\d+))?»")
+
+
+def _commands(name):
+    """The lines of a fixture: one command each; a quoted argument may go on on the next line."""
+    text = re.sub(r"^#.*\n", "", fixture(name), flags=re.M)
+    command = ""
+    for line in text.splitlines():
+        command = f"{command}\n{line}" if command else line
+        try:
+            shlex.split(command)
+        except ValueError:
+            continue
+        yield command
+        command = ""
+
+
+def _made(kind, length, random):
+    if kind == "uuid":
+        return str(uuid.UUID(int=random.getrandbits(128)))
+    least = [random.choice(string.digits), random.choice(string.digits)] if kind != "num" else []
+    body = random.choices(_ALPHABETS[kind], k=int(length or 12) - len(least))
+    signs = random.choices("!_-.~^%+@#*", k=1) if kind == "pw" else []
+    body[1:1] = least + signs  # as any password: letters, digits, a sign
+    return "".join(body)
+
+
+@pytest.mark.parametrize("command", _commands("secrets.txt"))
+def test_no_secret_of_the_corpus_survives(command):
+    for seed in range(5):
+        random = Random(f"{command}{seed}")
+        secrets = []
+
+        def make(match, random=random, secrets=secrets):
+            secrets.append(_made(*match.groups(), random))
+            return secrets[-1]
+
+        argv = shlex.split(_MARK.sub(make, command))
+        shown = redact(argv)
+        survived = [
+            each
+            for each in secrets
+            if any(each[at : at + 6] in shown for at in range(len(each) - 5))
+        ]
+        assert not survived, shown
+        assert HIDDEN in shown
+        assert shown.startswith(argv[0])
+
+
+@pytest.mark.parametrize("command", _commands("harmless.txt"))
+def test_what_is_harmless_stays(command):
+    argv = shlex.split(command)
+    assert redact(argv) == " ".join(argv)
+
+
+def test_the_corpus_is_large():
+    assert len(list(_commands("secrets.txt"))) >= 300
+    assert len(list(_commands("harmless.txt"))) >= 150
+
+
+@pytest.mark.parametrize("form", secretforms.TOKENS)
+def test_each_form_stands_for_itself(form):
+    """No form is hidden behind an earlier one or cannot match at all."""
+    prefix, chars, least = form
+    pattern = re.compile(f"{prefix}{chars}{{{least},}}" if least else prefix + chars)
+    assert not pattern.search("python train.py --lr 3e-4 /scratch/data")
+    assert len(prefix) >= 2
+
+
+#: pieces of the patterns, repeated: what goes back over what it has read takes minutes
+_SLOW = (
+    "http://:", "a=", "'\"", "a-", "-eyJaaaaaaaa", "\\\"", "\\", "a=\\\"", "a:\\'", "password=\\\"",
+    "token: ", "%3d", "a%3D%22", "auth=(", "login('", "setdefault('a',", "password '", "a:b@",
+    "x-y-", "x-key:", "[", "key=[", "(", "secret=(", "a.b.", "//", "/a", "~/", "id=", "id=a,",
+    "<", "1", "1_", "0123456789abcdef0123456789abcdef01234567", "commit ", "s.a1", "sk-", "Q~",
+    "SG.", "authress_", "pat.", "identified  by ", "hooks.slack.com/services/", "@", "a@", ":", "=",
+    "AccountKey=", "Pwd=a;", "é", "\u200b", "{", "}", "\n", "--", "-p", "curl ", "vault login ",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("piece", _SLOW)
+def test_time_grows_with_the_length_alone(piece):
+    """Eight times the text within the bound takes no more than about eight times as long."""
+
+    def seconds(size):
+        text = (piece * size)[:size]
+        best = 1e9
+        for _ in range(3):
+            began = time.process_time()
+            redact(["bash", "-c", text, "token=" + text, text + " wandb"])
+            best = min(best, time.process_time() - began)
+        return best
+
+    short = max(seconds(1000), 1e-4)
+    assert seconds(8000) < 40 * short + 0.2
