@@ -166,3 +166,12 @@ def test_what_is_beyond_a_bound_is_counted():
         "facts": 5, "notes": 7, "data of events": 4, "events": 1, "states of devices": 6,
         "words behind missing values": 24_000 - wire.MAX_WHY,
     }  # fmt: skip
+
+
+def test_no_line_has_more_rows_than_a_reader_takes():
+    reader = Decoder()
+    reader.line(header())
+    rows = [[n, 0, 0, 0, 0, 0] for n in range(wire.MAX_ROWS + 1)]
+    assert len(reader.line(sample(1.0, {"device.fast": rows[:-1]})).rows["device"]) == wire.MAX_ROWS
+    with pytest.raises(WireError, match=r"rows of device\.fast"):
+        reader.line(sample(1.0, {"device.fast": rows}))

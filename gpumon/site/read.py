@@ -44,6 +44,10 @@ def shipped_gpus() -> tuple[GpuType, ...]:
     return tuple(reader.gpu(table, where) for table, where in reader.tables("gpu"))
 
 
+#: of a site's file; the shipped table of GPUs has 10 KB
+MAX_BYTES = 1 << 20
+
+
 class _Reader:
     """One file; every complaint names it and the key."""
 
@@ -51,7 +55,11 @@ class _Reader:
         self._path = path
         try:
             with open(path, "rb") as file:
-                self._content = tomllib.load(file)
+                content = file.read(MAX_BYTES + 1)
+            if len(content) > MAX_BYTES:
+                most = f"{MAX_BYTES >> 20} MiB"
+                raise UsageError(f"{path} is longer than {most}; correct GPUMON_SITE or the file")
+            self._content = tomllib.loads(content.decode())
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror}; correct GPUMON_SITE or the file") from None
         except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import selectors
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from gpumon.errors import GpumonError
 
-#: characters of a command's errors that are kept
+#: bytes of a command's errors that are kept, and of its output: 100,000 jobs of sacct have 100 MB
 _MAX_ERROR = 1 << 16
+MAX_OUTPUT = 128 << 20
+_PIECE_BYTES = 1 << 16
 #: a user's settings of Slurm's commands, which would change what they print
 _STEERING = ("SACCT_", "SCONTROL_", "SINFO_", "SQUEUE_", "SSTAT_")
 
@@ -23,6 +27,16 @@ class SlurmError(GpumonError):
 
 class NoSlurmError(SlurmError):
     """The command is not there."""
+
+
+class TooMuchError(SlurmError):
+    """A command printed more than is read."""
+
+    def __init__(self, program: str) -> None:
+        most = f"{MAX_OUTPUT >> 20} MiB"
+        super().__init__(
+            f"{program} printed more than {most}; ask for fewer jobs or a shorter time"
+        )
 
 
 class SlurmTimeoutError(SlurmError):
@@ -65,7 +79,7 @@ class LocalRunner:
                 ) from error
             raise SlurmError(f"cannot run {argv[0]}: {error}") from error
         try:
-            out, err = process.communicate(timeout=timeout_s)
+            out, err = printed(process, argv[0], timeout_s)
         except subprocess.TimeoutExpired as error:
             _end(process)
             raise SlurmTimeoutError(
@@ -74,7 +88,41 @@ class LocalRunner:
         except BaseException:  # Ctrl-C
             _end(process)
             raise
-        return Result(process.returncode, out, err[:_MAX_ERROR].decode("utf-8", "replace"))
+        return Result(process.returncode, out, err.decode("utf-8", "replace"))
+
+
+def printed(
+    process: subprocess.Popen[bytes], program: str, timeout_s: float
+) -> tuple[bytes, bytes]:
+    """Its output and the beginning of its errors, once it has ended.
+
+    Raises TooMuchError, and subprocess.TimeoutExpired after `timeout_s`; it still runs then.
+    """
+    until = time.monotonic() + timeout_s
+    assert process.stdout is not None
+    assert process.stderr is not None
+    if process.stdin is not None:
+        process.stdin.close()
+    out, err = bytearray(), bytearray()
+    with selectors.DefaultSelector() as waiting:
+        waiting.register(process.stdout, selectors.EVENT_READ, out)
+        waiting.register(process.stderr, selectors.EVENT_READ, err)
+        while waiting.get_map():
+            ready = waiting.select(max(until - time.monotonic(), 0.0))
+            if not ready:
+                raise subprocess.TimeoutExpired(process.args, timeout_s)
+            for key, _ in ready:
+                piece = os.read(key.fd, _PIECE_BYTES)
+                if not piece:
+                    waiting.unregister(key.fileobj)
+                key.data.extend(piece)
+            del err[_MAX_ERROR:]
+            if len(out) > MAX_OUTPUT:
+                raise TooMuchError(program)
+    process.wait(max(until - time.monotonic(), 0.0))
+    for pipe in (process.stdout, process.stderr):
+        pipe.close()
+    return bytes(out), bytes(err)
 
 
 def _environment() -> dict[str, str]:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping
 from typing import IO
 
-from gpumon.slurm.runner import Result, SlurmError
+from gpumon.slurm.runner import Result, SlurmError, printed
 from gpumon.sources import sshfailures
 from gpumon.sources.remote import (
     Complaint,
@@ -104,7 +104,7 @@ class OpensshLauncher:
         out = err = b""
         late = False
         try:
-            out, err = child.communicate(timeout=timeout_s)
+            out, err = printed(child, argv[0], timeout_s)
         except subprocess.TimeoutExpired:
             late = True
         finally:

@@ -27,7 +27,7 @@ _START_S = 30.0
 _PATIENCE_S = 1.0
 _NO_GPUS = "GPUs n/a: held by the job's step (srun --gres=none); only host and job are shown."
 #: lines of one node that wait to be taken
-_MAX_WAITING_BYTES = 16 << 20
+MAX_WAITING_BYTES = 16 << 20
 _LINE_BYTES = 64  # of any line, beside what it holds
 _TOO_MUCH = "cut off: it sent more than could be taken"
 _KEPT = ("SLURM_CONF", "SLURM_CLUSTERS")
@@ -235,7 +235,7 @@ class _NodeStream:
         """
         if self._is_cut:
             return
-        self._is_cut = self._put_bytes - self._read_bytes > _MAX_WAITING_BYTES
+        self._is_cut = self._put_bytes - self._read_bytes > MAX_WAITING_BYTES
         self._put_bytes += len(line) + _LINE_BYTES
         self._lines.put(b"" if self._is_cut else line)
 

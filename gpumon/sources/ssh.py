@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from gpumon.slurm.runner import Result, SlurmError
+from gpumon.slurm.runner import MAX_OUTPUT, Result, SlurmError, TooMuchError
 from gpumon.sources import sshfailures
 from gpumon.sources.prompt import Prompter, RememberingPrompter
 from gpumon.sources.remote import Patience, Slots, pause_s, shell_command, with_profile
@@ -105,11 +105,16 @@ class SshLauncher:
             command = self._begin(link, shell_command(with_profile(argv), env), until)
             with sshlink.deadline(command.close, max(0.0, until - time.monotonic())):
                 command.end_input()
-                out = b"".join(iter(command.read, b""))
+                out = bytearray()
+                while piece := command.read():
+                    out += piece
+                    if len(out) > MAX_OUTPUT:
+                        command.close()
+                        raise TooMuchError(argv[0])
             late = time.monotonic() >= until
             code = command.exit_code(0.0 if late else 1.0)
             command.close()
-        return slurm_result(link.host, argv, code, out, command.complaint.text(0.5), late)
+        return slurm_result(link.host, argv, code, bytes(out), command.complaint.text(0.5), late)
 
     def close(self) -> None:
         self._closed = True

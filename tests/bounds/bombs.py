@@ -341,13 +341,20 @@ def agents() -> Lines:
                      events=[process_of(turn)])  # fmt: skip
 
 
+def nodes() -> Lines:
+    """Headers that name another node each time."""
+    for turn in count():
+        yield header(node=f"gpu{turn}")
+        yield sample(turn, {"device.fast": [row("device.fast", 0, turn)]})
+
+
 SINGLE: dict[str, Callable[[], Lines]] = {
     each.__name__: each
     for each in (
         new_headers, same_headers, large_headers, new_device_keys, new_devices, time_jumps, tiny,
         one_moment, events, long_events, processes, long_processes, process_rows, reused_pids, why,
         states, labels, texts, wide_samples, deep, long_lines, wrong_types, odd_devices, wild_times,
-        agents,
+        agents, nodes,
     )
 }  # fmt: skip
 

@@ -1,6 +1,6 @@
 """Feeds a bomb through what a user runs, alone in a process, and tells the most memory it took.
 
-`python -m tests.bounds.feed WAY BOMB FOLDER MB SECONDS`: on the last line of standard output a JSON
+`python -m tests.bounds.feed live|recorded BOMB FOLDER MB SECONDS` prints as its last line a JSON
 object with `peak_mib`, `lines`, and `said`, what there is to read for people.
 """
 
@@ -23,7 +23,7 @@ from tests.bounds.bombs import header, lines_of, row, sample
 
 #: beyond that the machine is spared and the bomb has won
 _ADDRESS_BYTES = 2 << 30
-_DRAIN_S = 40.0
+_DRAIN_S, _SEEK_S = 40.0, 20.0
 _VERDICT_S = 6.0  # from one verdict to the next
 
 
@@ -127,67 +127,67 @@ def live(lines: Iterator[bytes], folder: str) -> tuple[int, list[str]]:
     return given.count, [*screen.said(), *iter(tee.news, "")]
 
 
-def _file(lines: Iterator[bytes], folder: str) -> tuple[str, int]:
+def _write(lines: Iterator[bytes], path: str) -> int:
+    """A recording: a good sample, then the bomb."""
     from gpumon.recording.zstd import packer
 
-    path = os.path.join(folder, "20261121T201202-gpu01-1.gpumon")
     number = 0
     lines = chain([header(), sample(0.0, {"device.fast": [row("device.fast", 0)]})], lines)
     with open(path, "wb") as file:
-        while some := list(islice(lines, 200)):
+        while some := list(islice(lines, 100)):
             number += len(some)
             frame = packer()
             file.write(frame.block(b"".join(line + b"\n" for line in some)))
             file.write(frame.finish())
-    return path, number
+    return number
 
 
-def make(lines: Iterator[bytes], folder: str) -> tuple[int, list[str]]:
-    """A recording of the bomb, for the ways below."""
-    path, number = _file(lines, folder)
-    return number, [path]
-
-
-def command(folder: str, *argv: str) -> tuple[int, list[str]]:
-    """A command of gpumon's on the recording."""
+def _command(folder: str, *argv: str) -> str:
+    """A command of gpumon's; what it printed to standard error. Only a mistake in gpumon fails."""
     from gpumon.cli import main
 
-    path = os.path.join(folder, "20261121T201202-gpu01-1.gpumon")
     err = io.StringIO()
-    target = os.path.join(folder, "out")
     with (
-        open(target, "w") as file,
+        open(os.path.join(folder, "out"), "w") as file,
         contextlib.redirect_stdout(file),
         contextlib.redirect_stderr(err),
     ):
-        code = main([argv[0], path, *argv[1:]])
-    return code, [err.getvalue()[-2000:]]
+        main(list(argv))
+    assert "mistake in gpumon" not in err.getvalue(), err.getvalue()
+    return err.getvalue()
 
 
-def replay(folder: str) -> tuple[int, list[str]]:
-    """To the end and back to the middle."""
+def _replay(folder: str, path: str) -> list[str]:
+    """To the end and back to the beginning."""
+    from gpumon.errors import GpumonError
     from gpumon.sources.replay import ReplaySource, tracks_of
 
-    path = os.path.join(folder, "20261121T201202-gpu01-1.gpumon")
     screen = Screen(folder, replayed=True)
-    source = ReplaySource(tracks_of([path]), ahead_s=30.0)
+    try:
+        source = ReplaySource(tracks_of([path]), ahead_s=30.0)
+    except GpumonError as error:
+        return [str(error)]
     source.start(screen.judging)
-    for to in (1e12, source.origin + 5.0, 1e12):
+    for to in (1e12, source.origin + 5.0):
         source.seek(to)
-        until = time.monotonic() + _DRAIN_S
+        until = time.monotonic() + _SEEK_S
         while source.seeking and time.monotonic() < until:
             screen.look(source.now())
             time.sleep(0.3)
     screen.settle()
     screen.look(source.now())
     source.stop()
-    return 0, screen.said()
+    return screen.said()
 
 
-def _fall(args: threading.ExceptHookArgs) -> None:
-    """A thread that falls is a fault wherever it is."""
-    threading.__excepthook__(args)
-    os._exit(1)
+def recorded(lines: Iterator[bytes], folder: str) -> tuple[int, list[str]]:
+    """A recording of the bomb: report, export, replay."""
+    path = os.path.join(folder, "20261121T201202-gpu01-1.gpumon")
+    number = _write(lines, path)
+    said = [_command(folder, "report", path, "--format", "json")]
+    tables = os.path.join(folder, "tables")
+    said.append(_command(folder, "export", path, "--to", "csv", "-o", tables))
+    return number, [*said, *_replay(folder, path)]
 
 
 def main(way: str, bomb: str, folder: str, megabytes: str, seconds: str) -> None:
@@ -195,21 +195,17 @@ def main(way: str, bomb: str, folder: str, megabytes: str, seconds: str) -> None
     resource.setrlimit(resource.RLIMIT_AS, (_ADDRESS_BYTES, _ADDRESS_BYTES))
     lines = bounded(lines_of(bomb), int(float(megabytes) * 1e6), float(seconds))
     began = time.monotonic()
-    if way == "live":
-        number, said = live(lines, folder)
-    elif way == "make":
-        number, said = make(lines, folder)
-    elif way == "replay":
-        number, said = replay(folder)
-    elif way == "report":
-        number, said = command(folder, "report", "--format", "json")
-    else:
-        target = os.path.join(folder, "tables")
-        number, said = command(folder, "export", "--to", "csv", "-o", target)
+    number, said = (live if way == "live" else recorded)(lines, folder)
     took = round(time.monotonic() - began, 1)
     told = {"peak_mib": round(peak_mib()), "lines": number, "s": took, "said": said}
     print(json.dumps(told), flush=True)
     os._exit(0)  # threads that still work must not hold up who measures
+
+
+def _fall(args: threading.ExceptHookArgs) -> None:
+    """A thread that falls is a fault wherever it is."""
+    threading.__excepthook__(args)
+    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,44 @@
+"""No input fills the memory of who watches, reports, exports or replays it, and none ends them."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.bounds.bombs import SINGLE
+from tests.e2e.program import ROOT
+
+MOST_MIB = 300
+_HANGS_S = 600
+#: MB of a bomb that are enough to show that it grows; of others a few lines are
+_LARGE = {
+    "new_device_keys": 16,
+    "time_jumps": 8,
+    "one_moment": 8,
+    "new_headers": 6,
+    "processes": 12,
+}
+_MB, _SECONDS = 3, 8
+
+
+def peak(way, bomb, folder):
+    size = str(_LARGE.get(bomb, _MB))
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.bounds.feed", way, bomb, str(folder), size, str(_SECONDS)],
+        capture_output=True, text=True, timeout=_HANGS_S, cwd=ROOT,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["lines"] > 1
+    return told["peak_mib"]
+
+
+@pytest.mark.parametrize("bomb", [*SINGLE, "mixed-1", "mixed-2"])
+def test_no_stream_fills_the_memory_of_who_watches_it(tmp_path, bomb):
+    assert peak("live", bomb, tmp_path) <= MOST_MIB
+
+
+@pytest.mark.parametrize("bomb", [*SINGLE, "mixed-1", "mixed-2"])
+def test_no_recording_fills_the_memory_of_who_reads_it(tmp_path, bomb):
+    assert peak("recorded", bomb, tmp_path) <= MOST_MIB

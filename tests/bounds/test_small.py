@@ -1,0 +1,72 @@
+"""Bounds of input that is no stream: labels, marks, Slurm's output, a site's file."""
+
+import sys
+
+import pytest
+
+from gpumon.collect.labels import MAX_OPEN_BYTES, Joiner
+from gpumon.errors import UsageError
+from gpumon.model.sample import Header, Sample
+from gpumon.site.read import load_site
+from gpumon.slurm import runner
+from gpumon.slurm.runner import LocalRunner, TooMuchError
+from gpumon.sources import srun
+from gpumon.sources.tee import MAX_MARKS, Tee
+from tests.sources.test_rate import Sink
+
+
+def test_nodes_that_never_end_their_lines_fill_nothing():
+    joiner = Joiner(1 << 20)
+    for turn in range(100):
+        for node in range(1000):
+            joiner.piece(b"n%d.%d +%s" % (turn, node, b"x" * 700))
+    assert sum(map(len, joiner._open.values())) <= MAX_OPEN_BYTES
+    assert joiner.piece(b"good -{}\n") == ("good", b"{}\n")
+
+
+def test_a_node_that_is_not_read_is_cut_off_and_others_go_on():
+    class Launch:
+        def complaint(self):
+            return ""
+
+        def leave(self, node):
+            pass
+
+    fast, slow = (srun._NodeStream(Launch(), name) for name in ("n1", "n2"))
+    for _ in range(40):
+        fast.put(b"x" * (1 << 20))
+        slow.put(b"line\n")
+        assert slow.read() == b"line\n"
+    got = list(iter(fast.read, b""))
+    assert sum(map(len, got)) <= srun.MAX_WAITING_BYTES + (2 << 20)
+    assert "cut off" in fast.complaint()
+    assert slow.complaint() == ""
+
+
+def test_marks_for_a_node_that_is_silent_are_few(tmp_path):
+    class Source:
+        name = "x"
+
+    tee = Tee(Source(), str(tmp_path), record=False)
+    tee._sink = sink = Sink()
+    for node in ("n1", "n2"):
+        tee.header(node, Header(node, "b", 1.0, 1.0, 1.0, "0.1.0"))
+    for n in range(5 * MAX_MARKS):
+        tee.mark(f"mark {n}")
+        tee.add("n1", Sample(float(n), float(n), {}))
+    assert len(tee._marks["n2"]) == MAX_MARKS
+    assert "too fast" in "".join(iter(tee.news, ""))
+    assert sum(len(sample.events) for sample in sink.samples) == 5 * MAX_MARKS
+
+
+def test_a_command_that_prints_without_end_is_ended(monkeypatch):
+    monkeypatch.setattr(runner, "MAX_OUTPUT", 1 << 20)
+    endless = [sys.executable, "-c", "while True: print('x' * 9999)"]
+    with pytest.raises(TooMuchError, match="printed more than 1 MiB; ask for fewer"):
+        LocalRunner().run(endless, env={}, timeout_s=60.0)
+
+
+def test_a_site_file_without_end_is_refused(monkeypatch):
+    monkeypatch.setenv("GPUMON_SITE", "/dev/zero")
+    with pytest.raises(UsageError, match="longer than 1 MiB"):
+        load_site()
