@@ -5,6 +5,8 @@ Nodes and machines are simulated second by second; decoder, follower, store and 
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from dataclasses import replace
 from math import inf
@@ -36,8 +38,10 @@ from gpumon.sources.lines import read_stream
 from gpumon.sources.replay import ReplaySource, tracks_of
 from gpumon.sources.watched import WatchedJob
 from gpumon.store import Store
+from gpumon.tui import dialogs
+from gpumon.tui.dialogs import Target
 from gpumon.tui.state import ViewState
-from gpumon.tui.views.title import time_row
+from gpumon.tui.views.title import time_row, title_row
 from gpumon.wire import Encoder
 
 T0 = 1_795_200_000.0
@@ -330,6 +334,32 @@ def test_our_clock_counts_the_time_in_suspend(monkeypatch):
     before = clock.now()
     monkeypatch.setattr(time, "clock_gettime", lambda name: real(name) + slept.get(name, 0.0))
     assert clock.now() - before >= HOUR
+
+
+def test_the_title_shows_the_wall_clock_and_ages_do_not(monkeypatch):
+    store, wall, begun = Store(), time.time, clock.now()
+    node = Node(begun - T0)
+    store.header("n1", node.header(0))
+    store.add("n1", node.sample(0), begun)
+    monkeypatch.setattr(time, "time", lambda: wall() + 2 * HOUR)
+    state = ViewState("dark", "ascii", 600.0, whole_node=False)
+    state.update(store.nodes(), clock.now())
+    text = "".join(part for part, _ in title_row(state, 120))
+    labels = [time.strftime("%H:%M:%S", time.localtime(time.time() - n)) for n in range(60)]
+    assert any(label in text for label in labels)
+    assert age_of(store, clock.now()).age_s < 60
+
+
+@pytest.mark.parametrize("set_by", [2 * HOUR, -2 * HOUR])
+def test_a_process_can_be_signalled_after_the_clock_was_set(monkeypatch, set_by):
+    """Its start is told by the boot time, which the kernel moves with the wall clock."""
+    wall, start_time = time.time, dialogs._start_time
+    started = start_time(os.getpid())
+    monkeypatch.setattr(time, "time", lambda: wall() + set_by)
+    monkeypatch.setattr(dialogs, "_start_time", lambda pid: start_time(pid) + set_by)
+    same, other = (Target(os.getpid(), started - ago, "pytest") for ago in (0, 30))
+    assert dialogs.send_signal(same, signal.SIGCONT).startswith("sent")
+    assert "another process" in dialogs.send_signal(other, signal.SIGCONT)
 
 
 # -- Slurm's clock ---------------------------------------------------------------------------------

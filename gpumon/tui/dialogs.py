@@ -12,6 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Label, OptionList, Static
 from textual.widgets.option_list import Option
 
+from gpumon.model import clock
 from gpumon.tui.filter import parse_filter
 from gpumon.tui.keys import KEYS, Key
 
@@ -142,7 +143,7 @@ def send_signal(target: Target, number: signal.Signals) -> str:
         return f"{target.pid}: {error.strerror}"
     try:
         # The handle cannot be given to another process any more: now the start time decides.
-        if abs(_start_time(target.pid) - target.start) > 2:
+        if abs(_start_time(target.pid) - clock.set_by() - target.start) > 2:
             return f"{target.pid} is another process by now; nothing was sent"
         signal.pidfd_send_signal(handle, number)
         return f"sent {number.name} to {target.pid}"

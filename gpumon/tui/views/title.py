@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from typing import NamedTuple
 
+from gpumon.model import clock
 from gpumon.model.text import clean
 from gpumon.model.units import age_text, clock_text
 from gpumon.store import NodeView
@@ -75,7 +76,8 @@ def _where(nodes: list[NodeView]) -> str:
 
 
 def _right(state: ViewState, width: int) -> Row:
-    clock = time.strftime("%H:%M:%S", time.localtime(state.now))
+    shown = state.now if state.player is not None else clock.wall(state.now)
+    label = time.strftime("%H:%M:%S", time.localtime(shown))
     right: Row = []
     if state.not_recorded:
         why = next(iter(state.not_recorded.values())).rpartition(": ")[2]
@@ -100,7 +102,7 @@ def _right(state: ViewState, width: int) -> Row:
     elif any(node.status(state.now).source == "replay" for node in state.nodes):
         right.append(("replay · ", "dim"))
     interval_s = max((node.interval_s for node in state.nodes), default=0.0)
-    right += [(f"{interval_s:g} s · " if interval_s else "", "dim"), (clock, ""), (" ", "")]
+    right += [(f"{interval_s:g} s · " if interval_s else "", "dim"), (label, ""), (" ", "")]
     return right
 
 
