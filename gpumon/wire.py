@@ -131,6 +131,7 @@ class Encoder:
             ]
         if sample.events:
             body["events"] = [_event_body(event) for event in sample.events]
+            _forget_ended(self._said, sample.events)
         return _dump(body)
 
     def _row(
@@ -206,6 +207,22 @@ def _event_body(event: Event) -> Dict[str, Any]:
     if event.data:
         body["data"] = event.data
     return body
+
+
+def _forget_ended(words: Dict[Tuple[str, Key, str], Any], events: List[Event]) -> None:
+    """Drop what was said of processes that are no longer read: of a long job, of thousands."""
+    ended = {event.pid for event in events if event.kind == "process-end"}
+    if not ended:
+        return
+    for place in [place for place in words if _pid(place) in ended]:
+        del words[place]
+
+
+def _pid(place: Tuple[str, Key, str]) -> Optional[int]:
+    group, key, _ = place
+    if isinstance(key, tuple):
+        return key[1]
+    return key if isinstance(key, int) and group.startswith("process.") else None
 
 
 # -- reading --------------------------------------------------------------------------------
@@ -377,7 +394,9 @@ class Decoder:
             for key, state, since, detail in found
         }
         entries = self._first(list_of(body.get("events", [])), MAX_EVENTS, "events")
-        return Sample(time, mono, rows, states, [self._event(entry) for entry in entries])
+        events = [self._event(entry) for entry in entries]
+        _forget_ended(self._why, events)
+        return Sample(time, mono, rows, states, events)
 
     def _remember(self, place: Tuple[str, Key, str], detail: str) -> None:
         if len(self._why) < MAX_WHY or place in self._why:

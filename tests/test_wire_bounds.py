@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from gpumon import wire
 from gpumon.errors import WireError
-from gpumon.model.sample import Header, Sample
-from gpumon.wire import MAX_LINE_BYTES, Decoder
+from gpumon.model.reading import Missing
+from gpumon.model.sample import Event, Header, Sample
+from gpumon.wire import MAX_LINE_BYTES, Decoder, Encoder
 from tests.bounds.bombs import device, dump, header, row, sample
 
 GOOD = sample(1.0, {"device.fast": [row("device.fast", 0, 41)]})
@@ -175,3 +176,32 @@ def test_no_line_has_more_rows_than_a_reader_takes():
     assert len(reader.line(sample(1.0, {"device.fast": rows[:-1]})).rows["device"]) == wire.MAX_ROWS
     with pytest.raises(WireError, match=r"rows of device\.fast"):
         reader.line(sample(1.0, {"device.fast": rows}))
+
+
+def test_words_about_processes_go_with_them():
+    """A job of a hundred thousand processes, sixteen at a time: both ends keep few words."""
+    encoder, reader = Encoder(), Decoder()
+    reader.line(header())
+    lasting = {"device": {0: {"sm_active_percent": Missing("unsupported", "needs Hopper")}}}
+    reader.line(encoder.sample(Sample(0.5, 0.5, lasting)))
+    for turn in range(6000):
+        pids = range(turn * 16, (turn + 1) * 16)
+        missing = {"mem_peak_bytes": Missing("unsupported", "accounting mode is off")}
+        rows = {"usage": {(0, pid): missing for pid in pids}}
+        ends = [Event(float(turn), "process-end", pid=pid) for pid in pids] if turn else []
+        read = reader.line(encoder.sample(Sample(float(turn), 1.0, rows, {}, ends)))
+        assert read.rows["usage"][0, pids[0]]["mem_peak_bytes"].detail == "accounting mode is off"
+    assert reader.left_out == {}
+    assert len(encoder._said) <= 17
+    read = reader.line(encoder.sample(Sample(7000.0, 1.0, lasting)))
+    assert read.rows["device"][0]["sm_active_percent"].detail == "needs Hopper"
+
+
+def test_a_process_that_is_read_again_has_its_words_again():
+    encoder, reader = Encoder(), Decoder()
+    reader.line(header())
+    rows = {"process": {7: {"rss_bytes": Missing("no-permission", "somebody else's")}}}
+    end = [Event(2.0, "process-end", pid=7, text="not among the busiest")]
+    for time, events in ((1.0, []), (2.0, end), (3.0, [])):
+        read = reader.line(encoder.sample(Sample(time, 1.0, rows, {}, events)))
+        assert read.rows["process"][7]["rss_bytes"].detail == "somebody else's"

@@ -153,7 +153,7 @@ class NodeGathering:
             "readings of new names": self._series_left_out,
             "processes' command lines": self._facts.left_out,
             "processes on devices": self._room_for_processes.left_out,
-            "events": self._events.left_out + self._ends.left_out,
+            "events": self._events.left_out,
             "headers": self.headers.left_out,
         }
 
