@@ -11,7 +11,16 @@ from collections.abc import Sequence
 from typing import NoReturn, Protocol
 
 from gpumon import __version__
-from gpumon.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, GpumonError, UsageError
+from gpumon.collect.room import spare_address_space
+from gpumon.errors import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    NO_MEMORY,
+    GpumonError,
+    UsageError,
+    is_out_of_memory,
+)
 
 #: command -> one line of help. Each is a module of this package with add_arguments() and run().
 COMMANDS = {
@@ -69,6 +78,7 @@ def build_parser(only: str = "") -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code. Only here errors become lines and codes."""
+    spare_address_space()
     if sys.stdout is None:
         return _complain("standard output is closed; redirect it to /dev/null instead", EXIT_FAILED)
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -85,9 +95,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_output()  # `gpumon once | head -1`: the reader has what it wanted
         return EXIT_OK
     except OSError as error:
+        if is_out_of_memory(error):
+            return _complain(NO_MEMORY, EXIT_FAILED)
         _drop_output()
         return _complain(f"{error.filename or 'output'}: {error.strerror or error}", EXIT_FAILED)
     except Exception as error:
+        if is_out_of_memory(error):
+            return _complain(NO_MEMORY, EXIT_FAILED)
         what = f"{type(error).__name__}: {error}"
         return _complain(f"{what}; a mistake in gpumon, GPUMON_DEBUG=1 shows where", EXIT_FAILED)
 

@@ -29,6 +29,7 @@ from gpumon.collect.labels import labelled
 from gpumon.collect.network import Network
 from gpumon.collect.proc import cpu_list_text, read_text
 from gpumon.collect.processes import Processes
+from gpumon.collect.room import spare_address_space
 from gpumon.collect.storage import Storage
 from gpumon.errors import EXIT_OK
 from gpumon.model.fields import GROUP_BY_KEY
@@ -322,6 +323,7 @@ def main() -> None:
     """`python -m gpumon.collect`, and what `gpumon collect` runs on a node without the package."""
     import argparse
 
+    spare_address_space()
     parser = argparse.ArgumentParser(prog="gpumon collect")
     parser.add_argument("--interval", type=float, default=1.0, help="seconds, 0.1 to 3600")
     parser.add_argument("--count", type=int)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import mmap
 import os
 import signal
 import sys
@@ -21,7 +22,7 @@ from textual.screen import Screen
 
 from gpumon import chart
 from gpumon.config import Settings
-from gpumon.errors import EXIT_FAILED, GpumonError
+from gpumon.errors import EXIT_FAILED, NO_MEMORY, GpumonError, is_out_of_memory
 from gpumon.store import NodeView, Store
 from gpumon.terminal import prepare_output
 from gpumon.tui import theme
@@ -54,6 +55,8 @@ from gpumon.tui.views.title import title_row
 if TYPE_CHECKING:
     from gpumon.sources.base import Source
 
+#: address space that a screen of eight GPUs took after its start: 30 MiB, threads' stacks included
+_ROOM_BYTES = 32 << 20
 _POLL_S = 0.1  # how often the timer asks whether to draw
 _SETTLED_S = 20.0  # after so long most of what lasts is there
 #: a thread that comes back from waiting waits so long again for one that computes (findings,
@@ -343,6 +346,7 @@ def run_app(
     `job` tells what Slurm knows, `prompts` asks through a dialog what ways to nodes need, `output`
     is what the job writes.
     """
+    _require_memory()
     app = GpumonApp(
         source, Store(), settings, whole_node=whole_node, job=job, prompts=prompts, output=output
     )
@@ -351,6 +355,18 @@ def run_app(
     finally:
         source.stop()
     if app.fault is not None:
+        if is_out_of_memory(app.fault):
+            raise GpumonError(NO_MEMORY) from app.fault
         what = f"{type(app.fault).__name__}: {app.fault}"
         raise GpumonError(f"the screen failed ({what}); GPUMON_DEBUG=1 shows where") from app.fault
     return app.return_code or 0
+
+
+def _require_memory() -> None:
+    """Raise where the screen would not get far: without room for a thread's own data glibc ends
+    the process, and leaves the terminal as it is.
+    """
+    try:
+        mmap.mmap(-1, _ROOM_BYTES).close()  # of address space; no memory is used
+    except (OSError, MemoryError):
+        raise GpumonError(NO_MEMORY) from None
