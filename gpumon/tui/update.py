@@ -13,8 +13,8 @@ from rich.segment import Segment
 from textual._compositor import ChopsUpdate, CompositorUpdate
 from textual.strip import Strip
 
-#: rich keeps the last 16,384 pieces that it cut, each with its text: 15 MiB after half an hour of
-#: plots that move, and hardly one of them is asked for again
+#: rich remembers the last 16,384 pieces that it cut, with their texts: where screens change all the
+#: time that is 200 more each minute, and hardly one of them is asked for again
 _PIECES_KEPT = 512
 
 
