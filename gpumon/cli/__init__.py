@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn, Protocol
+from typing import NoReturn, Protocol, TextIO
 
-from gpumon import __version__
+from gpumon import __version__, ending
 from gpumon.collect.room import spare_address_space
 from gpumon.errors import (
     EXIT_FAILED,
@@ -39,6 +40,9 @@ COMMANDS = {
     "demo": "play a recording that ships with gpumon",
     "completion": "completion script for bash, zsh or fish",
 }
+
+#: what has its own signals, or nothing to undo
+_END_BY_THEMSELVES = ("collect", "record", "mark", "completion")
 
 _EPILOG = """\
 Without a command: the live dashboard of the job around it, else of this node.
@@ -86,24 +90,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code = _run(argv)
         sys.stdout.flush()
-        return code
+        return ending.code() or code
     except GpumonError as error:
         return _complain(str(error), error.code)
     except KeyboardInterrupt:
+        _drop(sys.stdout)  # a terminal that takes nothing would hold up what is still buffered
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        _drop_output()  # `gpumon once | head -1`: the reader has what it wanted
+        _drop(sys.stdout)  # `gpumon once | head -1`: the reader has what it wanted
         return EXIT_OK
     except OSError as error:
         if is_out_of_memory(error):
             return _complain(NO_MEMORY, EXIT_FAILED)
-        _drop_output()
+        _drop(sys.stdout)
         return _complain(f"{error.filename or 'output'}: {error.strerror or error}", EXIT_FAILED)
     except Exception as error:
         if is_out_of_memory(error):
             return _complain(NO_MEMORY, EXIT_FAILED)
         what = f"{type(error).__name__}: {error}"
         return _complain(f"{what}; a mistake in gpumon, GPUMON_DEBUG=1 shows where", EXIT_FAILED)
+    finally:
+        ending.finish()
+        _flush_errors()
 
 
 def _run(argv: Sequence[str] | None) -> int:
@@ -113,6 +121,8 @@ def _run(argv: Sequence[str] | None) -> int:
         args = build_parser(first if first in COMMANDS else "").parse_args(words)
     except SystemExit:  # --help and --version have printed
         return EXIT_OK
+    if args.command not in _END_BY_THEMSELVES:
+        ending.watch()
     return _module(args.command or "live").run(args)
 
 
@@ -133,10 +143,20 @@ def _complain(message: str, code: int) -> int:
         raise
     from gpumon.model.text import clean
 
-    print(f"gpumon: {' '.join(clean(message).split())}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # the terminal is gone
+        print(f"gpumon: {' '.join(clean(message).split())}", file=sys.stderr)
     return code
 
 
-def _drop_output() -> None:
+def _flush_errors() -> None:
+    """What a terminal that is gone did not take must not become the exit code."""
+    try:
+        if sys.stderr is not None:
+            sys.stderr.flush()
+    except OSError:
+        _drop(sys.stderr)
+
+
+def _drop(stream: TextIO) -> None:
     """Let what is still buffered flush to nowhere: it would fail again at the interpreter's end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -9,18 +9,21 @@ may hang in a driver for ever, and nobody waits for it for longer than `END_S`.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
 import resource
 import select
 import signal
+import threading
 import time
 from collections.abc import Callable
 from typing import NoReturn
 
 #: how long the end of the command waits for the process beside it
 END_S = 1.0
+_SAY_S = 0.5
 #: shells' exit codes for what could not be started
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 #: what a mistake of our own raises is not held back
@@ -271,11 +274,19 @@ class Companion:
 
 
 def _say(text: str) -> None:
-    """To standard error, if there is one: the command's exit code does not hang on it."""
-    try:
-        os.write(2, text.encode("utf-8", "replace"))
-    except OSError:
-        pass
+    """To standard error, if there is one and it takes anything: nothing else hangs on that.
+
+    All signals are blocked here, so a terminal that takes nothing would make us unkillable.
+    """
+
+    def write() -> None:
+        with contextlib.suppress(OSError):
+            os.write(2, text.encode("utf-8", "replace"))
+
+    if text:
+        thread = threading.Thread(target=write, daemon=True)
+        thread.start()
+        thread.join(_SAY_S)
 
 
 def _left(until: float) -> float:

@@ -9,6 +9,7 @@ neither end of the other for minutes.
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -260,27 +261,34 @@ def run(
     With a `target` that is always 0: as a step of the job, anything else would become the job's
     DerivedExitCode.
     """
+    signals = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
 
     def on_signal(number: int, _frame: object) -> None:
+        for each in signals:  # a second one must not break into the end that the first one brings
+            signal.signal(each, signal.SIG_IGN)
         raise _Signalled(number)
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
+    for number in signals:
         signal.signal(number, on_signal)
     encoder = Encoder()
     code, end = EXIT_OK, _End()
-    agent = Agent(interval_s, target=target)
-    output = _Output(agent.node if reader.label else "")
+    output, agent = _Output(), None
     try:
         if reader.heartbeat:
             signal.alarm(_SILENCE_S)
+        agent = Agent(interval_s, target=target)
+        output = _Output(agent.node if reader.label else "")
         end = _stream(agent, encoder, output, count, reader)
     except _Signalled as signalled:
         code, end = _SIGNALLED + signalled.args[0], _End(f"signal {signalled.args[0]}")
         if signalled.args[0] == signal.SIGALRM:
             code, end = EXIT_OK, _End(f"no sign of the reader for {_SILENCE_S} s")
-    except BrokenPipeError:
-        pass
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.EIO):  # EIO: of a terminal that is gone
+            raise
     signal.alarm(0)
+    if agent is None:
+        return code if target is None else EXIT_OK
     if end.text:
         event = Event(time.time(), "end", text=end.text, data={"why": end.why} if end.why else {})
         output.last(encoder.sample(Sample(event.time, time.monotonic(), {}, {}, [event])))

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
+from gpumon import ending
 from gpumon.errors import GpumonError
 
 #: bytes of a command's errors that are kept, and of its output: 100,000 jobs of sacct have 100 MB
@@ -78,6 +79,7 @@ class LocalRunner:
                     f"there is no {argv[0]} here; run gpumon on a login node, or give --login HOST"
                 ) from error
             raise SlurmError(f"cannot run {argv[0]}: {error}") from error
+        ending.adopt(process.pid)
         try:
             out, err = printed(process, argv[0], timeout_s)
         except subprocess.TimeoutExpired as error:
@@ -88,6 +90,8 @@ class LocalRunner:
         except BaseException:  # Ctrl-C
             _end(process)
             raise
+        finally:
+            ending.release(process.pid)
         return Result(process.returncode, out, err.decode("utf-8", "replace"))
 
 

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import IO
 
 import gpumon
+from gpumon import ending
 from gpumon.errors import WireError
 from gpumon.model import clock
 from gpumon.model.axis import Axis
@@ -103,6 +104,7 @@ class LocalSource:
         except OSError as error:
             return f"the collectors could not be started: {error.strerror}", ""
         self._child = child
+        ending.adopt(child.pid)
         if self._stopping.is_set():  # stop() may have come before there was a child to stop
             child.kill()
         assert child.stdout is not None
@@ -124,6 +126,7 @@ class LocalSource:
         except (OSError, ValueError):  # the pipe was closed under us
             pass
         code = child.wait()
+        ending.release(child.pid)
         return f"the collectors ended (exit {code}) {complaint.last()}".rstrip(), feed.ended
 
 
@@ -165,6 +168,7 @@ class ChildStream:
             )
         except OSError as error:
             raise Failure(f"{argv[0]}: {error.strerror}") from None
+        ending.adopt(self._child.pid, patient=True)
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         assert self._child.stderr is not None
@@ -199,6 +203,8 @@ class ChildStream:
                     self._child.wait(0.1)
                 except subprocess.TimeoutExpired:
                     self._child.kill()
+                    return
+            ending.release(self._child.pid)
 
     def complaint(self) -> str:
         return self._complaint.last()

@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping
 from typing import IO
 
+from gpumon import ending
 from gpumon.slurm.runner import Result, SlurmError, printed
 from gpumon.sources import sshfailures
 from gpumon.sources.remote import (
@@ -181,7 +182,7 @@ class _OpensshStream:
 def _start(argv: list[str]) -> subprocess.Popen[bytes]:
     environ = {**os.environ, "SSH_ASKPASS_REQUIRE": "never"}
     try:
-        return subprocess.Popen(
+        child = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             bufsize=0, env=environ,
             start_new_session=True,  # no terminal to ask on, and Ctrl-C is the screen's
@@ -190,6 +191,8 @@ def _start(argv: list[str]) -> subprocess.Popen[bytes]:
         if shutil.which(argv[0]) is None:  # also where a folder of PATH may not be searched
             raise Failure("no ssh is installed here", final=True) from None
         raise Failure(f"ssh cannot be started: {error.strerror}") from None
+    ending.adopt(child.pid)
+    return child
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
@@ -199,6 +202,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
             os.killpg(child.pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(0.2)
+            ending.release(child.pid)
             break
     if child.stdin is not None:
         with contextlib.suppress(OSError):

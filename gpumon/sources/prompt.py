@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import getpass
 import sys
+import termios
 import threading
+from collections.abc import Callable
 from typing import Literal, NamedTuple, Protocol
+
+from gpumon import ending
 
 Kind = Literal["password", "passphrase", "code", "yes-no"]
 
@@ -42,11 +46,19 @@ class TerminalPrompter:
             print(line, file=sys.stderr)
         try:
             if question.secret:
-                return getpass.getpass(f"{last} ")
+                with ending.undone(_echo()):
+                    return getpass.getpass(f"{last} ")
             print(f"{last} ", end="", file=sys.stderr, flush=True)
             return input()
-        except (EOFError, KeyboardInterrupt):
+        except (EOFError, OSError, KeyboardInterrupt):  # OSError: the terminal is gone
             return None
+
+
+def _echo() -> Callable[[], None]:
+    """Puts the terminal back to what it is now: an end in the middle of a password."""
+    terminal = sys.stdin.fileno()
+    attributes = termios.tcgetattr(terminal)
+    return lambda: termios.tcsetattr(terminal, termios.TCSANOW, attributes)
 
 
 class PromptBroker:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import mmap
 import os
-import signal
 import sys
 import threading
 import time
@@ -27,6 +25,7 @@ from gpumon.store import NodeView, Store
 from gpumon.terminal import prepare_output
 from gpumon.tui import theme
 from gpumon.tui.dialogs import FilterScreen, HelpScreen, SignalScreen, Target, send_signal
+from gpumon.tui.driver import Terminal, run_screen
 from gpumon.tui.following import OutputActions
 from gpumon.tui.jobs import JobSource
 from gpumon.tui.judging import Judging
@@ -122,7 +121,7 @@ class GpumonApp(
     ) -> None:
         palette = theme.choose(settings.theme)
         # told before the first paint: with NO_COLOR, Textual else draws in shades of grey
-        super().__init__(ansi_color=palette in theme.NATIVE)
+        super().__init__(Terminal, ansi_color=palette in theme.NATIVE)
         glyphs = "ascii" if settings.ascii or not prepare_output() else "braille"
         self.state = ViewState(palette, glyphs, settings.zoom_s, whole_node=whole_node)
         self._source = source
@@ -136,6 +135,7 @@ class GpumonApp(
         self.state.has_output = output is not None
         self._pacing = Pacing(store)
         self.fault: Exception | None = None
+        self._missed = False  # a drawing, as the terminal took nothing
 
     # -- life
 
@@ -151,8 +151,6 @@ class GpumonApp(
             name: self.query_one(f"#{name}", Clickable) for name in ("title", "view", "keys")
         }
         self._apply_theme()
-        for number in (signal.SIGTERM, signal.SIGHUP):  # leave the terminal as it was found
-            asyncio.get_running_loop().add_signal_handler(number, self.exit, None, 128 + number)
         sys.setswitchinterval(_SWITCH_S)
         self._source.start(self.judging)
         self.set_interval(_POLL_S, self._tick)
@@ -184,10 +182,17 @@ class GpumonApp(
         self._source.stop()
 
     def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
-        """Textual's own, but for partial updates in fewer bytes."""
+        """Textual's own, but in fewer bytes, and none for a terminal that takes nothing."""
+        if self._is_stalled:
+            self._missed = True
+            return
         if isinstance(renderable, ChopsUpdate):
             renderable = TightUpdate(renderable)
         super()._display(screen, renderable)
+
+    @property
+    def _is_stalled(self) -> bool:
+        return isinstance(self._driver, Terminal) and self._driver.stalled
 
     def _handle_exception(self, error: Exception) -> None:
         """Close the screen first and say what failed after it, in one line."""
@@ -202,6 +207,9 @@ class GpumonApp(
     def _tick(self) -> None:
         """Draw when it is due; see `Pacing`."""
         self.ask_pending()
+        if self._missed and not self._is_stalled:
+            self._missed = False
+            self.refresh()
         if self.state.frozen_at is not None or len(self.screen_stack) > 1:
             return
         if self.player is not None and self.player.seeking:
@@ -351,7 +359,7 @@ def run_app(
         source, Store(), settings, whole_node=whole_node, job=job, prompts=prompts, output=output
     )
     try:
-        app.run()
+        run_screen(app)
     finally:
         source.stop()
     if app.fault is not None:

@@ -14,6 +14,7 @@ from textual.widgets.option_list import Option
 from gpumon.model.text import clean
 from gpumon.terminal import prepare_output
 from gpumon.tui import theme
+from gpumon.tui.driver import Terminal, run_screen
 
 
 class Task(NamedTuple):
@@ -60,7 +61,7 @@ class TaskApp(App["str | None"]):
     ENABLE_COMMAND_PALETTE = False
 
     def __init__(self, job: str, tasks: Sequence[Task], palette: str) -> None:
-        super().__init__(ansi_color=palette in theme.NATIVE)
+        super().__init__(Terminal, ansi_color=palette in theme.NATIVE)
         self._palette = palette
         self._screen = TaskScreen(job, tasks)
 
@@ -74,4 +75,4 @@ class TaskApp(App["str | None"]):
 def choose_task(job: str, tasks: Sequence[Task], theme_setting: str = "") -> str | None:
     """Ask on the whole terminal which one; its id, or None when the user leaves."""
     prepare_output()
-    return TaskApp(job, tasks, theme.choose(theme_setting)).run()
+    return run_screen(TaskApp(job, tasks, theme.choose(theme_setting)))
