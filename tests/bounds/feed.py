@@ -80,9 +80,12 @@ class Screen:
 
     def said(self) -> list[str]:
         found = [self.judging.trouble]
+        if self.judging.latest is not None:
+            found += self.judging.latest.left_out
         for node in self.store.nodes():
             found += [event.text for event in node.events() if event.kind == "note"]
-            found.append(node.status(time.time()).detail)
+            found += node.header.notes if node.header is not None else []
+            found += [node.left_out(), node.status(time.time()).detail]
         return [text for text in found if text]
 
 
