@@ -40,7 +40,13 @@ def watch() -> None:
     global _telling
     if _telling >= 0 or threading.current_thread() is not threading.main_thread():
         return
-    listening, _telling = os.pipe()
+    listening, telling = os.pipe()
+    thread = threading.Thread(target=_listen, args=(listening,), daemon=True, name="ending")
+    try:
+        thread.start()
+    except RuntimeError:  # no room for its stack: then signals act as if we had not been here
+        return
+    _telling = telling
     os.set_blocking(_telling, False)
     signal.set_wakeup_fd(_telling, warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -48,7 +54,6 @@ def watch() -> None:
             signal.signal(number, _handled)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupted)
-    threading.Thread(target=_listen, args=(listening,), daemon=True, name="ending").start()
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:
