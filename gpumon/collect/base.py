@@ -83,6 +83,10 @@ class Schedule:
         )
         return True
 
+    def again(self, name: str, mono: float) -> None:
+        """Have a group due at `mono` already."""
+        self._next[name] = min(mono, self._next.get(name, mono))
+
 
 class Patience:
     """When to try again what keeps failing: soon at first, then less and less often."""

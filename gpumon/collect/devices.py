@@ -103,7 +103,8 @@ class DeviceCollector:
             verified = self._to_verify(tick)
             for slot in self._active():
                 verify = slot is verified or slot.unwell
-                slot.worker.ask(partial(slot.gpu.read, tick.mono, verify))
+                if slot.worker.ask(partial(slot.gpu.read, tick.mono, verify, slot.afresh)):
+                    slot.afresh = False
                 self._round.wait(min(_HEAD_START_S, end - time.monotonic()))
         self._round.wait(end - time.monotonic())
         self._take_xids(tick)
@@ -248,6 +249,7 @@ class DeviceCollector:
                 self._set_state(key, "error", tick, f"{type(answer).__name__}: {answer}")
             return
         self._take_opened(slot, answer)
+        slot.afresh |= slot.silent  # silence stands in all its readings
         slot.answered, slot.silent, slot.hung = True, False, False
         slot.session_error, slot.cut = answer.session_error, answer.cut
         slot.unwell = not answer.well
@@ -372,6 +374,7 @@ class _Slot:
         self.answered = False  # at least once
         self.answered_at = now  # wall clock of the last good answer
         self.silent = False  # its silence has been put as readings
+        self.afresh = False  # all groups are to be read
         self.hung = False
         self.unwell = False  # at least one unit is absent or has only errors
         self.session_error = ""

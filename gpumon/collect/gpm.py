@@ -12,7 +12,15 @@ import time
 from typing import Any, Callable, Dict, List, Optional
 
 from gpumon.collect.base import Patience
-from gpumon.collect.nvml import INVALID_ARGUMENT, NOT_SUPPORTED, OK, REPROBE_S, Library, Query
+from gpumon.collect.nvml import (
+    INVALID_ARGUMENT,
+    NOT_SUPPORTED,
+    OK,
+    REPROBE_S,
+    Library,
+    Query,
+    passing,
+)
 from gpumon.collect.nvml_structs import GpmMetrics, GpmSupport
 from gpumon.model.reading import MEASURING, Missing, Reading
 
@@ -81,10 +89,10 @@ class Gpm:
         """Ask whether the device has GPM; None, or why not."""
         self._probe_at = time.monotonic() + REPROBE_S
         self._errors, self._last_s = 0, None
-        self._failing = False
         self._refused = self._supported()
         if self._refused is None:
             self._refused = self._allocate()
+        self._failing = self._refused is not None and passing(self._refused)
         return self._refused
 
     @property
@@ -183,7 +191,7 @@ class Gpm:
         elif self._errors >= _PATIENCE or missing.reason in ("unsupported", "no-permission"):
             self._refused = missing
             self._probe_at = time.monotonic() + REPROBE_S
-            self._failing = missing.reason not in ("unsupported", "no-permission")
+            self._failing = passing(missing)
         return missing
 
     def _explained(self, missing: Missing) -> Missing:

@@ -53,12 +53,19 @@ _REASONS = {
 }
 #: codes that will not change from one second to the next
 _LASTING = frozenset((NOT_SUPPORTED, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH, NO_PERMISSION))
+#: reasons that may be gone the next time
+_PASSING = frozenset(("error", "timeout", "lost", "no-driver"))
 _MAX_TEXT = 256
 
 
 def text_of(raw: bytes) -> str:
     """A driver's text, safe to show."""
     return clean(raw.decode("utf-8", "replace"), _MAX_TEXT).strip()
+
+
+def passing(reading: Reading) -> bool:
+    """Whether it is missing for the moment only."""
+    return isinstance(reading, Missing) and reading.reason in _PASSING
 
 
 class NvmlError(Exception):
@@ -159,7 +166,8 @@ class Query:
     is asked until `revive`.
     """
 
-    def __init__(self, library: Library, handle: Any) -> None:
+    def __init__(self, library: Library, handle: Any, worked: Optional[Set[Any]] = None) -> None:
+        """`worked`: what the same device has answered before."""
         self.library = library
         self.handle = handle
         self.calling = ""  # the call that has not come back; read by other threads
@@ -168,7 +176,8 @@ class Query:
         self.lost_code = OK
         self.good = 0  # calls that succeeded or were refused for a reason that will last
         self.failed: Dict[int, int] = {}  # code -> calls, for all other codes
-        self.worked: Set[Any] = set()  # what has been answered at least once
+        self.regaining = False  # something was refused that worked before
+        self.worked: Set[Any] = set() if worked is None else worked
         self._refused: Dict[Any, Tuple[Missing, float]] = {}
         self._u32 = ctypes.c_uint()
         self._u64 = ctypes.c_ulonglong()
@@ -189,6 +198,8 @@ class Query:
         refused = self.refused(memo)
         if refused is not None:
             self.code = NOT_SUPPORTED
+            if memo in self.worked:
+                self.failed[NOT_SUPPORTED] = self.failed.get(NOT_SUPPORTED, 0) + 1
             return refused
         function = self.library.function(name)
         if function is None:
@@ -217,10 +228,13 @@ class Query:
         """Take note of an error; the Missing that stands for it."""
         self.code = code
         missing = self.library.missing(code)
-        if code in _LASTING:
+        if code in _LASTING and memo in self.worked:
+            self.regaining = True
+            self.failed[code] = self.failed.get(code, 0) + 1
+            self._refused[memo] = (missing, time.monotonic() + _REGAIN_S)
+        elif code in _LASTING:
             self.good += 1
-            wait_s = _REGAIN_S if memo in self.worked else REPROBE_S
-            self._refused[memo] = (missing, time.monotonic() + wait_s)
+            self._refused[memo] = (missing, time.monotonic() + REPROBE_S)
         elif code in (NOT_FOUND, INSUFFICIENT_SIZE):
             self.good += 1  # an answer: nothing there, or more than the buffer holds
         else:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import time
-from typing import Any, Callable, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Set, Tuple
 
 from gpumon.collect.base import Patience
 from gpumon.collect.gpm import Gpm
-from gpumon.collect.nvml import NOT_FOUND, OK, SESSION_CODES, Library, Query
+from gpumon.collect.nvml import NOT_FOUND, OK, SESSION_CODES, Library, Query, passing
 from gpumon.collect.nvml_facts import Facts, device_facts, instance_facts
 from gpumon.collect.nvml_reader import DEVICE_FIELDS, Reader, Result
 from gpumon.collect.nvml_usage import Row
@@ -19,8 +19,6 @@ from gpumon.model.sample import Mig
 _RETRY_S = 5.0
 #: facts that failed when it was opened are asked again, in the end this often
 _FACTS_MAX_S = 600.0
-#: why a reading is missing for the moment only
-_PASSING = frozenset(("error", "timeout", "lost", "no-driver"))
 #: most MIG instances of one GPU; today's have room for 7
 MAX_INSTANCES = 8
 #: how often new instances of a GPU in MIG mode are looked for
@@ -55,7 +53,7 @@ class Answer(NamedTuple):
     @property
     def well(self) -> bool:
         """Whether no unit has only errors, or is absent."""
-        return not any(result.error or result.lost for _, result in self.results)
+        return all(result.well for _, result in self.results)
 
     @property
     def session_error(self) -> str:
@@ -87,8 +85,11 @@ class Gpu:
         self._instances_at = 0.0
         self._free_slots: List[int] = []  # numbers of instances that were not there
         self._bad_since: Optional[float] = None
+        self._worked: Set[Any] = set()  # what the whole GPU has answered, in any session
         self._incomplete = False  # facts could not be read for the moment
         self._facts = Patience(_RETRY_S, _FACTS_MAX_S)
+        self._doubtful = False  # readings do not fit the facts: either may be wrong
+        self._doubt = Patience(_RETRY_S, _FACTS_MAX_S)
 
     @property
     def calling(self) -> str:
@@ -116,10 +117,11 @@ class Gpu:
             self._facts.reset()
         return Answer(list(self._units), [], self._cut, self.library)
 
-    def read(self, mono: float, verify: bool = False) -> Answer:
+    def read(self, mono: float, verify: bool = False, afresh: bool = False) -> Answer:
         """Read what is due; opens what is not open, or is not what it was.
 
-        `verify`: see first whether the handles still belong to the same devices.
+        `verify`: see first whether the handles still belong to the same devices. `afresh`: all
+        is due, since the readings before were replaced by silence.
         """
         opened: Optional[List[Unit]] = None
         now = time.monotonic()
@@ -130,12 +132,17 @@ class Gpu:
         exchanged = self._exchanged() if verify and self.opened else None
         if exchanged is not None and exchanged.mig is None:
             return Answer(None, [], library=self.library, moved=True)
-        if exchanged is not None or (self._incomplete and self._facts.due(now)):
+        incomplete = self._incomplete and self._facts.due(now)
+        if exchanged is not None or incomplete or (self._doubtful and self._doubt.due(now)):
             opened = self.open().opened
+        for unit in self._units if afresh else ():
+            if unit.reader is not None:
+                unit.reader.read_all()
         results = [(unit, self._read(unit, mono)) for unit in self._units]
         if self.opened and self._changed(results):
             opened = self.open().opened
             results = [(unit, self._read(unit, mono)) for unit in self._units]
+        self._doubtful = any(map(_implausible, (result for _, result in results)))
         answer = Answer(opened, results, self._cut_now(), self.library)
         self._give_up(answer.well, now)
         return answer
@@ -164,8 +171,8 @@ class Gpu:
             return Result(row, {}, lost=text)
         return Result(row, {}, text, unit.code in SESSION_CODES)
 
-    def _query(self, handle: Any) -> Query:
-        query = Query(self.library, handle)
+    def _query(self, handle: Any, worked: Optional[Set[Any]] = None) -> Query:
+        query = Query(self.library, handle, worked)
         self._queries.append(query)
         return query
 
@@ -240,7 +247,7 @@ class Gpu:
         handle, code = self._handle("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(self.index))
         if code != OK:
             return [Unit(self.index, missing=self.library.missing(code), code=code)]
-        query = self._query(handle)
+        query = self._query(handle, self._worked)
         mig_mode = self._mig_mode(query)
         mig_on = mig_mode == 1
         gpm = None if mig_on else Gpm(query, params=self._params)
@@ -329,11 +336,12 @@ def _uuid(query: Query) -> str:
 def _unfinished(unit: Unit) -> bool:
     """Whether something that does not change could not be read for the moment."""
     mig_mode = UNSUPPORTED if unit.reader is None else unit.reader.mig_mode
-    return not unit.uuid or any(map(_passing, (mig_mode, *unit.facts.values())))
+    return not (unit.uuid and unit.name) or any(map(passing, (mig_mode, *unit.facts.values())))
 
 
-def _passing(reading: Reading) -> bool:
-    return isinstance(reading, Missing) and reading.reason in _PASSING
+def _implausible(result: Result) -> bool:
+    readings = result.row.values()
+    return any(isinstance(one, Missing) and one.reason == "implausible" for one in readings)
 
 
 def _text(reading: Reading) -> str:

@@ -9,7 +9,7 @@ from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from gpumon.collect.base import Schedule
 from gpumon.collect.gpm import Gpm
-from gpumon.collect.nvml import NOT_SUPPORTED, SESSION_CODES, Query
+from gpumon.collect.nvml import NOT_SUPPORTED, SESSION_CODES, Query, passing
 from gpumon.collect.nvml_burst import Burst
 from gpumon.collect.nvml_facts import WHOLE_GPU
 from gpumon.collect.nvml_fields import Fields
@@ -42,7 +42,10 @@ _RATES = ("pcie_tx", "pcie_rx", "nvlink_tx", "nvlink_rx")
 _COUNTERS = ("energy_j", "throttle_power_s", "throttle_thermal_s")
 #: groups of which an instance tells nothing of its own
 _WHOLE_GPU_GROUPS = ("clocks", "links", "thermal", "state", "health")
+#: without these there is no telling how a device fares
+_CORE = ("busy_percent", "mem_used_bytes", "power_w")
 _REFUSED_S = 60.0
+_AGAIN_S = 6.0
 _CLOCK_SM, _CLOCK_MEM = 1, 2
 _PSTATE_UNKNOWN = 32
 _NEVER = Moment(0.0)
@@ -60,6 +63,11 @@ class Result(NamedTuple):
     error: str = ""  # every call failed, for a reason other than the device's absence
     session_error: bool = False  # … and so that the session itself may be gone
     lost: str = ""  # NVML's words for the absence of the device
+    blind: bool = False  # all that is read in each tick failed, though other calls work
+
+    @property
+    def well(self) -> bool:
+        return not (self.error or self.lost or self.blind)
 
 
 class Reader:
@@ -91,7 +99,6 @@ class Reader:
         self._utilization = Utilization()
         self._memory = Memory()
         self._memory_v2 = MemoryV2()
-        self._memory_v2.version = ctypes.sizeof(self._memory_v2) | 2 << 24
         self._v2_answered = False
         self._growths = {name: Growth() for name in _COUNTERS}
         self._bar1 = Bar1Memory()
@@ -129,7 +136,25 @@ class Reader:
         for line in usage.values():
             self._check("usage", line)
         error, session_error = self._verdict()
-        return Result(self._check("device", row), usage, error, session_error)
+        self._check("device", row)
+        if not error and all(passing(row[name]) for name in _CORE):
+            error = str(row["mem_used_bytes"])
+        blind = query.regaining or all(passing(row[name]) for name in _CORE[1:])
+        self._read_again(due, row, mono)
+        return Result(row, usage, error, session_error, blind=blind)
+
+    def read_all(self) -> None:
+        """All groups are due in the next read."""
+        self._schedule = Schedule()
+
+    def _read_again(self, due: List[str], row: Row, mono: float) -> None:
+        """Groups that are read rarely are read again soon where a reading failed."""
+        for name in due:
+            period_s, names = _GROUPS[name]
+            failed = self.query.regaining or any(_doubtful(row.get(each, 0)) for each in names)
+            if period_s > _AGAIN_S and failed:
+                self._schedule.again(name, mono + _AGAIN_S)
+        self.query.regaining = False
 
     @property
     def cut(self) -> str:
@@ -204,6 +229,7 @@ class Reader:
     def _memory_now(self) -> Tuple[Reading, Reading]:
         """(used without the reserve, reserve); older drivers count them together."""
         query, memory = self.query, self._memory_v2
+        memory.version = ctypes.sizeof(memory) | 2 << 24  # the driver may have written there
         missing = query.call("nvmlDeviceGetMemoryInfo_v2", ctypes.byref(memory))
         if missing is None:
             self._v2_answered = True
@@ -315,6 +341,11 @@ class Reader:
         """The first of the two unsigned ints that a function fills."""
         missing = self.query.call(name, ctypes.byref(self._value), ctypes.byref(self._other))
         return self._value.value if missing is None else missing
+
+
+def _doubtful(reading: Reading) -> bool:
+    """Whether the next read may well give a value."""
+    return passing(reading) or (isinstance(reading, Missing) and reading.reason == "implausible")
 
 
 def _unsupported(reading: Reading) -> bool:

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 #: reads options (JSON) from its arguments, writes one JSON line
 _PROGRAM = """
-import json, os, struct, subprocess, sys, time
+import json, os, resource, struct, subprocess, sys, time
 from gpumon.collect.base import Schedule, Tick
 from gpumon.collect.devices import DeviceCollector
 from gpumon.model.reading import Missing
@@ -77,6 +77,7 @@ for number in range(options["ticks"]):
             file.write(struct.pack("d", options["clock"][str(number)]))
     if number + 1 < options["ticks"] and not options["hurry"]:
         time.sleep(max(0, options["interval_s"] - took_s))
+out["rss_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 out["cpu_s"] = time.process_time() - cpu_s
 collector.close()
 print(json.dumps(out))
@@ -100,6 +101,7 @@ class Collected(NamedTuple):
     start_s: float
     cpu_s: float
     ticks: list[Ticked]
+    rss_bytes: int = 0  # most memory ever held
 
     def latest(self) -> dict[int, dict[str, Any]]:
         """Device key -> its newest readings over all ticks."""
@@ -148,7 +150,11 @@ def collect(
     assert done.returncode == 0, done.stderr
     out = json.loads(done.stdout)
     return Collected(
-        _told(out["told"]), out["start_s"], out["cpu_s"], [_tick(one) for one in out["ticks"]]
+        _told(out["told"]),
+        out["start_s"],
+        out["cpu_s"],
+        [_tick(one) for one in out["ticks"]],
+        out["rss_bytes"],
     )
 
 
