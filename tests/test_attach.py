@@ -92,7 +92,7 @@ def test_who_may_attach(monkeypatch):
         finding.check([replace(JOB, uid=1001)], remote=False)
     monkeypatch.setattr("os.getuid", lambda: 0)
     finding.check([replace(JOB, uid=1001)], remote=False)
-    with pytest.raises(GpumonError, match=r"has ended \(FAILED\); 'gpumon report 7'"):
+    with pytest.raises(GpumonError, match=r"has ended \(FAILED\); run 'gpumon report 7'"):
         finding.check([replace(JOB, state="FAILED")], remote=False)
 
 

@@ -45,7 +45,7 @@ class Answers:
 
 def launcher(*answers, job=JOB):
     ticks = iter(range(0, 1_000_000, 1000))  # a clock on which every answer is old
-    return SstatLauncher(job, Slurm(Answers(*answers), clock=lambda: next(ticks)), 0.05)
+    return SstatLauncher(job, Slurm(Answers(*answers), clock=lambda: next(ticks)), 0.1)
 
 
 def rows(sink, enough):
@@ -89,7 +89,7 @@ def test_steps_that_run_become_the_job_s_figures(follow):
     assert header.notes == [
         SstatLauncher.lacks, "Memory is sum over processes, polled every 30 s.",
     ]  # fmt: skip
-    assert header.interval_s == 0.05
+    assert header.interval_s == 0.1
     assert source.rungs("n1")[0].why == SstatLauncher.lacks
     assert sink.last("n1").source == "sstat"
 
