@@ -68,6 +68,7 @@ class DeviceCollector:
         self._session = Session(self._round, proc)
         self._slots: List[_Slot] = []
         self._roster = Roster()
+        self._apart = False  # whether devices of one UUID were looked for in this session
         self._schedule = Schedule()
         self._verified = 0  # number of the slot whose identity was looked at last
         self._instances_added = False
@@ -138,6 +139,7 @@ class DeviceCollector:
         self.driver, self.nvml = opened.library.driver, opened.library.version
         self.cuda = opened.cuda
         self._unwatched = []  # handles of the last session
+        self._apart = False
         count = min(opened.device_count, MAX_GPUS)
         places = [slot for slot in self._slots if not slot.gpu.uuid]
         for slot in self._slots:
@@ -179,6 +181,9 @@ class DeviceCollector:
         if answer.opened is None:
             return
         slot.units, slot.settled, self._stale = answer.opened, True, True
+        if not self._apart and all(each.settled for each in self._active()):
+            self._apart = True  # later on, one that took another's place looks like a twin
+            self._roster.tell_apart(self._units())
         whole = [unit for unit in slot.units if unit.mig is None and unit.handle is not None]
         self._unwatched += [(unit.device_index, unit.handle) for unit in whole]
 
@@ -354,6 +359,10 @@ class DeviceCollector:
             notes.append(f"{claimed}; gpumon reads the first {MAX_GPUS}.")
         if self._crowded:
             notes.append(f"More than {MAX_USAGE_ROWS} processes on the GPUs: not all are shown.")
+        notes += [
+            f"GPUs {other} and {index} report one UUID, {uuid}; GPU {index} is shown without it."
+            for (index, uuid), other in self._roster.twins.items()
+        ]
         notes += [f"GPU {slot.gpu.index}: {slot.cut}." for slot in self._slots if slot.cut]
         return notes[:_MAX_NOTES]
 

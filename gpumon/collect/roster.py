@@ -24,22 +24,36 @@ class Roster:
 
     def __init__(self) -> None:
         self.absent: Set[int] = set()  # GPUs that were there, and that the driver has no more
+        self.twins: Dict[Tuple[int, str], int] = {}  # (index, UUID) -> index of who has it, too
         self._keys = _Keys()
         self._known: Dict[int, Device] = {}
         self._present: Set[int] = set()
 
     def key(self, unit: Unit) -> int:
-        return self._keys.of(unit)
+        return self._keys.of(self._own(unit))
+
+    def tell_apart(self, units: Iterable[Unit]) -> None:
+        """Find those of these units whose UUID is another GPU's: their place identifies them."""
+        first: Dict[str, int] = {}
+        self.twins = {}
+        for unit in units:
+            other = first.setdefault(unit.uuid, unit.device_index) if unit.uuid else None
+            if other is not None and other != unit.device_index:
+                self.twins[unit.device_index, unit.uuid] = other
+
+    def _own(self, unit: Unit) -> Unit:
+        is_twin = (unit.device_index, unit.uuid) in self.twins
+        return unit._replace(uuid="") if is_twin else unit
 
     def told(self, units: Iterable[Unit]) -> List[Device]:
         """The devices as the header tells them: those that are there, then absent GPUs."""
-        devices = {self._keys.of(unit): self._device(unit) for unit in units}
+        devices = {self.key(unit): self._device(unit) for unit in units}
         devices.update((key, self._known[key]) for key in sorted(self.absent))
         return list(devices.values())
 
     def compare(self, units: Iterable[Unit]) -> List[News]:
         """Take these for all that there are; what is new about that."""
-        present = {self._keys.of(unit): unit for unit in units}
+        present = {self.key(unit): unit for unit in units}
         first = not self._present
         news = []
         for key in self._present - present.keys():
@@ -62,6 +76,7 @@ class Roster:
 
     def _device(self, unit: Unit) -> Device:
         """The unit as the header tells it; a lost one keeps what was known of it."""
+        unit = self._own(unit)
         key = self._keys.of(unit)
         known = self._known.get(key)
         if known is not None and (unit.missing is not None or not unit.uuid):

@@ -164,3 +164,20 @@ def test_a_rate_whose_times_are_unsure_is_measured_anew():
     assert rate.update(100, 17.0, 5.0) == MEASURING  # read somewhere between 12 and 17
     assert rate.update(120, 19.0, 0.001) == MEASURING
     assert rate.update(140, 21.0, 0.001) == 10
+
+
+# -- identity ----------------------------------------------------------------------------------
+def test_devices_with_one_uuid_stay_apart():
+    scenario = Scenario().gpu("0-3", model="A100-SXM4-80GB")
+    for number in range(4):
+        uuid = "GPU-twin" if number in (1, 2) else f"GPU-{number}"
+        scenario.gpu(number, util=10 * (number + 1), uuid=uuid)
+    with Emulated(scenario) as gpus:
+        got = collect(gpus, 3)
+    devices = got.told["devices"]
+    assert [device["key"] for device in devices] == [0, 1, 2, 3]
+    assert [device["uuid"] for device in devices] == ["GPU-0", "GPU-twin", "", "GPU-3"]
+    (note,) = got.told["notes"]
+    assert note == "GPUs 1 and 2 report the same UUID GPU-twin; GPU 2 is shown without it."
+    for tick in got.ticks:
+        assert [tick.device[key]["busy_percent"] for key in range(4)] == [10, 20, 30, 40]
