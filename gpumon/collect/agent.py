@@ -34,6 +34,7 @@ from gpumon.collect.room import spare_address_space
 from gpumon.collect.storage import Storage
 from gpumon.errors import EXIT_OK
 from gpumon.model.fields import GROUP_BY_KEY
+from gpumon.model.plausible import node_ceilings, refuse_above
 from gpumon.model.reading import Reading
 from gpumon.model.sample import Device, Event, Header, JobContext, Sample
 from gpumon.model.text import clean
@@ -167,6 +168,7 @@ class Agent:
             if not ok or self._schedule.due(collector.name, 5, tick.mono):
                 row: Dict[str, Reading] = {"ok": ok, "ms": round(took_ms, 3), "detail": detail}
                 tick.put("collector", collector.name, row)
+        refuse_above(tick.rows, node_ceilings(os.cpu_count() or 1, self._host.mem_total))
         group = GROUP_BY_KEY["agent.agent"]
         if self._schedule.due(group.key, group.period_s, tick.mono):
             tick.put("agent", "", self._cost())

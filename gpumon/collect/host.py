@@ -66,6 +66,7 @@ class Host:
         self._sys = sys
         self._schedule = Schedule()
         self._last: Optional[CpuTicks] = None
+        self.mem_total: Reading = MEASURING  # bytes, of the last tick
 
     def collect(self, tick: Tick) -> None:
         tick.put("host", "", {**self._cpu(), **self._memory(), **self._load()})
@@ -135,9 +136,10 @@ class Host:
     def _memory(self) -> Dict[str, Reading]:
         text = self._text("meminfo")
         table = text if isinstance(text, Missing) else parse_meminfo(text)
+        self.mem_total = _size(table, "MemTotal")
         cached, shmem = _size(table, "Cached"), _size(table, "Shmem")
         return {
-            "mem_used_bytes": _minus(_size(table, "MemTotal"), _size(table, "MemAvailable")),
+            "mem_used_bytes": _minus(self.mem_total, _size(table, "MemAvailable")),
             "mem_cache_bytes": _minus(cached, shmem),  # `Cached` counts shared memory, too
             "swap_used_bytes": _minus(_size(table, "SwapTotal"), _size(table, "SwapFree")),
         }
@@ -182,7 +184,7 @@ def _minus(whole: int | Missing, part: int | Missing) -> Reading:
         return whole
     if isinstance(part, Missing):
         return part
-    return whole - part if whole >= part else Missing("implausible")
+    return whole - part if whole >= part else Missing("implausible", f"{part} B of {whole} B")
 
 
 def _share(part: int, whole: int) -> Reading:

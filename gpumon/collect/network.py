@@ -10,13 +10,21 @@ from typing import Callable, Dict, Iterable, List, NamedTuple, Optional
 from gpumon.collect.base import Schedule, Tick
 from gpumon.collect.proc import Rates, missing_because, parse_count, read_text
 from gpumon.collect.rates import Moment, moment_since
-from gpumon.model.reading import Missing, Reading
+from gpumon.model.plausible import implausible
+from gpumon.model.reading import Missing, Reading, number
 from gpumon.model.text import clean
 
 _PERIOD_S = 5.0
 _MAX_INTERFACES = 8
 _BYTES_PER_WORD = 4  # InfiniBand counts its data in words of 4 bytes
 _LINK_RATE = re.compile(r"(\d{1,5}(?:\.\d)?) Gb/sec")
+#: adapters of virtual machines that state a speed which nothing holds them to
+_PARAVIRTUAL = frozenset(
+    ("virtio_net", "vmxnet3", "hv_netvsc", "netvsc", "vif", "xen_netfront", "ena", "gve", "mana")
+)
+#: the times between which a rate was measured are known to a fifth
+_RATE_MARGIN = 1.25
+_UNBOUND = Missing("unsupported")
 _UNKNOWN_SPEED = Missing("unsupported", "link speed unknown")
 
 
@@ -73,18 +81,22 @@ class Network:
         interfaces = self._interfaces()
         moment = moment_since(began, self._clock)
         for interface in interfaces:
-            self._put(tick, interface, self._ethernet_speed(interface.name), moment)
+            speed = self._ethernet_speed(interface.name)
+            most = _UNBOUND if self._is_virtual(interface.name) else speed
+            self._put(tick, interface, speed, most, moment)
         for port, directory in self._ports():
             self._put_port(tick, port, directory)
 
     def _put(
-        self, tick: Tick, interface: Interface, link_bits_per_s: Reading, moment: Moment
+        self, tick: Tick, interface: Interface, speed: Reading, most: Reading, moment: Moment
     ) -> None:
         name, received, sent = interface
+        rx = self._rates.per_second(("rx", name), received, moment)
+        tx = self._rates.per_second(("tx", name), sent, moment)
         readings: Dict[str, Reading] = {
-            "rx_bytes_per_s": self._rates.per_second(("rx", name), received, moment),
-            "tx_bytes_per_s": self._rates.per_second(("tx", name), sent, moment),
-            "link_bits_per_s": link_bits_per_s,
+            "rx_bytes_per_s": _carried(rx, most),
+            "tx_bytes_per_s": _carried(tx, most),
+            "link_bits_per_s": speed,
         }
         tick.put("net", name, readings)
 
@@ -109,6 +121,16 @@ class Network:
             return _UNKNOWN_SPEED
         return megabits * 1e6
 
+    def _is_virtual(self, name: str) -> bool:
+        """Whether nothing holds the interface to its speed."""
+        device = f"{self._net}/{name}/device"
+        if not os.path.exists(device):
+            return True
+        try:
+            return os.path.basename(os.readlink(f"{device}/driver")) in _PARAVIRTUAL
+        except OSError:
+            return False
+
     # -- InfiniBand --------------------------------------------------------------------------------
 
     def _ports(self) -> List[tuple[str, str]]:
@@ -117,25 +139,33 @@ class Network:
         for device in _names_in(self._infiniband)[:64]:
             directory = f"{self._infiniband}/{device}/ports"
             numbers = _names_in(directory)[:64]
-            for number in numbers:
-                label = device if len(numbers) == 1 else f"{device}/{number}"
-                ports.append((clean(label, 32), f"{directory}/{number}"))
+            for place in numbers:
+                label = device if len(numbers) == 1 else f"{device}/{place}"
+                ports.append((clean(label, 32), f"{directory}/{place}"))
         return [port for port in ports if _is_active(port[1])][:_MAX_INTERFACES]
 
     def _put_port(self, tick: Tick, port: str, directory: str) -> None:
-        readings: Dict[str, Reading] = {}
+        try:
+            speed: Reading = parse_link_rate(read_text(f"{directory}/rate")) or _UNKNOWN_SPEED
+        except OSError:
+            speed = _UNKNOWN_SPEED
+        readings: Dict[str, Reading] = {"link_bits_per_s": speed}
         for field, counter in (("rx", "port_rcv_data"), ("tx", "port_xmit_data")):
             began = self._clock()
             words = _count(f"{directory}/counters/{counter}")
             moment = moment_since(began, self._clock)
             total = words if isinstance(words, Missing) else words * _BYTES_PER_WORD
-            readings[f"{field}_bytes_per_s"] = self._rates.per_second((field, port), total, moment)
-        try:
-            rate = parse_link_rate(read_text(f"{directory}/rate"))
-        except OSError:
-            rate = None
-        readings["link_bits_per_s"] = _UNKNOWN_SPEED if rate is None else rate
+            rate = self._rates.per_second((field, port), total, moment)
+            readings[f"{field}_bytes_per_s"] = _carried(rate, speed)
         tick.put("net", port, readings)
+
+
+def _carried(rate: Reading, link_bits_per_s: Reading) -> Reading:
+    """The rate, or Missing where no link of that speed can carry it."""
+    most, bytes_per_s = number(link_bits_per_s), number(rate)
+    if most is None or bytes_per_s is None or bytes_per_s <= _RATE_MARGIN * most / 8:
+        return rate
+    return implausible(bytes_per_s, "B/s")
 
 
 def _busiest(interfaces: Iterable[Interface]) -> List[Interface]:

@@ -10,8 +10,8 @@ from gpumon.model.reading import MEASURING, Missing, Reading, number
 _WRAP_32 = 2**32
 #: a counter wraps from the last quarter of its range into the first, or it did not wrap
 _NEAR_WRAP = _WRAP_32 // 4
-#: a read that took longer than the one before by more than this share of the time between them
-#: leaves open when its counter was taken: no rate is off by more
+#: a read that took more than this share of the time between two leaves open when its counter was
+#: taken: no rate is off by more
 _UNSURE = 0.2
 #: counters are updated a while before they are read
 _COUNTER_AGE_S = 2.0
@@ -33,7 +33,7 @@ def moment_since(began: float, clock: Callable[[], float]) -> Moment:
 def elapsed_s(before: Moment, now: Moment) -> Optional[float]:
     """Seconds between two reads; None where that is not known well enough for a rate."""
     elapsed = now.at - before.at
-    if elapsed <= 0 or abs(now.took_s - before.took_s) > _UNSURE * elapsed:
+    if elapsed <= 0 or max(before.took_s, now.took_s) > _UNSURE * elapsed:
         return None
     return elapsed
 

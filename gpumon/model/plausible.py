@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from typing import Dict, Mapping
 
-from gpumon.model.fields import Field
+from gpumon.model.fields import FIELDS, Field
 from gpumon.model.reading import Missing, Reading, number
+from gpumon.model.sample import Rows
 
 #: of the highest settable limit. PCI Express CEM 5.1 allows excursions to twice the limit for
 #: 10 ms, and to three times for 0.1 ms; the shortest window that NVML averages is 20 ms
 _POWER = 2.0
 #: pages are rounded, and ECC takes its part of the total on some boards
 _MEMORY = 1.01
+#: of a node's memory: a virtual machine may have had more, and give it back
+_NODE_MEMORY = 1.25
 #: overclocking adds a few hundred MHz to what NVML gives as the maximum
 _CLOCK = 1.5
 #: the hardware powers off at its shutdown threshold; sensors differ by some degrees
@@ -54,6 +57,28 @@ def ceilings(facts: Mapping[str, Reading]) -> Dict[str, float]:
         most[f"pcie_{way}_bytes_per_s"] = pcie
         most[f"nvlink_{way}_bytes_per_s"] = nvlink
     return {name: value for name, value in most.items() if value > 0}
+
+
+def node_ceilings(cpus: int, mem_total: Reading) -> Dict[str, Dict[str, float]]:
+    """Entity -> field -> the most that a node with these CPUs and bytes of memory can have."""
+    cores = _RATE * (cpus + 1)  # CPU time is counted in ticks of 10 ms
+    most = {"job": {"cpu_cores_used": cores}, "process": {"cpu_percent": 100 * cores}}
+    memory = _NODE_MEMORY * (number(mem_total) or 0.0)
+    if memory > 0:
+        for name in ("used", "anon", "shmem", "cache", "charged", "peak"):
+            most["job"][f"mem_{name}_bytes"] = memory
+        most["process"]["rss_bytes"] = memory
+    return most
+
+
+def refuse_above(rows: Rows, most: Mapping[str, Mapping[str, float]]) -> None:
+    """Make what exceeds its ceiling implausible, in place."""
+    for entity, highs in most.items():
+        for row in rows.get(entity, {}).values():
+            for name, high in highs.items():
+                value = number(row.get(name))
+                if value is not None and value > high:
+                    row[name] = implausible(value, FIELDS[entity][name].unit)
 
 
 def narrowed(field: Field, most: Mapping[str, float]) -> Field:

@@ -178,6 +178,6 @@ def test_devices_with_one_uuid_stay_apart():
     assert [device["key"] for device in devices] == [0, 1, 2, 3]
     assert [device["uuid"] for device in devices] == ["GPU-0", "GPU-twin", "", "GPU-3"]
     (note,) = got.told["notes"]
-    assert note == "GPUs 1 and 2 report the same UUID GPU-twin; GPU 2 is shown without it."
+    assert note == "GPUs 1 and 2 report one UUID, GPU-twin; GPU 2 is shown without it."
     for tick in got.ticks:
         assert [tick.device[key]["busy_percent"] for key in range(4)] == [10, 20, 30, 40]
