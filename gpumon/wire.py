@@ -13,6 +13,7 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 
 from gpumon.errors import WireError
 from gpumon.model.fields import GROUP_BY_KEY, GROUPS, Field
+from gpumon.model.plausible import ceilings, narrowed
 from gpumon.model.reading import NOT_SAMPLED, REASON_OF_LETTER, REASONS, Missing, Reading
 from gpumon.model.sample import Device, Event, Header, Key, Rows, Sample, State
 from gpumon.model.text import clean
@@ -244,6 +245,7 @@ class Decoder:
         self.is_lost = False  # a header could not be taken: nothing is known of the columns
         #: what of the stream is beyond a bound and was left out -> how much of it
         self.left_out: Dict[str, int] = {}
+        self._narrowed: Dict[Tuple[str, Key], List[Optional[Field]]] = {}
         self._why: Dict[Tuple[str, Key, str], Missing] = {}
         self._plain = {letter: Missing(reason) for letter, reason in REASON_OF_LETTER.items()}
         self.header: Optional[Header] = None
@@ -334,6 +336,7 @@ class Decoder:
             agent_pid=int_of(agent.get("pid", 0)),
         )
         self.header, self.columns, self.is_lost = header, columns, False
+        self._narrowed = _narrowed(header.devices, columns)
         self._why.clear()
         return header
 
@@ -435,7 +438,12 @@ class Decoder:
     def row(self, group: str, row: List[Any]) -> Tuple[Key, Dict[str, Reading]]:
         """One row of a known group. Raises what Python does on a row of the wrong shape."""
         key = key_of(row[0])
-        return key, self._readings(group, key, self.columns[group], row)
+        return key, self._readings(group, key, self.columns_of(group, key), row)
+
+    def columns_of(self, group: str, key: Key) -> List[Optional[Field]]:
+        """The group's columns, with the ranges that this device's facts leave."""
+        device = key[0] if isinstance(key, tuple) else key
+        return self._narrowed.get((group, device)) or self.columns[group]
 
     def _readings(
         self, group: str, key: Key, columns: List[Optional[Field]], row: List[Any]
@@ -468,6 +476,22 @@ class Decoder:
             if said is not None and said.detail:
                 return Missing(plain.reason, said.detail)
         return plain
+
+
+def _narrowed(
+    devices: List[Device], columns: Dict[str, List[Optional[Field]]]
+) -> Dict[Tuple[str, Key], List[Optional[Field]]]:
+    """(group, device) -> its columns, where the device's facts bound some of them."""
+    found: Dict[Tuple[str, Key], List[Optional[Field]]] = {}
+    for device in devices:
+        most = ceilings(device.facts)
+        for group, fields in columns.items():
+            names = {field.name for field in fields if field is not None}
+            if GROUP_BY_KEY[group].entity in ("device", "usage") and not names.isdisjoint(most):
+                found[group, device.key] = [
+                    None if field is None else narrowed(field, most) for field in fields
+                ]
+    return found
 
 
 def _may_be_header(line: Union[str, bytes]) -> bool:

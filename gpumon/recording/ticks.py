@@ -155,8 +155,8 @@ def ticks(
                 own[0].append(time)
                 own[1].append(table)
         groups = {
-            group: dict(_series(group, fields, decoder, *found[group]))
-            for group, fields in decoder.columns.items()
+            group: dict(_series(group, decoder, *found[group]))
+            for group in decoder.columns
             if group in found and group not in _UNUSED
         }
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
@@ -189,21 +189,25 @@ def _times(bodies: List[Dict[str, Any]]) -> List[float]:
 
 def _series(
     group: str,
-    fields: List[Optional[Field]],
     decoder: Decoder,
     times: List[float],
     tables: List[Any],
 ) -> Iterator[Tuple[Key, Series]]:
-    places = {
-        field.name: (at, field)
-        for at, field in enumerate(fields, 1)
-        if field is not None and not field.text
-    }
-    lengths = {len(fields) + 1, len(fields) + 2}
+    shared: Dict[int, Dict[str, Tuple[int, Field]]] = {}
+    width = len(decoder.columns[group])
+    lengths = {width + 1, width + 2}
     for own_times, rows in _by_key(times, tables):
         if not set(map(len, rows)) <= lengths:
             raise Irregular("a row of another length")
         key, last = decoder.row(group, rows[-1])
+        fields = decoder.columns_of(group, key)
+        places = shared.get(id(fields))
+        if places is None:
+            places = shared[id(fields)] = {
+                field.name: (at, field)
+                for at, field in enumerate(fields, 1)
+                if field is not None and not field.text
+            }
         yield key, Series(own_times, rows, places, last)
 
 

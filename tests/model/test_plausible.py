@@ -1,0 +1,74 @@
+"""A reader takes no number from a stream that a device, by its own facts, cannot have."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.model.fields import FIELDS
+from gpumon.model.plausible import ceilings
+from gpumon.model.reading import Missing
+from gpumon.model.sample import Device, Header, Sample
+from gpumon.recording.ticks import ticks
+from gpumon.wire import Decoder, Encoder
+
+FACTS = {
+    "mem_total_bytes": 80 << 30,
+    "power_limit_max_w": 400.0,
+    "power_limit_default_w": 400.0,
+    "sm_clock_max_mhz": 1410,
+    "mem_clock_max_mhz": 1593,
+    "temperature_shutdown_c": 92,
+    "temperature_mem_max_c": 95,
+    "pcie_gen_max": 4,
+    "pcie_width_max": 16,
+    "nvlink_links": 12,
+}
+BOUND = ceilings(FACTS)
+NAMES = sorted(BOUND.keys() & FIELDS["device"].keys())
+
+
+def stream(row, usage):
+    """Lines of a header with two devices, the second without facts, and samples of both."""
+    encoder = Encoder()
+    devices = [Device(0, 0, "GPU-0", "A100", facts=FACTS), Device(1, 1, "GPU-1", "?")]
+    header = Header("n", "", 0.0, 0.0, 1.0, "0", devices=devices)
+    lines = [encoder.header(header)]
+    for second in range(1, 3):
+        rows = {
+            "device": {0: dict(row), 1: dict(row)},
+            "usage": {(0, 7): dict(usage), (1, 7): dict(usage)},
+        }
+        lines.append(encoder.sample(Sample(float(second), float(second), rows)))
+    return [line.encode() for line in lines]
+
+
+@given(
+    st.dictionaries(st.sampled_from(NAMES), st.floats(0, 4), min_size=1),
+    st.floats(0, 4),
+)
+def test_a_reader_refuses_what_the_device_cannot_have(factors, memory):
+    row = {name: int(factor * BOUND[name]) for name, factor in factors.items()}
+    usage = {"type": "C", "mem_bytes": int(memory * BOUND["mem_bytes"])}
+    lines = stream(row, usage)
+    decoder = Decoder()
+    decoder.line(lines[0])
+    sample = decoder.line(lines[1])
+    columns = ticks(lines[1:], decoder).groups
+    assert isinstance(sample, Sample)
+    for name, value in row.items():
+        read = sample.rows["device"][0][name]
+        group = next(key for key, series in columns.items() if name in series[0].places)
+        column = columns[group][0].column(name)
+        if value > 1.01 * BOUND[name]:
+            assert read == Missing("implausible")
+            assert column == [None, None]
+        elif value < 0.99 * BOUND[name]:
+            assert not isinstance(read, Missing)
+            assert column is not None
+            assert None not in column
+        if value <= FIELDS["device"][name].high:  # of a device that says nothing of itself
+            assert not isinstance(sample.rows["device"][1][name], Missing)
+    if usage["mem_bytes"] > BOUND["mem_bytes"]:
+        assert sample.rows["usage"][0, 7]["mem_bytes"] == Missing("implausible")
+    assert sample.rows["usage"][1, 7]["mem_bytes"] == usage["mem_bytes"]
