@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import NoReturn, Protocol, TextIO
 
 from gpumon import __version__, ending
-from gpumon.collect.room import spare_address_space
 from gpumon.errors import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -82,7 +81,7 @@ def build_parser(only: str = "") -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code. Only here errors become lines and codes."""
-    spare_address_space()
+    _spare_address_space()
     if sys.stdout is None:
         return _complain("standard output is closed; redirect it to /dev/null instead", EXIT_FAILED)
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -112,6 +111,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         ending.finish()
         _flush_errors()
+
+
+def _spare_address_space() -> None:
+    """Also here, for all commands; most have no limit, and need not load what one needs."""
+    import resource
+
+    if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+        from gpumon.collect.room import spare_address_space
+
+        spare_address_space()
 
 
 def _run(argv: Sequence[str] | None) -> int:
