@@ -12,14 +12,14 @@ from __future__ import annotations
 import errno
 import io
 import os
-import signal
 import stat
-import threading
 import time
+import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpumon import ending
 from gpumon.errors import GpumonError, UsageError
 
 if TYPE_CHECKING:
@@ -63,46 +63,13 @@ def write_file(path: str, body: str, *, regular: bool = False) -> None:
 
     `regular`: refuse what is no regular file, where the user did not choose the name.
     """
-    with tidy():
-        output = Output(path, regular=regular)
-        try:
-            output.stream.write(body.encode("utf-8", "replace"))
-            output.close()
-            output.keep()
-        finally:
-            output.discard()
-
-
-class _Ended(BaseException):
-    """A signal came; carries its number."""
-
-
-@contextmanager
-def tidy() -> Iterator[None]:
-    """Leave no temporary file to SIGTERM and SIGHUP, which then end the process as ever."""
-
-    def unwind(number: int, _frame: object) -> None:
-        raise _Ended(number)
-
-    numbers = []
-    if threading.current_thread() is threading.main_thread():
-        numbers = [
-            number
-            for number in (signal.SIGTERM, signal.SIGHUP)
-            if signal.getsignal(number) is signal.SIG_DFL
-        ]
-    ended = 0
+    output = Output(path, regular=regular)
     try:
-        for number in numbers:
-            signal.signal(number, unwind)
-        yield
-    except _Ended as end:
-        ended = end.args[0]
+        output.stream.write(body.encode("utf-8", "replace"))
+        output.close()
+        output.keep()
     finally:
-        for number in numbers:
-            signal.signal(number, signal.SIG_DFL)
-    if ended:
-        signal.raise_signal(ended)
+        output.discard()
 
 
 @contextmanager
@@ -167,11 +134,12 @@ class Output:
     """
 
     _place: _Place | None = None
-    _part = ""  # the name of the successor
+    _part = ""  # the name of the successor; also a signal that ends the program removes it
 
     def __init__(self, path: str, *, folder: int | None = None, regular: bool = False) -> None:
         """`folder`: the descriptor of the folder that `path` starts from."""
         self._path = path
+        self._until_kept = ExitStack()
         try:
             self._file = _File(self._opened(path, folder, regular), path)
         except OSError as error:
@@ -238,6 +206,9 @@ class Output:
         """A new file beside the name; alike what is there, if anything is."""
         assert self._place is not None
         self._part = f".gpumon-{os.urandom(8).hex()}.part"  # an interrupt may come at any time
+        weakly = weakref.WeakMethod(self._unlink)  # else it would outlive an interrupt
+        undo = lambda: unlink() if (unlink := weakly()) is not None else None  # noqa: E731
+        self._until_kept.enter_context(ending.undone(undo))
         try:
             successor = os.open(self._part, _NEW, mode, dir_fd=self._place.folder)
         except PermissionError as error:
@@ -252,13 +223,17 @@ class Output:
 
     def _release(self) -> None:
         """Remove what was not kept."""
-        place, self._place = self._place, None
-        if place is None:
+        if self._place is None:
             return
-        if self._part:
+        self._unlink()
+        self._until_kept.close()
+        folder, self._place = self._place.folder, None
+        os.close(folder)
+
+    def _unlink(self) -> None:
+        if self._part and self._place is not None:
             with suppress(OSError):
-                os.unlink(self._part, dir_fd=place.folder)
-        os.close(place.folder)
+                os.unlink(self._part, dir_fd=self._place.folder)
 
 
 class _File(io.FileIO):

@@ -84,22 +84,21 @@ def _folder(run: str) -> str:
 def _write_file(rows: Iterable[Row], to: str, table: str | None, path: str | None) -> None:
     if path is not None and os.path.isdir(path):
         raise UsageError(f"{path} is a folder; name a file with -o")
-    from gpumon.files import tidy
-
-    with tidy(), _kept([output := _Output(to, table, path)]):
+    output = _Output(to, table, path)
+    with _kept([output]):
         for row in rows:
             output.write(row)
 
 
 def _write_folder(rows: Iterable[Row], to: str, folder: str) -> None:
     """A file per table that has rows; says what it wrote."""
-    from gpumon.files import new_folder, tidy
+    from gpumon.files import new_folder
 
     if folder == "-":
         raise UsageError("several tables need a folder: name one with -o, or a table with --table")
     outputs: dict[str, _Output] = {}
     counts: dict[str, int] = {}
-    with tidy(), new_folder(folder) as place, _kept(outputs.values()):
+    with new_folder(folder) as place, _kept(outputs.values()):
         for row in rows:
             name = row.table.name
             if name not in outputs:
