@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import io
 import os
+import stat
 import sys
 from collections.abc import Sequence
 from typing import NoReturn, Protocol, TextIO
@@ -93,7 +94,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except GpumonError as error:
         return _complain(str(error), error.code)
     except KeyboardInterrupt:
-        _drop(sys.stdout)  # a terminal that takes nothing would hold up what is still buffered
+        if not _is_regular(sys.stdout):  # what takes nothing would hold up what is buffered
+            _drop(sys.stdout)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         _drop(sys.stdout)  # `gpumon once | head -1`: the reader has what it wanted
@@ -164,6 +166,13 @@ def _flush_errors() -> None:
             sys.stderr.flush()
     except OSError:
         _drop(sys.stderr)
+
+
+def _is_regular(stream: TextIO) -> bool:
+    try:
+        return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):  # a test's
+        return True
 
 
 def _drop(stream: TextIO) -> None:
