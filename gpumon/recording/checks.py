@@ -74,6 +74,7 @@ class Proving:
         self._identity: Optional[Identity] = None
         self._crc = 0
         self._rest = b""
+        self._frames = 0
 
     def take(self, chunk: bytes) -> List[bytes]:
         """The next bytes; gives the lines that they prove. Raises Broken where they do not fit.
@@ -105,8 +106,14 @@ class Proving:
         if identity == self._identity:
             raise Broken("a part is repeated")
         self._identity, self._crc = identity, identity.seed
+        self._frames += 1
 
-    def end(self) -> None:
-        """Of the frame. Raises Broken where lines were not proven."""
+    def end(self, *, whole: bool) -> None:
+        """Of the frame, and whether it was finished. Raises Broken where lines were not proven.
+
+        Two recorded frames in one that was not finished: what was between them is gone.
+        """
         if self._rest:
             raise Broken("a checksum is missing at its end")
+        if self._frames > 1 and not whole:
+            raise Broken("a part of it is missing")

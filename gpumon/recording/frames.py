@@ -152,7 +152,7 @@ def lines(read: ReadAt, frame: Frame) -> Iterator[bytes]:
     proving = Proving()
     for chunk in chain([first], chunks):
         yield from filter(None, proving.take(chunk))
-    proving.end()
+    proving.end(whole=frame.whole)
 
 
 def _unproven_lines(read: ReadAt, frame: Frame) -> Iterator[bytes]:

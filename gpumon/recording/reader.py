@@ -321,7 +321,9 @@ class Recording:
         passed = 0  # frames since then of which nothing tells their number
         for frame in self._frames:
             identity = frame.identity
-            if identity is None and not frame.has_trailer:
+            if identity is None and frame.digest is not None:
+                identity = Identity(frame.digest.stream, frame.digest.number)
+            elif identity is None and not frame.has_trailer:
                 identity = identity_of(next(self._lines(frame), b""))
             if identity is None:
                 passed += 1

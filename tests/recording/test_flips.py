@@ -228,7 +228,10 @@ def test_no_false_value_and_no_silent_gap(tmp_path, corpus):
             continue
         # of the last minutes of a torn file nothing could be proven then, which is said
         is_unproven = name.startswith("old") and any(UNPROVEN in each for each in read.problems)
-        found = [] if is_unproven else [*truth.falsehoods(read), *truth.silences(read)]
+        found = [] if is_unproven else list(truth.falsehoods(read))
+        # nor had frames numbers then, but for those with digests
+        if not (is_unproven or (damage is None and name == "old-lines")):
+            found += truth.silences(read)
         if found:
             kind = damage.__name__ if damage else "edges"
             wrong.append(f"{n} {name} {kind}: {found[0][:200]} ({len(found)})")
