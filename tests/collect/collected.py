@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 #: reads options (JSON) from its arguments, writes one JSON line
 _PROGRAM = """
-import json, os, resource, struct, subprocess, sys, time
+import json, os, struct, subprocess, sys, time
 from gpumon.collect.base import Schedule, Tick
 from gpumon.collect.devices import DeviceCollector
 from gpumon.model.reading import Missing
@@ -77,7 +77,9 @@ for number in range(options["ticks"]):
             file.write(struct.pack("d", options["clock"][str(number)]))
     if number + 1 < options["ticks"] and not options["hurry"]:
         time.sleep(max(0, options["interval_s"] - took_s))
-out["rss_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+# not ru_maxrss: that begins with what the parent held when it forked
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+out["rss_bytes"] = int(status["VmHWM"].split()[0]) * 1024
 out["cpu_s"] = time.process_time() - cpu_s
 collector.close()
 print(json.dumps(out))

@@ -1,7 +1,7 @@
 """Schedules of faults of the driver, drawn by a seed: any call, any code, any delay, any time.
 
-A schedule is reproduced by its seed. GPUMON_DRIVER_SCHEDULES=N runs N of them; they mostly wait,
-so several run side by side.
+A schedule is reproduced by its seed. GPUMON_DRIVER_SCHEDULES=A-B runs those from A to B; they
+mostly wait, so several run side by side.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from gpumon.model.reading import Missing
 from tests.collect.collected import Collected, collect
 from tests.nvml.emulator import Emulated, Proc, Scenario
 
-SEEDS = range(int(os.environ.get("GPUMON_DRIVER_SCHEDULES", "16")))
+_FIRST, _LAST = map(int, os.environ.get("GPUMON_DRIVER_SCHEDULES", "0-15").split("-"))
+SEEDS = range(_FIRST, _LAST + 1)
 _SIDE_BY_SIDE = 8
 INTERVAL_S = 0.5
 HEALED = 8  # tick at whose end everything is repaired
