@@ -44,7 +44,7 @@ COUNTERS = (
 )  # fmt: skip
 _ACTIVITY = ("busy_max_percent", "busy_gap_s", "sm_active_percent", "busy_percent")
 MAX_PROCESSES = 128  # of one device over the run; beside a screen, at a time
-_ENDED_KEPT = 16  # of them, beside a screen: each takes about 12 KB
+ENDED_KEPT = 16  # of them, beside a screen: each takes about 12 KB
 MAX_EVENTS = 200  # of one kind, of one device
 _MAX_WORDS = 80  # characters of an event that are kept here
 MAX_THROTTLES = 16  # reasons: there are 11, and bits of later drivers
@@ -280,7 +280,7 @@ class DeviceGathering:
         process = self._processes.pop(pid)
         process.ended = True
         self._gone.append(process)
-        if self._is_lean and len(self._gone) > _ENDED_KEPT:  # the shortest tells the least
+        if self._is_lean and len(self._gone) > ENDED_KEPT:  # the shortest tells the least
             least = min(self._gone, key=lambda each: each.last - each.first)
             self._gone.remove(least)
             del self._numbered[least.number]
