@@ -90,7 +90,7 @@ def test_the_example_is_read():
 def test_the_example_is_what_the_code_writes():
     """The names of the header and of the lines are those of a stream that is written now."""
     told = [json.loads(line) for line in example()]
-    with Emulated("lost", start_s=19.5) as gpus, Collecting(
+    with Emulated("lost", start_s=15) as gpus, Collecting(
         env=environment(gpus.env, SLURM_JOB_ID="4711")
     ) as collecting:  # fmt: skip
         collecting.until(lambda sample: sample.states)
