@@ -7,6 +7,7 @@ import sys
 from typing import Any, NamedTuple
 
 from gpumon.errors import UsageError
+from gpumon.model.text import clean, shown
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -61,22 +62,27 @@ def _read(path: str) -> dict[str, Any]:
             content = tomllib.load(file)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; correct or remove it") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except RecursionError:
+        raise UsageError(f"{path}: nested too deeply; correct or remove it") from None
+    except (ValueError, OverflowError) as error:  # TOML's errors, and numbers beyond Python's
         raise UsageError(f"{path}: {error}; correct or remove it") from None
     settings = content.get("settings", {}) if path == _site_file() else content
     if not isinstance(settings, dict):
         raise UsageError(f"{path}: settings must be a table")
     for name, value in settings.items():
+        if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+            raise UsageError(f"{path}: {clean(name, 80)}: the number is too large")
         if name not in Settings._fields:
             raise UsageError(
-                f"{path}: unknown setting {name!r}; known are {', '.join(Settings._fields)}"
+                f"{path}: unknown setting {clean(name, 80)!r}; "
+                f"known are {', '.join(Settings._fields)}"
             )
         default = Settings._field_defaults[name]
         fits = isinstance(value, type(default)) or (
             isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool)
         )
         if not fits:
-            raise UsageError(f"{path}: {name} must be {_KIND[type(default)]}, not {value!r}")
+            raise UsageError(f"{path}: {name} must be {_KIND[type(default)]}, not {shown(value)}")
     return settings
 
 
@@ -92,7 +98,7 @@ def _from_text(name: str, text: str) -> Any:
         return float(text) if isinstance(default, float) else text
     except (KeyError, ValueError):
         raise UsageError(
-            f"GPUMON_{name.upper()}={text!r}: must be {_KIND[type(default)]}"
+            f"GPUMON_{name.upper()}={shown(text)}: must be {_KIND[type(default)]}"
         ) from None
 
 

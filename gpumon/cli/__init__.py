@@ -43,6 +43,7 @@ COMMANDS = {
 
 #: what has its own signals, or nothing to undo
 _END_BY_THEMSELVES = ("collect", "record", "mark", "completion")
+_LONGEST_LINE = 1000  # of an error
 
 _EPILOG = """\
 Without a command: the live dashboard of the job around it, else of this node.
@@ -108,8 +109,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if is_out_of_memory(error):
             return _complain(NO_MEMORY, EXIT_FAILED)
-        what = f"{type(error).__name__}: {error}"
-        return _complain(f"{what}; a mistake in gpumon, GPUMON_DEBUG=1 shows where", EXIT_FAILED)
+        from gpumon.model.text import clean
+
+        what = clean(f"{type(error).__name__}: {error}", 400)
+        return _complain(
+            f"internal error; set GPUMON_DEBUG=1 for a traceback ({what})", EXIT_FAILED
+        )
     finally:
         ending.finish()
         _flush_errors()
@@ -154,8 +159,11 @@ def _complain(message: str, code: int) -> int:
         raise
     from gpumon.model.text import clean
 
+    line = " ".join(clean(message, 100_000).split())
+    if len(line) > _LONGEST_LINE:  # what is wrong stands first, what to do last
+        line = f"{line[: _LONGEST_LINE // 2]} … {line[-_LONGEST_LINE // 2 :]}"
     with contextlib.suppress(OSError):  # the terminal is gone
-        print(f"gpumon: {' '.join(clean(message).split())}", file=sys.stderr)
+        print(f"gpumon: {line}", file=sys.stderr)
     return code
 
 

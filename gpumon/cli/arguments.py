@@ -12,7 +12,7 @@ MAX_INTERVAL_S = 3600.0
 def interval(text: str) -> float:
     """Seconds between samples: 0.1 to 3600."""
     try:
-        value = float(text)
+        value = float(text) if text.isascii() else math.nan
     except ValueError:
         value = math.nan
     if not MIN_INTERVAL_S <= value <= MAX_INTERVAL_S:
@@ -44,7 +44,7 @@ def host(text: str) -> str:
 def speed(text: str) -> float:
     """How many times faster than recorded: 0.1 to 1000."""
     try:
-        value = float(text)
+        value = float(text) if text.isascii() else math.nan
     except ValueError:
         value = math.nan
     if not 0.1 <= value <= 1000:

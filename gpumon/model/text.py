@@ -23,3 +23,11 @@ def clean(text: str, limit: int = MAX_TEXT) -> str:
     if text.isascii() and text.isprintable():  # nearly all text; seven times cheaper
         return text
     return _UNSAFE.sub(lambda match: " " if match.group() in "\t\n\r" else "?", text)
+
+
+def shown(value: object) -> str:
+    """A value as Python writes it, for an error about it: cleaned, and short."""
+    try:
+        return clean(repr(value), 80)
+    except (ValueError, RecursionError):  # more digits than Python writes, or deeper than it goes
+        return "this"

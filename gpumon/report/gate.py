@@ -18,8 +18,11 @@ from collections.abc import Callable
 from typing import Any
 
 from gpumon.errors import UsageError
+from gpumon.model.text import clean
 from gpumon.report.names import LEVELS, counted, path_of
 
+_MAX_DEPTH = 50
+_LONGEST_NAME = 200  # likeness to known names takes time that grows with its square
 _TOKEN = re.compile(
     r"\s*(?:(?P<op><=|>=|==|!=|<|>)|(?P<paren>[()])|(?P<text>\"[^\"]*\"|'[^']*')"
     r"|(?P<number>-?\d+(?:\.\d+)?(?![\w.-]))|(?P<name>[A-Za-z_][\w.-]*))"
@@ -37,9 +40,9 @@ Values = Callable[[dict[str, Any]], list[Any]]
 def parse_gate(text: str) -> Gate:
     """Raises UsageError for what is no expression, naming the place."""
     tokens = _tokens(text)
-    gate, rest = _either(tokens, text)
-    if rest:
-        raise _error(text, f"unexpected {rest[0][1]!r}")
+    gate, rest = _joined(tokens, 0, text, 0, "or")
+    if rest < len(tokens):
+        raise _error(text, f"unexpected {tokens[rest][1]!r}")
     return gate
 
 
@@ -47,58 +50,61 @@ _Token = tuple[str, str]
 
 
 def _tokens(text: str) -> list[_Token]:
-    found, at = [], 0
-    while text[at:].strip():
+    found, at, end = [], 0, len(text.rstrip())
+    while at < end:
         match = _TOKEN.match(text, at)
         if match is None or match.lastgroup is None:
-            raise _error(text, f"cannot read {text[at:].strip()[:20]!r}")
+            raise _error(text, f"cannot read {text[at : at + 40].strip()[:20]!r}")
         found.append((match.lastgroup, match.group(match.lastgroup)))
         at = match.end()
     return found
 
 
 def _error(text: str, what: str) -> UsageError:
-    return UsageError(f"--fail-if {text!r}: {what}; write for example 'gpu.busy.p50<20'")
+    shown = clean(text, 200)
+    return UsageError(
+        f"--fail-if {shown!r}: {clean(what, 200)}; write for example 'gpu.busy.p50<20'"
+    )
 
 
-def _either(tokens: list[_Token], text: str) -> tuple[Gate, list[_Token]]:
-    first, tokens = _both(tokens, text)
-    while tokens and tokens[0] == ("name", "or"):
-        second, tokens = _both(tokens[1:], text)
-        first = _joined(first, second, any)
-    return first, tokens
+def _joined(tokens: list[_Token], at: int, text: str, depth: int, word: str) -> tuple[Gate, int]:
+    """Terms with `and` or `or` between them, and where they end."""
+    gates = []
+    while True:
+        if word == "or":
+            gate, at = _joined(tokens, at, text, depth, "and")
+        else:
+            gate, at = _term(tokens, at, text, depth)
+        gates.append(gate)
+        if at == len(tokens) or tokens[at] != ("name", word):
+            break
+        at += 1
+    how = any if word == "or" else all
+    # all sides are always asked, so that every name that is not known is told
+    return lambda body, unknown: how([gate(body, unknown) for gate in gates]), at
 
 
-def _both(tokens: list[_Token], text: str) -> tuple[Gate, list[_Token]]:
-    first, tokens = _term(tokens, text)
-    while tokens and tokens[0] == ("name", "and"):
-        second, tokens = _term(tokens[1:], text)
-        first = _joined(first, second, all)
-    return first, tokens
-
-
-def _joined(one: Gate, other: Gate, how: Callable[[list[bool]], bool]) -> Gate:
-    # both sides are always asked, so that every name that is not known is told
-    return lambda body, unknown: how([one(body, unknown), other(body, unknown)])
-
-
-def _term(tokens: list[_Token], text: str) -> tuple[Gate, list[_Token]]:
-    if tokens and tokens[0] == ("paren", "("):
-        gate, rest = _either(tokens[1:], text)
-        if not rest or rest[0] != ("paren", ")"):
+def _term(tokens: list[_Token], at: int, text: str, depth: int) -> tuple[Gate, int]:
+    if tokens[at : at + 1] == [("paren", "(")]:
+        if depth == _MAX_DEPTH:
+            raise _error(text, f"more than {_MAX_DEPTH} parentheses within each other")
+        gate, at = _joined(tokens, at + 1, text, depth + 1, "or")
+        if tokens[at : at + 1] != [("paren", ")")]:
             raise _error(text, "a ) is missing")
-        return gate, rest[1:]
-    if len(tokens) < 3 or tokens[0][0] != "name" or tokens[1][0] != "op":
+        return gate, at + 1
+    if len(tokens) < at + 3 or tokens[at][0] != "name" or tokens[at + 1][0] != "op":
         raise _error(text, "expected NAME < VALUE")
-    name, (_, sign), (kind, value) = tokens[0][1], tokens[1], tokens[2]
+    name, (_, sign), (kind, value) = tokens[at][1], tokens[at + 1], tokens[at + 2]
     if kind not in ("number", "text"):
-        raise _error(text, f"{value!r} is no number and no text in quotes")
+        raise _error(text, f"{value!r} is not a number or a text in quotes")
+    if len(name) > _LONGEST_NAME:
+        raise _error(text, f"no value is called {name[:40]!r}…")
     wanted: float | str = float(value) if kind == "number" else value[1:-1]
     try:
         values = _values_of(name)
     except ValueError as error:
         raise UsageError(f"--fail-if: {error}; docs/report.md lists the names") from None
-    return _comparison(name, values, _COMPARE[sign], wanted), tokens[3:]
+    return _comparison(name, values, _COMPARE[sign], wanted), at + 3
 
 
 def _comparison(

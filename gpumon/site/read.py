@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from gpumon.errors import UsageError
+from gpumon.model.text import clean, shown
 from gpumon.site import GpuType, NodeType, Policy, Site
 
 if sys.version_info >= (3, 11):
@@ -62,7 +63,9 @@ class _Reader:
             self._content = tomllib.loads(content.decode())
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror}; correct GPUMON_SITE or the file") from None
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        except RecursionError:
+            raise UsageError(f"{path}: nested too deeply; correct the file") from None
+        except (ValueError, OverflowError) as error:  # TOML's errors, and numbers beyond Python's
             raise UsageError(f"{path}: {error}; correct the file") from None
         self._known(self._content, "", _TABLES)
 
@@ -195,7 +198,7 @@ class _Reader:
         try:
             return read(table[name])
         except (TypeError, ValueError) as error:
-            raise self._wrong(f"{where}.{name}", f"{error}, not {table[name]!r}") from None
+            raise self._wrong(f"{where}.{name}", f"{error}, not {shown(table[name])}") from None
 
     def _get(
         self,
@@ -208,7 +211,7 @@ class _Reader:
         return self._need(table, name, where, read) if name in table else default
 
     def _wrong(self, key: str, what: str) -> UsageError:
-        return UsageError(f"{self._path}: {key}: {what}")
+        return UsageError(f"{self._path}: {clean(key, 100)}: {what}")
 
 
 def _text(value: Any) -> str:
@@ -250,8 +253,9 @@ def _numbers(value: Any) -> tuple[float, ...]:
 def _pattern(value: Any) -> str:
     try:
         re.compile(_text(value))
-    except re.error as error:
-        raise ValueError(f"must be a regular expression ({error})") from None
+    except (re.error, RecursionError, OverflowError) as error:
+        why = clean(str(error), 80)
+        raise ValueError(f"must be a regular expression ({why})") from None
     return str(value)
 
 

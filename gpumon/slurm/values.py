@@ -1,7 +1,7 @@
 """Figures as Slurm writes them: sizes, durations, times, states, exit codes.
 
 All functions take any text and raise nothing: what is not known (blank, `Unknown`, `N/A`, a
-sentinel of 2^32 or 2^64, nonsense) is None or "". 0 stays 0.
+sentinel of 2^32 or 2^64, nonsense, more than there can be) is None or "". 0 stays 0.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ _REQ_MEM = re.compile(r"([\d.]+[KMGTPE?B]?)([nc]?)")
 _VERSION = re.compile(r"(\d{2})\.(\d{2})(?:\.(\d{1,3}))?")
 #: INFINITE and NO_VAL of 32 and 64 bits (slurm.h); any of them stands for "no value"
 _SENTINELS = frozenset(2**bits - less for bits in (32, 64) for less in (1, 2))
+_MOST = 2**63  # 8 EiB: no job's count or memory
 _LONGEST_S = 10**9  # 31 years: `213503982334-14:25:51` of sstat is a sentinel
 _LATEST = 4_000_000_000  # 2096; NO_VAL as a time lies behind it
 
@@ -54,7 +55,7 @@ def count(value: str) -> int | None:
     if not value or not _COUNT.fullmatch(value):
         return None
     number = int(value)
-    return None if number in _SENTINELS else number
+    return None if number in _SENTINELS or number > _MOST else number
 
 
 def size(value: str, unit: str = "") -> int | None:
@@ -67,7 +68,8 @@ def size(value: str, unit: str = "") -> int | None:
         return None
     factor = _UNITS[suffix or unit]
     parts: int = int(fraction) * factor // 10 ** len(fraction) if fraction else 0
-    return int(whole) * factor + parts
+    amount = int(whole) * factor + parts
+    return amount if amount <= _MOST else None
 
 
 def duration(value: str) -> float | None:

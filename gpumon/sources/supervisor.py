@@ -165,7 +165,7 @@ class _NodeRun:
         try:
             self._run(sink)
         except Exception as error:  # a mistake of ours: said, and the other nodes go on
-            self._say(sink, "lost", f"a mistake in gpumon: {type(error).__name__}: {error}")
+            self._say(sink, "lost", f"internal error: {type(error).__name__}: {error}")
         self.ladder.settle(self.task.node)
         self.over.set()
         if self._ended:
