@@ -8,45 +8,22 @@ from typing import Any
 
 from gpumon.analysis.bins import Bins, Window
 from gpumon.analysis.digest_parts import SeriesName
-from gpumon.analysis.evidence import DeviceEvidence, NodeEvidence, Track
+from gpumon.analysis.evidence import DeviceEvidence, NodeEvidence
 from gpumon.analysis.gather_cpu import CpuGathering
 from gpumon.analysis.gather_device import SERIES_A_DEVICE, DeviceGathering, Tick
 from gpumon.analysis.gather_job import JobGathering
 from gpumon.analysis.gather_process import Row
+from gpumon.analysis.gather_series import TRACKED, SeriesGathering
 from gpumon.analysis.room import WHOLE, Room
 from gpumon.analysis.statistics import Running, finite
 from gpumon.model.bounded import Allowance, Known, Recent
-from gpumon.model.fields import FIELDS
 from gpumon.model.reading import Missing, number
 from gpumon.model.sample import Device, Event, Header, Process, Rows, Sample
 from gpumon.model.series import BRIDGE_PERIODS
-from gpumon.model.text import clean
 from gpumon.model.ticks import CELL_S, Cut, Series, Ticks, cut
 from gpumon.model.view import process_of
 
-#: entity -> its fields on the grid; counters grow and limits stand still, which other places tell
-_TRACKED = {
-    "job": tuple(
-        name for name in FIELDS["job"]
-        if name not in ("cpu_s", "mem_peak_bytes", "mem_limit_bytes", "oom_events", "oom_kills")
-    ),
-    "host": tuple(FIELDS["host"]),
-    "net": tuple(FIELDS["net"]),
-    "disk": ("total_bytes", "used_bytes", "free_bytes"),
-}  # fmt: skip
-#: those of them that no rule asks for; what replays show of them they have from digests
-SHOWN = {
-    "job": ("mem_charged_bytes", "mem_pressure_percent"),
-    "host": ("load5", "load15", "mem_pressure_percent"),
-    "net": _TRACKED["net"],
-    "disk": (),
-}
-_JUDGED = {
-    entity: tuple(name for name in names if name not in SHOWN[entity])
-    for entity, names in _TRACKED.items()
-}
-#: of one node; of the job, the host, its interfaces and disks
-MAX_DEVICES, MAX_SERIES = 256, 512
+MAX_DEVICES = 256  # of one node
 MAX_PROCESSES = 1024  # on all its devices together, over the run
 #: processes of which it is known who they are
 MAX_FACTS, FACTS_BYTES = 20_000, 16 << 20
@@ -65,7 +42,6 @@ class NodeGathering:
     def __init__(self, name: str, room: Room) -> None:
         self.name = name
         self._room = room
-        self._tracked = _JUDGED if room.is_lean else _TRACKED
         self.header: Header | None = None
         self.headers: Recent[Header] = Recent(MAX_HEADERS, HEADERS_BYTES)
         self._events: Recent[Event] = Recent(MAX_EVENTS, EVENTS_BYTES)
@@ -79,9 +55,8 @@ class NodeGathering:
         self._of_key: dict[int, DeviceGathering] = {}
         self._facts: Known[int, Process] = Known(MAX_FACTS, FACTS_BYTES)
         self._room_for_processes = Allowance(MAX_PROCESSES)
-        self._devices_left_out = self._series_left_out = 0
-        self._bins: dict[tuple[str, str, str], Bins] = {}  # (entity, key, field)
-        self._paths: dict[str, str] = {}
+        self._devices_left_out = 0
+        self._series = SeriesGathering(is_lean=room.is_lean)
         self._cpu = CpuGathering()
         self._covered = Bins()
         self._job = JobGathering()
@@ -143,14 +118,14 @@ class NodeGathering:
     @property
     def series_count(self) -> int:
         """How many series it has, about."""
-        own = len(self._bins) + len(self._cpu.cpu)
+        own = len(self._series.bins) + len(self._cpu.cpu)
         return own + SERIES_A_DEVICE * len(self._devices) + 2 * self._room_for_processes.used
 
     def left_out(self) -> dict[str, int]:
         """What there was no room for, and how often."""
         return {
             "devices": self._devices_left_out,
-            "readings of new names": self._series_left_out,
+            "readings of new names": self._series.left_out,
             "processes' command lines": self._facts.left_out,
             "processes on devices": self._room_for_processes.left_out,
             "events": self._events.left_out,
@@ -233,8 +208,7 @@ class NodeGathering:
         self.index = min(first, index), max(newest, index)
         self._covered.put(index, [1.0])
         self._flush_devices(index, samples)
-        for entity, names in self._tracked.items():
-            self._flush_entity(index, entity, names, samples)
+        self._series.take(index, samples)
         self._flush_job(samples)
         self._cpu.take(index, samples, self._facts, self._in_job)
 
@@ -254,32 +228,6 @@ class NodeGathering:
         for key, of_device in ticks.items():
             if key in self._of_key:
                 self._of_key[key].take(index, of_device, self._facts)
-
-    def _flush_entity(
-        self, index: int, entity: str, names: tuple[str, ...], samples: list[Sample]
-    ) -> None:
-        rows: dict[str, list[Row]] = {}
-        for sample in samples:
-            for key, row in sample.rows.get(entity, {}).items():
-                rows.setdefault(str(key), []).append(row)
-        for key, of_key in rows.items():
-            for name in names:
-                values = [v for row in of_key if isinstance(v := row.get(name), (int, float))]
-                if values:
-                    bins = self._kept((entity, key, name))
-                    if bins is not None:
-                        bins.put(index, values)
-            path = of_key[-1].get("path")
-            if isinstance(path, str) and len(self._paths) < MAX_SERIES:
-                self._paths[key] = path
-
-    def _kept(self, place: tuple[str, str, str]) -> Bins | None:
-        bins = self._bins.get(place)
-        if bins is None and len(self._bins) < MAX_SERIES:
-            bins = self._bins[place] = Bins()
-        if bins is None:
-            self._series_left_out += 1
-        return bins
 
     def _flush_job(self, samples: list[Sample]) -> None:
         for sample in samples:
@@ -338,8 +286,9 @@ class NodeGathering:
         self._take_device_columns(ticks, step_s)
         for group, of_key in ticks.groups.items():
             entity = group.split(".", 1)[0]
-            for key, series in of_key.items() if entity in self._tracked else ():
-                self._take_entity(entity, str(key), series, step_s)
+            for key, series in of_key.items() if entity in TRACKED else ():
+                cuts = self._cuts(series.times, step_s)
+                self._series.take_columns(entity, str(key), series, cuts)
         for group in ("job.cgroup", "job.io"):
             for series in ticks.groups.get(group, {}).values():
                 self._job.take_columns(series)
@@ -371,25 +320,13 @@ class NodeGathering:
             ]
             device.take_columns(groups, usage.get(key, {}))
 
-    def _take_entity(self, entity: str, key: str, series: Series, step_s: float) -> None:
-        cuts = self._cuts(series.times, step_s)
-        for name in self._tracked[entity]:
-            values = series.column(name)
-            if values and values.count(None) < len(values):
-                bins = self._kept((entity, key, name))
-                if bins is not None:
-                    bins.put_all(cuts, values)
-        path = series.last.get("path")
-        if isinstance(path, str) and len(self._paths) < MAX_SERIES:
-            self._paths[key] = path
-
     # -- digests: what was gathered since the last one, and a state to go on from
 
     def series(self) -> Iterator[tuple[SeriesName, Bins]]:
         """All series, by the names that `bins_of` knows."""
         for place, device in enumerate(self._devices):
             yield from device.series(place)
-        for (entity, key, name), bins in self._bins.items():
+        for (entity, key, name), bins in self._series.bins.items():
             yield (entity, name, key), bins
         for pid, bins in self._cpu.cpu.items():
             yield ("cpu", "", pid), bins
@@ -398,11 +335,8 @@ class NodeGathering:
 
     def bins_of(self, kind: str, name: str, key: Any) -> Bins:
         """Raises ValueError, TypeError, LookupError where there can be no such series."""
-        if kind in _TRACKED:
-            bins = self._kept((kind, clean(key, 255), name)) if name in _TRACKED[kind] else None
-            if bins is None:
-                raise ValueError(f"no series {kind}")
-            return bins
+        if kind in TRACKED:
+            return self._series.bins_of(kind, key, name)
         if kind == "cpu":
             return self._cpu.bins_of(key)
         if kind in ("threads", "covered"):
@@ -442,7 +376,7 @@ class NodeGathering:
             "seen": [self.seen, self.gaps, self.first, self.last, self.longest_gap_s],
             "ticks": self.ticks.state(),
             "job": self._job.state(),
-            "paths": self._paths,
+            "paths": self._series.paths,
             "rows": rows,
             "devices": [each.state() for each in self._devices],
         }
@@ -453,8 +387,7 @@ class NodeGathering:
         self.seen, self.gaps = int(seen), int(gaps)
         self.first, self.last, self.longest_gap_s = first, last, longest_gap_s
         self.ticks.restore(state["ticks"])
-        paths = list(state["paths"].items())[:MAX_SERIES]
-        self._paths = {clean(label, 255): clean(path) for label, path in paths}
+        self._series.restore_paths(state["paths"])
         rows: Rows = state["rows"]
         self._job.restore(state["job"], rows.get("job", {}).get("", {}))
         if len(state["devices"]) != len(self._devices):
@@ -474,7 +407,7 @@ class NodeGathering:
     def _all_bins(self) -> Iterator[Bins]:
         for device in self._devices:
             yield from device.bins()
-        yield from self._bins.values()
+        yield from self._series.bins.values()
         yield from self._cpu.cpu.values()
         yield from (self._cpu.threads, self._covered)
 
@@ -491,11 +424,11 @@ class NodeGathering:
         return NodeEvidence(
             self.name,
             self.header,
-            self._tracks("job", "", window),
-            self._tracks("host", "", window),
-            self._by_key("net", window),
-            self._by_key("disk", window),
-            dict(self._paths),
+            self._series.tracks("job", "", window),
+            self._series.tracks("host", "", window),
+            self._series.by_key("net", window),
+            self._series.by_key("disk", window),
+            dict(self._series.paths),
             {
                 pid: (self._facts[pid], bins.track(window))
                 for pid, bins in self._cpu.cpu.items()
@@ -515,14 +448,3 @@ class NodeGathering:
             self.ticks.result().covered_s,
             self.gaps,
         )
-
-    def _tracks(self, entity: str, key: str, window: Window) -> dict[str, Track]:
-        return {
-            name: bins.track(window)
-            for (of, at, name), bins in self._bins.items()
-            if (of, at) == (entity, key)
-        }
-
-    def _by_key(self, entity: str, window: Window) -> dict[str, dict[str, Track]]:
-        keys = dict.fromkeys(at for of, at, _ in self._bins if of == entity)
-        return {key: self._tracks(entity, key, window) for key in keys}

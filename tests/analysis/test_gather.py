@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpumon import demos
-from gpumon.analysis import gather_device, gather_node
+from gpumon.analysis import gather_device, gather_series
 from gpumon.analysis.bins import Bins, Window
 from gpumon.analysis.gather import Gathering, gather
 from gpumon.analysis.room import LIVE, WHOLE, Room
@@ -383,7 +383,7 @@ def test_beside_a_screen_there_is_only_what_rules_ask_for():
         assert all(
             differences(one.tracks[name], track) == [] for name, track in other.tracks.items()
         )
-    assert whole.nodes[0].host.keys() - lean.nodes[0].host.keys() == {*gather_node.SHOWN["host"]}
+    assert whole.nodes[0].host.keys() - lean.nodes[0].host.keys() == {*gather_series.SHOWN["host"]}
     assert whole.nodes[0].net
     assert not lean.nodes[0].net
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpumon.analysis import gather_device, gather_node
+from gpumon.analysis import gather_device, gather_series
 from gpumon.analysis.catalogue import RULES, evaluate
 from gpumon.analysis.finding import MEM_TRUTHS
 from tests.corpus.__main__ import DOCUMENT, table_of
@@ -33,7 +33,7 @@ def test_case(name):
 
 def beside_a_screen(evidence):
     """Without what is not gathered there, because no rule asks for it."""
-    shown = gather_node.SHOWN
+    shown = gather_series.SHOWN
 
     def judged(tracks, names):
         return {name: track for name, track in tracks.items() if name not in names}
