@@ -370,7 +370,7 @@ def test_no_such_run(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("to", ["csv", "parquet"])
 def test_what_breaks_off_leaves_no_half_file(demo, tmp_path, monkeypatch, to):
-    def breaks(items):
+    def breaks(items, problems):
         yield from list(rows(items))[:50]
         raise KeyboardInterrupt
 

@@ -63,16 +63,11 @@ def _rows(streams: list[Stream], table: str | None, problems: list[str]) -> Iter
     from gpumon.export import tables
 
     for stream in streams:
-        rows = iter(tables.rows(stream.items))
-        while True:
-            try:
-                row = next(rows)
-            except StopIteration as end:
-                if end.value:
-                    problems.append(f"{stream.node}: {end.value}")
-                break
+        left_out: list[str] = []
+        for row in tables.rows(stream.items, left_out):
             if table in (None, row.table.name):
                 yield row
+        problems += [f"{stream.node}: {each}" for each in left_out]
 
 
 def _folder(run: str) -> str:

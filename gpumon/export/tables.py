@@ -7,7 +7,7 @@ Rows come as the items do; nothing is kept but the latest header and the facts o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timezone
 from typing import NamedTuple, Union
 
@@ -112,9 +112,10 @@ def iso(epoch_s: float) -> str:
 MAX_PROCESSES, PROCESSES_BYTES = 20_000, 16 << 20
 
 
-def rows(items: Iterable[Header | Sample]) -> Generator[Row, None, str]:
-    """All rows of one node's stream, in the order of its samples; at the end a sentence about what
-    could not be kept, "" where all was.
+def rows(items: Iterable[Header | Sample], problems: list[str] | None = None) -> Iterator[Row]:
+    """All rows of one node's stream, in the order of its samples.
+
+    What could not be kept is added to `problems` at the end, in a sentence.
     """
     tables = _Tables()
     for item in items:
@@ -122,8 +123,8 @@ def rows(items: Iterable[Header | Sample]) -> Generator[Row, None, str]:
             tables.take_header(item)
         else:
             yield from tables.of(item)
-    count = tables.left_out
-    return f"too many processes at once: {count:,} names are left out" if count else ""
+    if problems is not None and tables.left_out:
+        problems.append(f"too many processes at once: {tables.left_out:,} names are left out")
 
 
 class _Tables:
