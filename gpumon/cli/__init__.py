@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import NoReturn, Protocol, TextIO
 
 from gpumon import __version__, ending
+from gpumon.collect.room import spare_address_space
 from gpumon.errors import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -41,9 +42,9 @@ COMMANDS = {
     "completion": "completion script for bash, zsh or fish",
 }
 
-#: what has its own signals, or nothing to undo
+#: commands that handle signals themselves, or leave nothing behind
 _END_BY_THEMSELVES = ("collect", "record", "mark", "completion")
-_LONGEST_LINE = 1000  # of an error
+_LONGEST_LINE = 1000  # characters of an error
 
 _EPILOG = """\
 Without a command: the live dashboard of the job around it, else of this node.
@@ -83,7 +84,7 @@ def build_parser(only: str = "") -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code. Only here errors become lines and codes."""
-    _spare_address_space()
+    spare_address_space()
     if sys.stdout is None:
         return _complain("standard output is closed; redirect it to /dev/null instead", EXIT_FAILED)
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -95,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except GpumonError as error:
         return _complain(str(error), error.code)
     except KeyboardInterrupt:
-        if not _is_regular(sys.stdout):  # what takes nothing would hold up what is buffered
+        if not _is_regular(sys.stdout):  # a full pipe or a stopped terminal would hold up the exit
             _drop(sys.stdout)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
@@ -118,16 +119,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         ending.finish()
         _flush_errors()
-
-
-def _spare_address_space() -> None:
-    """Also here, for all commands; most have no limit, and need not load what one needs."""
-    import resource
-
-    if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
-        from gpumon.collect.room import spare_address_space
-
-        spare_address_space()
 
 
 def _run(argv: Sequence[str] | None) -> int:

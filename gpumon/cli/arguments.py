@@ -11,15 +11,20 @@ MAX_INTERVAL_S = 3600.0
 
 def interval(text: str) -> float:
     """Seconds between samples: 0.1 to 3600."""
-    try:
-        value = float(text) if text.isascii() else math.nan
-    except ValueError:
-        value = math.nan
+    value = _number(text)
     if not MIN_INTERVAL_S <= value <= MAX_INTERVAL_S:
         raise argparse.ArgumentTypeError(
             f"{text!r} is no interval: give seconds from {MIN_INTERVAL_S:g} to {MAX_INTERVAL_S:g}"
         )
     return value
+
+
+def _number(text: str) -> float:
+    """NaN for anything else; float() alone also takes the digits of other scripts."""
+    try:
+        return float(text) if text.isascii() else math.nan
+    except ValueError:
+        return math.nan
 
 
 def count(text: str) -> int:
@@ -43,10 +48,7 @@ def host(text: str) -> str:
 
 def speed(text: str) -> float:
     """How many times faster than recorded: 0.1 to 1000."""
-    try:
-        value = float(text) if text.isascii() else math.nan
-    except ValueError:
-        value = math.nan
+    value = _number(text)
     if not 0.1 <= value <= 1000:
         raise argparse.ArgumentTypeError(f"{text!r} is no speed: give a number from 0.1 to 1000")
     return value
