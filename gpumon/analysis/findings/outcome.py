@@ -56,12 +56,12 @@ def ended_badly(evidence: Evidence) -> Outcome:
         return _cancelled(evidence, job)
     if job.state not in _STATES or out_of_memory(job):
         return []
-    level, words, action = _STATES[job.state]
+    level, why, action = _STATES[job.state]
     node = clean(job.failed_node)
     after = f" after {clock_text(job.elapsed_s)}" if job.elapsed_s is not None else ""
     code = f" {job.exit_code}" if job.exit_code and job.state == "FAILED" else ""
-    words = words or exit_words(job.exit_code) or "no reason given"
-    title = f"{job.state}{code}{f' on {node}' if node else ''}: {words}{after}"
+    why = why or exit_words(job.exit_code) or "no reason given"
+    title = f"{job.state}{code}{f' on {node}' if node else ''}: {why}{after}"
     actions = [Action("shell", EMPTY, text=action)]
     if node:
         avoid = Line("#SBATCH --exclude={}", word("nodes", job.failed_node))
