@@ -330,7 +330,7 @@ def _open_there(place: _Place, patience_s: float) -> int:
                 raise
             mode = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False).st_mode
             if not stat.S_ISFIFO(mode):
-                raise
+                raise OSError(errno.ENODEV, error.strerror) from None
             if time.monotonic() > until:
                 raise OSError(errno.ENXIO, "no program reads from this FIFO") from None
         time.sleep(_POLL_S)

@@ -295,6 +295,7 @@ def test_what_cannot_be_written_is_one_line(write, folder, kind):
     if done.chosen:
         assert done.said.startswith("gpumon: ")
         assert "; " in done.said  # what to do
+        assert "start the program" not in done.said  # that is for a FIFO
     assert names(folder) == left
 
 
