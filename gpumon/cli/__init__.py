@@ -176,4 +176,8 @@ def _is_regular(stream: TextIO) -> bool:
 
 def _drop(stream: TextIO) -> None:
     """Let what is still buffered flush to nowhere: it would fail again at the interpreter's end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+    except OSError:  # no descriptor is free
+        return
+    os.dup2(nowhere, stream.fileno())

@@ -46,7 +46,13 @@ def run_wrapped(command: list[str], beside: Callable[[], None], *, quiet: bool =
     """
     child_action = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else nobody tells us
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
-    pid, error = _start(command, before, child_action)
+    try:
+        pid, error = _start(command, before, child_action)
+    except OSError as unstarted:  # no descriptor or process for us beside the command
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGCHLD, child_action)
+        _say_unrecorded(unstarted)
+        return become(command)
     if error:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return _refused(command[0], error)
@@ -231,9 +237,15 @@ class Companion:
     """The process beside the command."""
 
     def __init__(self, work: Callable[[], None], mask: set[int]) -> None:
-        listening, self._tell = _pipe()
-        self._hear, speaking = _pipe()
-        self._pid = os.fork()
+        """Where there is no room for it, the command runs on alone, which is said."""
+        self._pid = 0
+        try:
+            listening, self._tell = _pipe()
+            self._hear, speaking = _pipe()
+            self._pid = os.fork()
+        except OSError as error:
+            _say_unrecorded(error)
+            return
         if not self._pid:
             _live_apart(work, listening, speaking, mask)
         os.close(listening)
@@ -278,15 +290,26 @@ def _say(text: str) -> None:
 
     All signals are blocked here, so a terminal that takes nothing would make us unkillable.
     """
+    words = text.encode("utf-8", "replace")
 
     def write() -> None:
         with contextlib.suppress(OSError):
-            os.write(2, text.encode("utf-8", "replace"))
+            os.write(2, words)
 
     if text:
         thread = threading.Thread(target=write, daemon=True)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:  # no room for a thread: only as much as does not hang
+            with contextlib.suppress(OSError):
+                if select.select([], [2], [], _SAY_S)[1]:
+                    os.write(2, words[: select.PIPE_BUF])
+            return
         thread.join(_SAY_S)
+
+
+def _say_unrecorded(error: OSError) -> None:
+    _say(f"gpumon: nothing is recorded: {error.strerror}; see 'ulimit -n' and 'ulimit -u'\n")
 
 
 def _left(until: float) -> float:

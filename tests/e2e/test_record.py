@@ -115,6 +115,19 @@ def test_its_exit_code_is_the_commands(env):
     assert ends == ["the command ended: exit 7"]
 
 
+@pytest.mark.parametrize("descriptors", range(6, 14))
+def test_it_runs_where_nothing_is_left_for_the_recorder(env, descriptors):
+    limited = ["sh", "-c", f'ulimit -n {descriptors} && exec "$@"', "-", *RECORD]
+    command = ["sh", "-c", "echo out; exit 7"]
+    done = subprocess.run(
+        [*limited, "--", *command], env=env, capture_output=True, text=True, timeout=HANGS_S
+    )
+    assert (done.returncode, done.stdout) == (7, "out\n")
+    if "recorded" not in done.stderr:
+        assert done.stderr.startswith("gpumon: ")
+        assert done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
 def test_it_ends_by_the_signal_that_ended_the_command(env, number):
     done = record("--", "sh", "-c", f"kill -{int(number)} $$", env=env)
