@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -13,6 +14,8 @@ import pytest
 
 from gpumon import files
 from gpumon.files import NotWritten, write_file
+from gpumon.sources.replay import tracks_of
+from gpumon.wire import Encoder
 from tests.e2e.program import GPUMON, HANGS_S, environment, gpumon
 from tests.recording import made
 from tests.recording.recorded import record
@@ -216,6 +219,48 @@ def test_standard_output_by_its_names(recording, tmp_path, words, name):
 def test_a_file_called_minus_has_a_folder_before_it(recording, tmp_path):
     done = gpumon("report", recording, "-o", "./-", cwd=tmp_path)
     assert (done.returncode, done.stdout, os.listdir(tmp_path)) == (0, "", ["-"])
+
+
+# -- recordings ------------------------------------------------------------------------------------
+@pytest.mark.parametrize("named", ["itself", "as it was called", "a link", "another one", "lines"])
+@pytest.mark.parametrize("words", [
+    ("report",),
+    ("export", "--to", "json"),
+    ("export", "--to", "parquet", "--table", "host"),
+])  # fmt: skip
+def test_neither_a_recording_nor_what_is_read_is_written_over(recording, tmp_path, words, named):
+    read, target = tmp_path / "run.gpumon", tmp_path / "run.gpumon"
+    shutil.copy(recording, read)
+    if named == "as it was called":
+        read = target = read.rename(tmp_path / "run.zst")
+    elif named == "a link":
+        target = tmp_path / "link"
+        target.symlink_to(read)
+    elif named == "another one":
+        target = tmp_path / "another"
+        shutil.copy(recording, target)
+    elif named == "lines":
+        read = target = tmp_path / "run.jsonl"
+        encoder = Encoder()
+        lines = [encoder.header(made.header()), *map(encoder.sample, made.samples(5))]
+        read.write_text("".join(lines))
+    before = target.read_bytes()
+    done = gpumon(words[0], str(read), *words[1:], "-o", str(target))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "name another file with -o" in done.stderr
+    assert target.read_bytes() == before
+
+
+def test_a_recording_is_read_under_any_name(recording, tmp_path):
+    path = tmp_path / "run.zst"
+    shutil.copy(recording, path)
+    for words in ("report", "export --to json", "compare"):
+        command, *options = words.split()
+        runs = [str(path)] * (2 if command == "compare" else 1)
+        done = gpumon(command, *runs, *options)
+        assert (done.returncode, done.stderr) == (0, "")
+    as_it_was, renamed = tracks_of([recording, str(path)])
+    assert list(renamed.items(None)) == list(as_it_was.items(None))
 
 
 # -- the end of the program ------------------------------------------------------------------------

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from gpumon.cli.recorded import open_run
+    from gpumon.cli.recorded import open_run, spare_recordings
 
     one_file = bool(args.table) or args.to == "json"
     if args.to == "parquet":
@@ -43,6 +43,7 @@ def run(args: argparse.Namespace) -> int:
         load_pyarrow()  # what is missing is said before anything is made
         if one_file and (not args.output or (args.output == "-" and sys.stdout.isatty())):
             raise UsageError("Parquet is not for a terminal: name the file with -o")
+    spare_recordings(args.output, [args.run])
     streams = open_run(args.run)
     problems: list[str] = []
     rows = _rows(streams, args.table, problems)

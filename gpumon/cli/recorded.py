@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpumon.errors import GpumonError, NotFoundError, WireError
+from gpumon.errors import GpumonError, NotFoundError, UsageError, WireError
 from gpumon.model.sample import Header, Sample
 
 if TYPE_CHECKING:
@@ -46,9 +46,23 @@ class Stream(NamedTuple):
 
 def is_plain(run: str) -> bool:
     """Whether it names a plain file of lines."""
-    from gpumon.recording import SUFFIX, is_job
+    from gpumon.recording import SUFFIX, is_job, is_recording
 
-    return os.path.isfile(run) and not run.endswith(SUFFIX) and not is_job(run)
+    if not os.path.isfile(run) or run.endswith(SUFFIX) or is_job(run):
+        return False
+    return not is_recording(run)
+
+
+def spare_recordings(output: str | None, inputs: Iterable[str | None]) -> None:
+    """Raise UsageError where -o names a recording or a file that is read: it would be replaced."""
+    from gpumon.recording import is_recording
+
+    if output is None or not os.path.isfile(output):
+        return
+    if is_recording(output):
+        raise UsageError(f"{output} is a recording; name another file with -o")
+    if any(each and os.path.exists(each) and os.path.samefile(each, output) for each in inputs):
+        raise UsageError(f"{output} is the input; name another file with -o")
 
 
 def open_run(run: str) -> list[Stream]:

@@ -43,10 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from gpumon.cli.recorded import spare_recordings
     from gpumon.cli.reporting import make_reports, script_diff
 
     if args.output == "-":
         args.output = None
+    spare_recordings(args.output, [*args.runs, args.recording, args.from_sacct])
     gate = None
     if args.fail_if is not None:
         from gpumon.report.gate import parse_gate

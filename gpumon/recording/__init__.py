@@ -7,7 +7,7 @@ read by `Recording` in whatever state a crash, a full disk or a copy left them, 
 
 from __future__ import annotations
 
-from gpumon.recording.reader import Recording
+from gpumon.recording.reader import Recording, is_recording
 from gpumon.recording.runs import (
     SUFFIX,
     Run,
@@ -29,6 +29,7 @@ __all__ = [
     "UnclearError",
     "find_runs",
     "is_job",
+    "is_recording",
     "new_path",
     "prune",
     "resolve",

@@ -33,6 +33,19 @@ _BATCH_BYTES = 1 << 21
 _SKIPPABLE = range(0x184D2A50, 0x184D2A60)
 
 
+def is_recording(path: str) -> bool:
+    """Whether a regular file begins as a recording does, whatever its name is."""
+    try:
+        with open(path, "rb") as file:
+            return _begins(file.read(4))
+    except OSError:
+        return False
+
+
+def _begins(head: bytes) -> bool:
+    return head == MAGIC or int.from_bytes(head, "little") in _SKIPPABLE
+
+
 class Recording:
     """One file of samples. What a crash left half is read as far as it goes.
 
@@ -63,7 +76,7 @@ class Recording:
             raise WireError(f"{self.path} is no file: save what it gives in one")
         self.size_bytes = status.st_size
         head = self._file.read(4, 0)
-        if head != MAGIC and int.from_bytes(head, "little") not in _SKIPPABLE:
+        if not _begins(head):
             what = "is empty: nothing was recorded" if not head else "is no recording of gpumon"
             raise WireError(f"{self.path} {what}")
         self._frames = find_frames(self._file.read, self.size_bytes)

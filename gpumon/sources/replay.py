@@ -16,7 +16,7 @@ from gpumon.errors import GpumonError, WireError
 from gpumon.model.past import Past
 from gpumon.model.sample import Header, Sample
 from gpumon.model.view import Status
-from gpumon.recording import SUFFIX, Recording
+from gpumon.recording import SUFFIX, Recording, is_recording
 from gpumon.sources.base import Sink
 from gpumon.sources.buckets import GRID_S
 from gpumon.sources.lines import read_stream
@@ -73,7 +73,7 @@ def tracks_of(paths: Sequence[str], unread: list[str] | None = None) -> list[Tra
 
 def _track_of(path: str) -> Track:
     name = os.path.basename(path)
-    if not path.endswith(SUFFIX):
+    if not path.endswith(SUFFIX) and not is_recording(path):
         problems: list[str] = []
         return Track(name, partial(_all_of, path, problems), problems=problems)
     read = Recording(path)
