@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 
 from gpumon.errors import WireError
 from gpumon.model.fields import GROUP_BY_KEY, GROUPS, Field
-from gpumon.model.plausible import ceilings, narrowed
+from gpumon.model.plausible import narrowed_columns
 from gpumon.model.reading import NOT_SAMPLED, REASON_OF_LETTER, REASONS, Missing, Reading
 from gpumon.model.sample import Device, Event, Header, Key, Rows, Sample, State
 from gpumon.model.text import clean
@@ -229,6 +229,13 @@ def _pid(place: Tuple[str, Key, str]) -> Optional[int]:
 # -- reading --------------------------------------------------------------------------------
 
 
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number")
+
+
+_JSON = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
 class Decoder:
     """Reads lines into headers and samples.
 
@@ -266,7 +273,7 @@ class Decoder:
             text = line.decode("utf-8") if isinstance(line, bytes) else line
             if not text.strip():
                 return None
-            body = json.loads(text, parse_constant=_refuse_constant)
+            body = _JSON.decode(text)
         except (ValueError, RecursionError) as error:
             raise WireError(f"not a line of a gpumon stream: {clean(str(error), 80)}") from None
         if not isinstance(body, dict):
@@ -336,7 +343,7 @@ class Decoder:
             agent_pid=int_of(agent.get("pid", 0)),
         )
         self.header, self.columns, self.is_lost = header, columns, False
-        self._narrowed = _narrowed(header.devices, columns)
+        self._narrowed = narrowed_columns(header.devices, columns)
         self._why.clear()
         return header
 
@@ -362,8 +369,9 @@ class Decoder:
 
     def _first(self, entries: List[Any], most: int, what: str) -> List[Any]:
         """As many of them as a reader keeps."""
-        if len(entries) > most:
-            self._leave_out(what, len(entries) - most)
+        if len(entries) <= most:
+            return entries
+        self._leave_out(what, len(entries) - most)
         return entries[:most]
 
     def _leave_out(self, what: str, count: int = 1) -> None:
@@ -378,23 +386,23 @@ class Decoder:
             self._remember(place, text_of(detail, 200))
         rows: Rows = {}
         for group_key, table in dict_of(body.get("rows", {})).items():
-            columns = self.columns.get(group_key)
-            if columns is None:
+            if group_key not in self.columns:
                 continue
             if len(list_of(table)) > MAX_ROWS:
-                raise WireError(f"{len(table)} rows of {clean(group_key, 40)} in one sample")
-            entity = rows.setdefault(group_key.split(".", 1)[0], {})
-            kind = _KEY_OF.get(group_key.split(".", 1)[0], (int, str))
+                raise WireError(f"{len(table)} rows of {group_key} in one sample")
+            entity = GROUP_BY_KEY[group_key].entity
+            kind = _KEY_OF.get(entity, (int, str))
+            found = rows.setdefault(entity, {})
             for row in table:
                 key, readings = self.row(group_key, row)
                 if not isinstance(key, kind):
                     raise TypeError(f"a row of {group_key} with a key of another kind")
                 if readings:
-                    entity.setdefault(key, {}).update(readings)
-        found = self._first(list_of(body.get("states", [])), MAX_DEVICES, "states of devices")
+                    found.setdefault(key, {}).update(readings)
+        entries = self._first(list_of(body.get("states", [])), MAX_DEVICES, "states of devices")
         states = {
             int_of(key): State(text_of(state, 20), time_of(since), text_of(detail, 200))
-            for key, state, since, detail in found
+            for key, state, since, detail in entries
         }
         entries = self._first(list_of(body.get("events", [])), MAX_EVENTS, "events")
         events = [self._event(entry) for entry in entries]
@@ -438,16 +446,7 @@ class Decoder:
     def row(self, group: str, row: List[Any]) -> Tuple[Key, Dict[str, Reading]]:
         """One row of a known group. Raises what Python does on a row of the wrong shape."""
         key = key_of(row[0])
-        return key, self._readings(group, key, self.columns_of(group, key), row)
-
-    def columns_of(self, group: str, key: Key) -> List[Optional[Field]]:
-        """The group's columns, with the ranges that this device's facts leave."""
-        device = key[0] if isinstance(key, tuple) else key
-        return self._narrowed.get((group, device)) or self.columns[group]
-
-    def _readings(
-        self, group: str, key: Key, columns: List[Optional[Field]], row: List[Any]
-    ) -> Dict[str, Reading]:
+        columns = self.columns_of(group, key)
         count = len(columns)
         if len(row) not in (count + 1, count + 2):
             raise ValueError(f"a row of {len(row)} values where {count} were declared")
@@ -465,7 +464,12 @@ class Decoder:
                 readings[field.name] = text_of(value, _MAX_VALUE)
             else:
                 readings[field.name] = reading_of(value, field)
-        return readings
+        return key, readings
+
+    def columns_of(self, group: str, key: Key) -> List[Optional[Field]]:
+        """The group's columns, with the ranges that this device's facts leave."""
+        device = key[0] if isinstance(key, tuple) else key
+        return self._narrowed.get((group, device)) or self.columns[group]
 
     def _missing(self, group: str, key: Key, field: str, letter: str) -> Missing:
         plain = self._plain.get(letter)
@@ -478,27 +482,7 @@ class Decoder:
         return plain
 
 
-def _narrowed(
-    devices: List[Device], columns: Dict[str, List[Optional[Field]]]
-) -> Dict[Tuple[str, Key], List[Optional[Field]]]:
-    """(group, device) -> its columns, where the device's facts bound some of them."""
-    found: Dict[Tuple[str, Key], List[Optional[Field]]] = {}
-    for device in devices:
-        most = ceilings(device.facts)
-        for group, fields in columns.items():
-            names = {field.name for field in fields if field is not None}
-            if GROUP_BY_KEY[group].entity in ("device", "usage") and not names.isdisjoint(most):
-                found[group, device.key] = [
-                    None if field is None else narrowed(field, most) for field in fields
-                ]
-    return found
-
-
 def _may_be_header(line: Union[str, bytes]) -> bool:
     """Whether a line that could not be taken may have been meant for one."""
     start = line[:_HEAD_BYTES]
     return b'"wire"' in (start if isinstance(start, bytes) else start.encode("utf-8", "replace"))
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number")

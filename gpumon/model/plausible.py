@@ -6,11 +6,11 @@ real device pass: a refused measurement is as false as an impossible one.
 
 from __future__ import annotations
 
-from typing import Dict, Mapping
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
-from gpumon.model.fields import FIELDS, Field
+from gpumon.model.fields import FIELDS, GROUP_BY_KEY, Field
 from gpumon.model.reading import Missing, Reading, number
-from gpumon.model.sample import Rows
+from gpumon.model.sample import Device, Key, Rows
 
 #: of the highest settable limit. PCI Express CEM 5.1 allows excursions to twice the limit for
 #: 10 ms, and to three times for 0.1 ms; the shortest window that NVML averages is 20 ms
@@ -85,6 +85,23 @@ def narrowed(field: Field, most: Mapping[str, float]) -> Field:
     """The field with the range that it has on a device with these ceilings."""
     high = most.get(field.name)
     return field if high is None or high >= field.high else field._replace(high=high)
+
+
+def narrowed_columns(
+    devices: Sequence[Device], columns: Mapping[str, List[Optional[Field]]]
+) -> Dict[Tuple[str, Key], List[Optional[Field]]]:
+    """(group, device) -> the group's columns with the ranges that they have on this device."""
+    alike: Dict[Tuple[Tuple[str, float], ...], List[Key]] = {}  # mostly all devices of a node
+    for device in devices:
+        alike.setdefault(tuple(ceilings(device.facts).items()), []).append(device.key)
+    found: Dict[Tuple[str, Key], List[Optional[Field]]] = {}
+    for bounds, keys in alike.items():
+        most = dict(bounds)
+        for group, fields in columns.items():
+            if GROUP_BY_KEY[group].entity in ("device", "usage"):
+                ranges = [None if field is None else narrowed(field, most) for field in fields]
+                found.update(((group, key), ranges) for key in keys)
+    return found
 
 
 def check(field: Field, value: Reading) -> Reading:

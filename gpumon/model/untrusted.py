@@ -107,14 +107,7 @@ def device_of(body: Dict[str, Any], facts: Dict[str, Reading]) -> Device:
         uuid=text_of(body.get("uuid", ""), 120),
         name=text_of(body.get("name", ""), 120),
         cuda_index=optional_int_of(body.get("cuda_index")),
-        mig=None
-        if mig is None
-        else Mig(
-            text_of(mig["parent"], 120),
-            int_of(mig["gi"]),
-            int_of(mig["ci"]),
-            text_of(mig["profile"], 40),
-        ),
+        mig=None if mig is None else _mig(mig),
         facts=facts,
     )
 
