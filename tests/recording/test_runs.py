@@ -29,7 +29,7 @@ def state(tmp_path, monkeypatch):
 
 
 def record(job=None, node="gpu01", start=made.START, *, close=True, written=GONE):
-    header = made.header(node, job)
+    header = made.header(node, job)._replace(time=start)
     path = new_path(header, start)
     recorder = Recorder(path)
     recorder.header(header)
