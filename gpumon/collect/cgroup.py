@@ -367,8 +367,7 @@ def parse_blkio_bytes(text: str) -> Tuple[int, int]:
     return totals["Read"], totals["Write"]
 
 
-_NVIDIA_MAJOR = "195"
-_NVIDIA_MINORS = 255  # the control device; the GPUs are below 128
+_NVIDIA_MAJOR = "195"  # GPUs have minors below 128, the control device 255
 
 
 def parse_device_minors(text: str) -> Optional[FrozenSet[int]]:

@@ -10,7 +10,7 @@ from typing import Callable, Dict, Iterable, List, NamedTuple, Optional
 from gpumon.collect.base import Schedule, Tick
 from gpumon.collect.proc import Rates, missing_because, parse_count, read_text
 from gpumon.collect.rates import Moment, moment_since
-from gpumon.model.plausible import implausible
+from gpumon.model.plausible import RATE_MARGIN, implausible
 from gpumon.model.reading import Missing, Reading, number
 from gpumon.model.text import clean
 
@@ -22,8 +22,6 @@ _LINK_RATE = re.compile(r"(\d{1,5}(?:\.\d)?) Gb/sec")
 _PARAVIRTUAL = frozenset(
     ("virtio_net", "vmxnet3", "hv_netvsc", "netvsc", "vif", "xen_netfront", "ena", "gve", "mana")
 )
-#: the times between which a rate was measured are known to a fifth
-_RATE_MARGIN = 1.25
 _UNBOUND = Missing("unsupported")
 _UNKNOWN_SPEED = Missing("unsupported", "link speed unknown")
 
@@ -163,7 +161,7 @@ class Network:
 def _carried(rate: Reading, link_bits_per_s: Reading) -> Reading:
     """The rate, or Missing where no link of that speed can carry it."""
     most, bytes_per_s = number(link_bits_per_s), number(rate)
-    if most is None or bytes_per_s is None or bytes_per_s <= _RATE_MARGIN * most / 8:
+    if most is None or bytes_per_s is None or bytes_per_s <= RATE_MARGIN * most / 8:
         return rate
     return implausible(bytes_per_s, "B/s")
 

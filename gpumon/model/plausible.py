@@ -26,7 +26,7 @@ _OVERSHOOT_C = 25.0
 #: memory has no shutdown threshold of its own, and hot spots well above its rated maximum
 _MEM_OVERSHOOT_C = 50.0
 #: the times between which a rate was measured are known to a fifth
-_RATE = 1.25
+RATE_MARGIN = 1.25
 #: PCIe generation -> Gbit/s of a lane before encoding (PCI-SIG)
 _LANE_GBIT = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0, 7: 128.0}
 #: of one NVLink and direction; NVLink 5 has 50 GB/s (NVIDIA), its successors twice that at most
@@ -51,8 +51,8 @@ def ceilings(facts: Mapping[str, Reading]) -> Dict[str, float]:
     most["temperature_c"] = shutdown + _OVERSHOOT_C if shutdown > 0 else 0.0
     most["mem_temperature_c"] = mem_max + _MEM_OVERSHOOT_C if mem_max > 0 else 0.0
     lane = _LANE_GBIT.get(int(known("pcie_gen_max")), 0.0) * 1e9 / 8
-    pcie = _RATE * lane * known("pcie_width_max")
-    nvlink = _RATE * _NVLINK_BYTES_PER_S * known("nvlink_links")
+    pcie = RATE_MARGIN * lane * known("pcie_width_max")
+    nvlink = RATE_MARGIN * _NVLINK_BYTES_PER_S * known("nvlink_links")
     for way in ("tx", "rx"):
         most[f"pcie_{way}_bytes_per_s"] = pcie
         most[f"nvlink_{way}_bytes_per_s"] = nvlink
@@ -61,7 +61,7 @@ def ceilings(facts: Mapping[str, Reading]) -> Dict[str, float]:
 
 def node_ceilings(cpus: int, mem_total: Reading) -> Dict[str, Dict[str, float]]:
     """Entity -> field -> the most that a node with these CPUs and bytes of memory can have."""
-    cores = _RATE * (cpus + 1)  # CPU time is counted in ticks of 10 ms
+    cores = RATE_MARGIN * (cpus + 1)  # CPU time is counted in ticks of 10 ms
     most = {"job": {"cpu_cores_used": cores}, "process": {"cpu_percent": 100 * cores}}
     memory = _NODE_MEMORY * (number(mem_total) or 0.0)
     if memory > 0:
