@@ -357,7 +357,7 @@ class Decoder:
             if device.key in keys:
                 raise WireError(f"a header with two devices of the key {device.key}")
             if device.uuid in uuids:  # it names neither of them
-                self._leave_out("device UUIDs that another device has")
+                self._leave_out("duplicate device UUIDs")
                 device = device._replace(uuid="")
             keys.add(device.key)
             uuids.update({device.uuid} - {""})
@@ -399,7 +399,7 @@ class Decoder:
                     raise TypeError(f"a row of {group_key} with a key of another kind")
                 if readings:
                     found.setdefault(key, {}).update(readings)
-        entries = self._first(list_of(body.get("states", [])), MAX_DEVICES, "states of devices")
+        entries = self._first(list_of(body.get("states", [])), MAX_DEVICES, "device states")
         states = {
             int_of(key): State(text_of(state, 20), time_of(since), text_of(detail, 200))
             for key, state, since, detail in entries
@@ -413,12 +413,12 @@ class Decoder:
         if len(self._why) < MAX_WHY or place in self._why:
             self._why[place] = Missing("error", detail)
         else:
-            self._leave_out("words behind missing values")
+            self._leave_out("details of missing values")
 
     def _event(self, value: Any) -> Event:
         body = dict_of(value)
         entries = self._first(
-            list(dict_of(body.get("data", {})).items()), MAX_DATA, "data of events"
+            list(dict_of(body.get("data", {})).items()), MAX_DATA, "entries of event data"
         )
         data = {clean(name, 80): self._plain_data(entry) for name, entry in entries}
         return Event(
@@ -439,7 +439,7 @@ class Decoder:
         if isinstance(value, (int, float)):
             return value if abs(value) <= MAX_INT else 0
         if isinstance(value, dict):
-            entries = self._first(list(value.items()), MAX_DATA, "data of events")
+            entries = self._first(list(value.items()), MAX_DATA, "entries of event data")
             return {clean(k, 80): clean(v, 200) for k, v in entries if isinstance(v, str)}
         return ""
 

@@ -104,7 +104,7 @@ def test_no_two_devices_have_one_key_or_one_uuid(listed):
     wanted = [uuid for _, uuid in listed if uuid]
     assert set(named) == set(wanted)
     doubled = len(wanted) - len(named)
-    assert reader.left_out == ({"device UUIDs that another device has": doubled} if doubled else {})
+    assert reader.left_out == ({"duplicate device UUIDs": doubled} if doubled else {})
 
 
 @pytest.mark.parametrize(
@@ -164,8 +164,8 @@ def test_what_is_beyond_a_bound_is_counted():
         words = [["device.fast", turn * 8000 + n, "power_w", "w"] for n in range(8000)]
         reader.line(sample(1.0, why=words))
     assert reader.left_out == {
-        "facts": 5, "notes": 7, "data of events": 4, "events": 1, "states of devices": 6,
-        "words behind missing values": 24_000 - wire.MAX_WHY,
+        "facts": 5, "notes": 7, "entries of event data": 4, "events": 1, "device states": 6,
+        "details of missing values": 24_000 - wire.MAX_WHY,
     }  # fmt: skip
 
 

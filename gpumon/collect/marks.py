@@ -236,7 +236,7 @@ def _open_own(within: int, name: str, flags: int = 0) -> int:
     if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and status.st_nlink == 1:
         return file
     os.close(file)
-    raise PermissionError(errno.EPERM, "it is no file of yours", name)
+    raise PermissionError(errno.EPERM, "not a regular file of your own", name)
 
 
 def _sync(within: int) -> None:

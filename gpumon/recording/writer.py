@@ -286,7 +286,7 @@ class _Writer:
     def close(self) -> None:
         self._thread.join(_CLOSE_S)
         if self._thread.is_alive() and not self._why:
-            why = "to finish it takes too long" if self._is_gathering else _HANGS
+            why = "finishing it takes too long" if self._is_gathering else _HANGS
             self._why = f"{self._file.path}: {why}"
 
     def _run(self) -> None:

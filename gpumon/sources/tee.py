@@ -50,9 +50,8 @@ class Tee:
         self._looked = 0.0  # into it, of the monotonic clock
         self._recorders: dict[str, Recorder | None] = {}  # by node; None: not recorded
         self._marks: dict[str, list[Event]] = {}  # by node, for its next sample
-        self._news: deque[str] = deque(
-            maxlen=MAX_NEWS
-        )  # without the lock: the screen must not wait for a disk
+        # without the lock: the screen must not wait for a disk
+        self._news: deque[str] = deque(maxlen=MAX_NEWS)
         self._stopped = False
         self.not_recorded: dict[str, str] = {}  # by node: why it should be, and is not
 
@@ -153,8 +152,9 @@ class Tee:
         for node, waiting in self._marks.items():
             room = max(MAX_MARKS - len(waiting), 0)
             waiting.extend(map(mark_event, marks[:room]))
-            if marks[room:]:
-                self._news.append(f"{node}: {len(marks[room:])} marks came too fast; left out")
+            if len(marks) > room:
+                left_out = len(marks) - room
+                self._news.append(f"{node}: {left_out} marks left out; they came too fast")
 
     def _open(self, header: Header) -> Recorder | None:
         job = header.job.id if header.job else ""
