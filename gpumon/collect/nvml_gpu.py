@@ -142,7 +142,7 @@ class Gpu:
         if self.opened and self._changed(results):
             opened = self.open().opened
             results = [(unit, self._read(unit, mono)) for unit in self._units]
-        self._doubtful = any(map(_implausible, (result for _, result in results)))
+        self._doubtful = any(result.doubtful for _, result in results)
         answer = Answer(opened, results, self._cut_now(), self.library)
         self._give_up(answer.well, now)
         return answer
@@ -337,11 +337,6 @@ def _unfinished(unit: Unit) -> bool:
     """Whether something that does not change could not be read for the moment."""
     mig_mode = UNSUPPORTED if unit.reader is None else unit.reader.mig_mode
     return not (unit.uuid and unit.name) or any(map(passing, (mig_mode, *unit.facts.values())))
-
-
-def _implausible(result: Result) -> bool:
-    readings = result.row.values()
-    return any(isinstance(one, Missing) and one.reason == "implausible" for one in readings)
 
 
 def _text(reading: Reading) -> str:

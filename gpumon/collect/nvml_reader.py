@@ -64,6 +64,7 @@ class Result(NamedTuple):
     session_error: bool = False  # … and so that the session itself may be gone
     lost: str = ""  # NVML's words for the absence of the device
     blind: bool = False  # all that is read in each tick failed, though other calls work
+    doubtful: bool = False  # readings do not fit the device's facts
 
     @property
     def well(self) -> bool:
@@ -136,12 +137,12 @@ class Reader:
         for line in usage.values():
             self._check("usage", line)
         error, session_error = self._verdict()
-        self._check("device", row)
+        doubtful = self._check("device", row)
         if not error and all(passing(row[name]) for name in _CORE):
             error = str(row["mem_used_bytes"])
         blind = query.regaining or all(passing(row[name]) for name in _CORE[1:])
         self._read_again(due, row, mono)
-        return Result(row, usage, error, session_error, blind=blind)
+        return Result(row, usage, error, session_error, blind=blind, doubtful=doubtful)
 
     def read_all(self) -> None:
         """All groups are due in the next read."""
@@ -151,8 +152,9 @@ class Reader:
         """Groups that are read rarely are read again soon where a reading failed."""
         for name in due:
             period_s, names = _GROUPS[name]
-            failed = self.query.regaining or any(_doubtful(row.get(each, 0)) for each in names)
-            if period_s > _AGAIN_S and failed:
+            if period_s > _AGAIN_S and (
+                self.query.regaining or any(_doubtful(row.get(each, 0)) for each in names)
+            ):
                 self._schedule.again(name, mono + _AGAIN_S)
         self.query.regaining = False
 
@@ -192,13 +194,19 @@ class Reader:
         if isinstance(busy, int):
             self._usage.device_busy = busy > 0
 
-    def _check(self, entity: str, row: Row) -> Row:
-        """Apply the ranges that this device's readings have to a row, in place."""
-        fields = self._ranges[entity]
+    def _check(self, entity: str, row: Row) -> bool:
+        """Apply the ranges that this device's readings have to a row, in place; whether any of
+        them is implausible.
+        """
+        fields, doubtful = self._ranges[entity], False
         for name, value in row.items():
-            if not isinstance(value, (Missing, str)):
-                row[name] = check(fields[name], value)
-        return row
+            if isinstance(value, Missing):
+                doubtful = doubtful or value.reason == "implausible"
+            elif not isinstance(value, str):
+                field = fields[name]
+                if not field.low <= value <= field.high:
+                    row[name], doubtful = check(field, value), True
+        return doubtful
 
     def _verdict(self) -> Tuple[str, bool]:
         """(text, session) of the error that every call of this read ended with."""

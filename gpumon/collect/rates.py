@@ -61,9 +61,10 @@ class Rate:
         """
         value = number(reading)
         before, self._value = self._value, value
-        elapsed = elapsed_s(self._moment, Moment(at, took_s))
+        moment = Moment(at, took_s)
+        elapsed = elapsed_s(self._moment, moment)
         is_other, self._source = source != self._source, source
-        self._moment = Moment(at, took_s)
+        self._moment = moment
         if value is None:
             return reading if isinstance(reading, Missing) else MEASURING
         if before is None or elapsed is None or is_other:
