@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         spools = running(folder)
     except OSError as error:
-        what_to_do = "make it yours alone (chmod 700), or set GPUMON_STATE to another folder"
+        what_to_do = "make it private (chmod 700), or set GPUMON_STATE to another folder"
         raise GpumonError(f"cannot use {folder}: {error.strerror}; {what_to_do}") from None
     chosen = choose(spools, job, node_name(os.environ))
     if not chosen:

@@ -200,7 +200,7 @@ class _Maker:
         try:
             run = resolve(job.id or job.raw_id) if not job.is_pending else None
         except UnclearError as error:
-            self.notes.append(f"{error}; what Slurm says is used alone")
+            self.notes.append(f"{error}; only Slurm's accounting is used")
             run = None
         except NotFoundError:
             run = None

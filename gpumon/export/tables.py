@@ -124,7 +124,8 @@ def rows(items: Iterable[Header | Sample], problems: list[str] | None = None) ->
         else:
             yield from tables.of(item)
     if problems is not None and tables.left_out:
-        problems.append(f"too many processes at once: {tables.left_out:,} names are left out")
+        count = f"{tables.left_out:,}"
+        problems.append(f"too many processes at once: the names of {count} are left out")
 
 
 class _Tables:

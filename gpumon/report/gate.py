@@ -87,7 +87,7 @@ def _joined(tokens: list[_Token], at: int, text: str, depth: int, word: str) -> 
 def _term(tokens: list[_Token], at: int, text: str, depth: int) -> tuple[Gate, int]:
     if tokens[at : at + 1] == [("paren", "(")]:
         if depth == _MAX_DEPTH:
-            raise _error(text, f"more than {_MAX_DEPTH} parentheses within each other")
+            raise _error(text, f"more than {_MAX_DEPTH} parentheses are nested")
         gate, at = _joined(tokens, at + 1, text, depth + 1, "or")
         if tokens[at : at + 1] != [("paren", ")")]:
             raise _error(text, "a ) is missing")
@@ -96,7 +96,7 @@ def _term(tokens: list[_Token], at: int, text: str, depth: int) -> tuple[Gate, i
         raise _error(text, "expected NAME < VALUE")
     name, (_, sign), (kind, value) = tokens[at][1], tokens[at + 1], tokens[at + 2]
     if kind not in ("number", "text"):
-        raise _error(text, f"{value!r} is not a number or a text in quotes")
+        raise _error(text, f"{value!r} is neither a number nor a quoted text")
     if len(name) > _LONGEST_NAME:
         raise _error(text, f"no value is called {name[:40]!r}…")
     wanted: float | str = float(value) if kind == "number" else value[1:-1]

@@ -166,7 +166,7 @@ class Judging:
     def _unjudged(self, gathering: Gathering) -> list[str]:
         found = gathering.left_out()
         if self.left_out:
-            found.append(f"Findings leave out {self.left_out:,} samples that came too fast.")
+            found.append(f"Findings leave out {self.left_out:,} samples that arrived too fast.")
         return found
 
     def _until_reset(self, items: Iterator[Item]) -> Iterator[Item]:

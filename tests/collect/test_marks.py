@@ -148,7 +148,7 @@ def test_mark_says_in_one_line_what_to_do(tmp_path):
     done = gpumon("mark", "text", env=environment(GPUMON_STATE=str(tmp_path)))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        f"gpumon: cannot use {folder}: other users can write to it; make it yours alone "
+        f"gpumon: cannot use {folder}: other users can write to it; make it private "
         "(chmod 700), or set GPUMON_STATE to another folder\n"
     )
 
