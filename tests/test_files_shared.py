@@ -216,6 +216,18 @@ def test_standard_output_by_its_names(recording, tmp_path, words, name):
     assert sorted(os.listdir(tmp_path)) == ["direct", "log"]
 
 
+def test_no_complaint_goes_to_standard_output_where_standard_error_is_closed(recording, tmp_path):
+    torn = tmp_path / "torn.gpumon"
+    with open(recording, "rb") as file:
+        torn.write_bytes(file.read()[:-10])
+    heard = gpumon("export", str(torn), "--to", "json")
+    assert heard.stderr
+    code = 'exec 2>&-; exec "$@"'
+    words = ["sh", "-c", code, "-", *GPUMON, "export", str(torn), "--to", "json"]
+    done = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=HANGS_S)
+    assert (done.returncode, done.stdout, done.stderr) == (0, heard.stdout, "")
+
+
 def test_a_file_called_minus_has_a_folder_before_it(recording, tmp_path):
     done = gpumon("report", recording, "-o", "./-", cwd=tmp_path)
     assert (done.returncode, done.stdout, os.listdir(tmp_path)) == (0, "", ["-"])

@@ -85,6 +85,10 @@ def build_parser(only: str = "") -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code. Only here errors become lines and codes."""
     spare_address_space()
+    if sys.stderr is None:
+        sys.stderr = io.StringIO()  # print() takes None for standard output
+    if sys.stdout is None and (sys.argv[1:] if argv is None else argv)[:1] == ["record"]:
+        sys.stdout = io.StringIO()  # it is the command's, which may not need it
     if sys.stdout is None:
         return _complain("standard output is closed; redirect it to /dev/null instead", EXIT_FAILED)
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -161,8 +165,7 @@ def _complain(message: str, code: int) -> int:
 def _flush_errors() -> None:
     """What a terminal that is gone did not take must not become the exit code."""
     try:
-        if sys.stderr is not None:
-            sys.stderr.flush()
+        sys.stderr.flush()
     except OSError:
         _drop(sys.stderr)
 
@@ -176,8 +179,5 @@ def _is_regular(stream: TextIO) -> bool:
 
 def _drop(stream: TextIO) -> None:
     """Let what is still buffered flush to nowhere: it would fail again at the interpreter's end."""
-    try:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-    except OSError:  # no descriptor is free
-        return
-    os.dup2(nowhere, stream.fileno())
+    with contextlib.suppress(OSError):  # no descriptor is free, or it has none
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -106,6 +106,8 @@ def _exec(command: list[str]) -> int:
     """
     environ = _environment()
     words: list[str] = list(command)
+    if not words[0]:
+        return errno.ENOENT
     is_named = "/" in words[0]
     paths = [words[0]]
     if not is_named:

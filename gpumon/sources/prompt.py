@@ -37,7 +37,7 @@ class TerminalPrompter:
     """Asks on the terminal, before there is a screen; where there is none, nobody answers."""
 
     def ask(self, question: Question) -> str | None:
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
             return None
         again = "not accepted, once more\n" if question.attempt > 1 else ""
         print(f"{again}{question.host}:", file=sys.stderr)

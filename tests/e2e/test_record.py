@@ -128,6 +128,26 @@ def test_it_runs_where_nothing_is_left_for_the_recorder(env, descriptors):
         assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("closed", ["0", "1", "2", "01", "12", "012"])
+def test_it_runs_whatever_standard_files_are_closed(env, tmp_path, closed):
+    """And finds them closed, as without the recorder."""
+    closing = " ".join(f"{number}>&-" for number in closed)
+    seen = tmp_path / "seen"
+    look = f"for n in 0 1 2; do [ -e /proc/$$/fd/$n ] && printf $n; done > {seen}; exit 7"
+    code = f'exec {closing}; exec "$@"'
+    done = subprocess.run(
+        ["sh", "-c", code, "-", *RECORD, "--", "sh", "-c", look], env=env, timeout=HANGS_S
+    )
+    assert done.returncode == 7
+    assert set("012") - set(seen.read_text()) == set(closed) - {"1"}  # which `look` itself opens
+    assert recorded(env)[1] == ["the command ended: exit 7"]
+
+
+def test_a_command_without_a_name_is_not_found(env):
+    done = record("--", "", env=env)
+    assert (done.returncode, done.stderr) == (127, "gpumon: : command not found\n")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
 def test_it_ends_by_the_signal_that_ended_the_command(env, number):
     done = record("--", "sh", "-c", f"kill -{int(number)} $$", env=env)
