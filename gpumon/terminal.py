@@ -21,7 +21,7 @@ def can_show_screen() -> str:
 def prepare_output() -> bool:
     """Fit the streams to the locale; returns False where only ASCII should be drawn.
 
-    Textual writes to `sys.__stderr__`. Where the locale is not UTF-8, names and units go out as
+    Where the locale is not UTF-8, names and units go out as
     their nearest in ASCII, cell for cell: anything else would arrive as garbage or as escapes.
     """
     names = (os.environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG"))

@@ -157,7 +157,8 @@ class Terminal(LinuxDriver):
             self._out.write(data)
 
     def start_application_mode(self) -> None:
-        assert self._file is not None
+        assert sys.__stdout__ is not None
+        self._file = sys.__stdout__  # Textual takes standard error, which may be a log
         self._out = Writer(self._file, self.fileno, self._end)
         self._out.start()
         with suppress(termios.error):
@@ -212,7 +213,7 @@ class Terminal(LinuxDriver):
         if self._attributes is not None:
             with suppress(termios.error):
                 termios.tcsetattr(self.fileno, termios.TCSANOW, self._attributes)
-        shared = sys.__stderr__.fileno() if sys.__stderr__ is not None else -1
+        shared = sys.__stdout__.fileno() if sys.__stdout__ is not None else -1
         fd = _own(shared)
         if fd == shared:
             return  # could wait for ever

@@ -157,6 +157,18 @@ def test_every_end_leaves_the_terminal_as_it_was(tmp_path, end, code):
         wait_gone(running)
 
 
+def test_it_draws_on_standard_output(tmp_path):
+    """Standard error may be a log, or closed."""
+    log = tmp_path / "log"
+    for where in (f"2>{log}", "2>&-"):
+        program = ("sh", "-c", f'exec "$@" {where}', "-", *GPUMON)
+        with Emulated("a100x4") as gpus, Dashboard(gpus, program=program) as dashboard:
+            dashboard.wait_for_all(["GPU 0", "GPU 3"])
+            dashboard.keys("q")
+            assert dashboard.wait_exit() == 0
+    assert log.read_text() == ""
+
+
 @pytest.mark.parametrize("hangs_from_s", [None, 0])
 def test_a_closed_terminal_ends_everything(hangs_from_s):
     with Emulated(moving(hangs_from_s)) as gpus, Dashboard(gpus) as dashboard:
