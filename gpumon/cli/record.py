@@ -168,7 +168,8 @@ def _path(output: str | None, header: Header) -> str:
     usual = new_path(header, header.time)
     if output is None:
         return usual
-    return os.path.join(output, os.path.basename(usual)) if os.path.isdir(output) else output
+    is_folder = os.path.isdir(output) or output.endswith("/")
+    return os.path.join(output, os.path.basename(usual)) if is_folder else output
 
 
 def open_spool(header: Header) -> MarkSpool | None:

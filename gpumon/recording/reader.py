@@ -108,6 +108,8 @@ class Recording:
             if isinstance(item, Header):
                 return item
             break
+        if self._damaged:
+            raise WireError(f"{self.path} is damaged at its beginning: nothing of it can be read")
         if self._frames[0].whole:
             raise WireError(f"{self.path} holds something else than a recording of gpumon")
         raise WireError(f"{self.path} was cut off before the first sample: nothing to show")

@@ -468,7 +468,10 @@ def test_where_to(env, tmp_path):
     folder.mkdir()
     assert record("-o", str(file), "--", "true", env=env).returncode == 0
     assert Recording(str(file)).state == "ended"
-    assert record("-o", str(folder), "--", "true", env=env).returncode == 0
+    for given in (str(folder), f"{tmp_path}/new/"):
+        done = record("-o", given, "--", "true", env=env)
+        assert (done.returncode, "cannot" in done.stderr) == (0, False)
+    assert len(list((tmp_path / "new").iterdir())) == 1
     (inside,) = folder.iterdir()
     assert Recording(str(inside)).state == "ended"
     before = file.read_bytes()

@@ -164,3 +164,13 @@ def test_no_damage_raises_anything_but_one_line(tmp_path_factory, small, data):
     else:
         one_line = ""
     assert "\n" not in one_line
+
+
+def test_a_file_whose_beginning_is_damaged_is_called_damaged(tmp_path):
+    path = tmp_path / "x.gpumon"
+    record(path, made.samples(3))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(WireError, match="is damaged at its beginning"):
+        Recording(str(path))
