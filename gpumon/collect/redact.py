@@ -63,8 +63,9 @@ _QUERY_SECRETS = _Lazy(lambda: r"(?:^|[-_])(?:sig|key|code|auth|sas|signature|cr
 #: bare words that only a secret follows: `aws configure set aws_secret_access_key …`
 _BARE_NAME = _Lazy(
     lambda: (
-        r"\w+[._](?:password|passwd|secret|(?:api|access|auth|secret)_?key)$"
-        r"|(?:\w+[._])?(?:access|api|auth|hf|hub)_token$|(?://[\w./:-]+:)?_auth(?:Token)?$"
+        r"[\w.-]+[._](?:password|passwd|secret|(?:api|access|auth|secret)_?key)$"
+        r"|(?:[\w.-]+[._])?(?:access|api|auth|hf|hub|session)_token$"
+        r"|(?-i:[A-Z][A-Z0-9_]*_TOKEN)$|(?://[\w./:-]+:)?_auth(?:Token)?$"
     ),
     re.I,
 )
@@ -96,7 +97,8 @@ _VALUE = _Lazy(
 _HEADER = _Lazy(
     lambda: (
         r"(?:\b|(?<=-H))(?P<name>(?:proxy-)?authorization|cookie"
-        r"|(?:[a-z]{1,20}-){1,4}(?:key|token|secret))(?P<sign>\s*:\s*)(?P<value>[^\"'\s][^\"']*)"
+        r"|(?:[a-z]{1,20}-){1,4}(?:key|token|secret|auth|password))"
+        r"(?P<sign>\s*:\s*)(?P<value>[^\"'\s][^\"']*)"
     ),
     re.I,
 )

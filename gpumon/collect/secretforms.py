@@ -133,6 +133,7 @@ PASSWORD_OPTIONS: Dict[str, Tuple[Tuple[str, ...], Tuple[str, ...]]] = {
          "cqlsh", "cypher-shell", "steghide", "twine", "az", "rdesktop", "yt-dlp", "youtube-dl",
          "ncftp", "ncftpget", "ncftpput", "kadmin"), _both("-p"),
     ),
+    "anaconda": _both("-t"),
     **dict.fromkeys(
         ("zip", "unzip", "zipcloak", "sqlcmd", "bcp", "ipmitool", "mosquitto_pub", "mosquitto_sub"),
         _both("-P"),
@@ -170,6 +171,8 @@ SECRET_ARGUMENTS: Dict[str, Dict[str, int]] = {
     "ngrok": {"authtoken": 1, "add-authtoken": 1},
     "snyk": {"auth": 1},
     "wandb": {"login": 1},
+    "conda": {"token": 1},
+    "poetry": {"pypi-token.pypi": 1},
     "bw": {"unlock": 1},
     "rclone": {"obscure": 1, "pass": 1, "password": 1},
     "rabbitmqctl": {"add_user": 2, "change_password": 2, "authenticate_user": 2},
