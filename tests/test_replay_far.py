@@ -25,6 +25,7 @@ from gpumon.tui.views.nodes import nodes_view
 from gpumon.tui.views.processes import process_view
 
 START = 1_795_200_137.0  # on no grid
+BOOT = START - 1000
 HOUR_S = 3600
 BIN_S = 10
 FIELDS = ("busy_percent", "mem_used_bytes", "power_w", "temperature_c")
@@ -32,7 +33,7 @@ FIELDS = ("busy_percent", "mem_used_bytes", "power_w", "temperature_c")
 
 def header(node, *, pid=1, first_key=0, at=START, interval_s=1.0):
     devices = [Device(first_key + n, n, f"GPU-{node}-{n}", "A100") for n in range(2)]
-    return Header(node, "boot", at, 0.0, interval_s, "0", devices, agent_pid=pid)
+    return Header(node, "boot", at, at - BOOT, interval_s, "0", devices, agent_pid=pid)
 
 
 def sample(second, first_key=0):
@@ -66,7 +67,7 @@ def sample(second, first_key=0):
         unwell = {first_key + 1: State("hung", START + 16000, "nvmlDeviceGetUtilizationRates")}
         del rows["device"][first_key + 1]
     at = START + second + 0.003
-    return Sample(at, at - START, rows, unwell, events)
+    return Sample(at, at - BOOT, rows, unwell, events)
 
 
 @pytest.fixture(scope="module", params=[Digester, None], ids=["digests", "lines"])
