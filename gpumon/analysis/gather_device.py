@@ -383,6 +383,8 @@ class DeviceGathering:
         }
         for each in processes:
             each.said = each.facts
+        for each in self._gone:
+            del self._numbered[each.number]
         self._gone = []
         return {name: said for name, said in news.items() if said}
 

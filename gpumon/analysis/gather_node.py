@@ -54,6 +54,7 @@ class NodeGathering:
         self._devices: list[DeviceGathering] = []
         self._of_key: dict[int, DeviceGathering] = {}
         self._facts: Known[int, Process] = Known(MAX_FACTS, FACTS_BYTES)
+        self._ended: set[int] = set()  # of these: since the last digest
         self._room_for_processes = Allowance(MAX_PROCESSES)
         self._devices_left_out = 0
         self._series = SeriesGathering(is_lean=room.is_lean)
@@ -183,6 +184,7 @@ class NodeGathering:
     def _take_event(self, event: Event) -> None:
         if event.kind == "process" and event.pid is not None:
             facts = process_of(event)
+            self._ended.discard(event.pid)
             if self._facts.keep(event.pid, facts):
                 for device in self._devices:
                     device.know(facts)
@@ -192,6 +194,8 @@ class NodeGathering:
                 device.end_process(event.pid)
             if self._room.is_lean and event.pid not in self._cpu.cpu:
                 self._facts.pop(event.pid, None)
+            elif event.pid in self._facts:
+                self._ended.add(event.pid)
         elif event.kind == "xid" and event.device in self._of_key:
             self._of_key[event.device].take_xid(event)
         self._keep(event)
@@ -349,8 +353,13 @@ class NodeGathering:
         self.index = None
 
     def news(self) -> list[Any]:
-        """Of the devices on which anything happened since the last digest."""
+        """Of the devices on which anything happened since the last digest; who ended is then
+        forgotten.
+        """
         told = [[place, device.news()] for place, device in enumerate(self._devices)]
+        for pid in self._ended:
+            self._facts.pop(pid, None)
+        self._ended.clear()
         return [each for each in told if each[1]]
 
     def take_news(self, events: list[Event], devices: list[Any]) -> None:

@@ -14,9 +14,10 @@ from gpumon.analysis.gather import Gathering, gather
 from gpumon.analysis.gather_run import RunGathering
 from gpumon.analysis.room import Room
 from gpumon.model.reading import Missing
-from gpumon.model.sample import Sample
+from gpumon.model.sample import Event, Sample
 from gpumon.model.ticks import Digest
 from gpumon.recording import Recording
+from tests.recording import made
 from tests.recording.streams import KINDS, by_digests, record, same_evidence, stream
 from tests.recording.test_ticks import differences
 
@@ -260,3 +261,22 @@ def test_a_wild_clock_fills_no_memory(eventful):
     evidence = gather([("gpu01", [header, *samples[:5], wild])])
     assert evidence.count < 9000
     assert evidence.devices[0].track("busy_percent").known_count() == 2
+
+
+def test_who_ended_is_forgotten_once_a_digest_has_told_of_it():
+    digester, sizes, pid = Digester(), [], 1000
+    device = {"busy_percent": 50, "mem_used_bytes": 1 << 30, "processes": 1}
+    digester.add(made.header()._replace(time=1_795_200_000.0, mono=0.0))
+    for at in range(6000):
+        time, events = 1_795_200_000.0 + at, []
+        if at % 10 == 0:
+            events.append(Event(time, "process-end", pid=pid, text="ended"))
+            pid += 1
+            facts = {"user": "ada", "command": f"python train.py {pid}", "start": time}
+            events.append(Event(time, "process", pid=pid, data=facts))
+        rows = {"device": {0: device}, "usage": {(0, pid): {"mem_bytes": 1 << 30}}}
+        digester.add(Sample(time, float(at), rows, {}, events))
+        if at % 600 == 599:
+            assert digester.digest()
+            sizes.append(len(digester._at_rest))
+    assert max(sizes) < sizes[0] + 5000  # but for when each of them ended
