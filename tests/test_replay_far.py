@@ -70,6 +70,14 @@ def sample(second, first_key=0):
     return Sample(at, at - BOOT, rows, unwell, events)
 
 
+def written(recorder):
+    """Close it once all is on disk: closing waits for a few seconds only."""
+    recorder.end("done")
+    while recorder.pending_bytes:
+        time.sleep(0.01)
+    recorder.close()
+
+
 @pytest.fixture(scope="module", params=[Digester, None], ids=["digests", "lines"])
 def files(tmp_path_factory, request):
     """Five hours of a node, with a gap; two of another, whose agent begins anew in the middle."""
@@ -83,7 +91,7 @@ def files(tmp_path_factory, request):
             recorder.header(item) if isinstance(item, Header) else recorder.add(item)
             while recorder.pending_bytes > 1 << 20:
                 time.sleep(0.001)
-        recorder.close("done")
+        written(recorder)
         return recorder.path
 
     def second_node():
@@ -265,7 +273,7 @@ def test_days_are_shown_in_the_bins_that_there_are(tmp_path):
             lived.header("n1", item) if is_header else lived.add("n1", item)
         while recorder.pending_bytes > 1 << 20:
             time.sleep(0.001)
-    recorder.close("done")
+    written(recorder)
     source, played = ReplaySource(tracks_of([recorder.path])), Store()
     source.start(played)
     source.pause()

@@ -78,7 +78,8 @@ def local(monkeypatch):
 
 def agents():
     children = psutil.Process().children()
-    return [child for child in children if "gpumon.collect" in child.cmdline()]
+    alive = [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
+    return [child for child in alive if "gpumon.collect" in child.cmdline()]
 
 
 def test_local_brings_the_samples_of_this_node(local):

@@ -7,12 +7,14 @@ import json
 import time
 
 from gpumon.errors import EXIT_OK
-from gpumon.model.reading import NOT_SAMPLED, Missing, Reading
+from gpumon.model.reading import MEASURING, NOT_SAMPLED, Missing, Reading
 from gpumon.model.sample import Header, Rows, Sample
 
 #: between two readings of the same counters: rates of CPU, and of GPM where 0.1 s are needed
 _WINDOW_S = 0.05
 _GPM_WINDOW_S = 0.11
+#: on a node so busy that reading the counters took a good part of that: once more, after this
+_BUSY_WINDOW_S = 0.5
 #: how long a device may take to answer; the agent, which asks again, waits much less
 _ANSWER_S = 2.0
 _MAY_COME = ("measuring", "not-sampled", "timeout", "error")
@@ -64,7 +66,13 @@ def take() -> tuple[Header, Sample]:
     time.sleep(max(0.0, (_GPM_WINDOW_S if gpm else _WINDOW_S) - passed_s))
     second = agent.sample()
     rows = merged(first.rows, second.rows)
-    return agent.header(), second._replace(rows=rows, events=[*first.events, *second.events])
+    events = [*first.events, *second.events]
+    if rows.get("host", {}).get("", {}).get("cpu_percent") == MEASURING:
+        time.sleep(_BUSY_WINDOW_S)
+        second = agent.sample()
+        rows = merged(rows, second.rows)
+        events += second.events
+    return agent.header(), second._replace(rows=rows, events=events)
 
 
 def merged(first: Rows, second: Rows) -> Rows:

@@ -62,6 +62,13 @@ def left(mark: str) -> list[psutil.Process]:
     return found
 
 
+def words(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:  # it ended meanwhile
+        return []
+
+
 class Node:
     """A node whose first `python3` does this; `left` is whatever was started there and lives."""
 
@@ -88,7 +95,7 @@ class Node:
         return self.program
 
     def until_it_hangs(self) -> None:
-        wait_until(lambda: any("600" in process.cmdline() for process in self.left))
+        wait_until(lambda: any("600" in words(process) for process in self.left))
 
     def all_gone(self) -> int:
         """The exit code of what was started."""
