@@ -1,4 +1,4 @@
-"""How gpumon ends when it is told to: within a second, whatever it is doing, nothing left behind.
+"""How gpumon ends on a signal, whatever it is doing: soon, and with nothing left behind.
 
 Python's own signal handlers run in the main thread alone, which may be stuck in the kernel, wait
 for a lock, or write to a terminal that takes nothing. What the interpreter does in C is done at

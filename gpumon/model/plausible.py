@@ -12,8 +12,8 @@ from gpumon.model.fields import FIELDS, GROUP_BY_KEY, Field
 from gpumon.model.reading import Missing, Reading, number
 from gpumon.model.sample import Device, Key, Rows
 
-#: of the highest settable limit. PCI Express CEM 5.1 allows excursions to twice the limit for
-#: 10 ms, and to three times for 0.1 ms; the shortest window that NVML averages is 20 ms
+#: of the highest settable limit: boards exceed it for milliseconds. A generous guess, which no
+#: real board has confirmed; what it must refuse is far beyond
 _POWER = 2.0
 #: pages are rounded, and ECC takes its part of the total on some boards
 _MEMORY = 1.01

@@ -54,7 +54,8 @@ from gpumon.tui.views.title import title_row
 if TYPE_CHECKING:
     from gpumon.sources.base import Source
 
-#: address space that a screen of eight GPUs took after its start: 30 MiB, threads' stacks included
+#: address space that must be free for a screen: with less, eight GPUs did not reach it (tried with
+#: seven limits on address space, `tests/e2e/test_address_space.py`)
 _ROOM_BYTES = 32 << 20
 _POLL_S = 0.1  # how often the timer asks whether to draw
 _SETTLED_S = 20.0  # after so long most of what lasts is there
