@@ -3,86 +3,88 @@
 from __future__ import annotations
 
 import os
-import sys
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from gpumon.errors import UsageError
+from gpumon.errors import UsageError, suggestion
 from gpumon.model.text import clean, shown
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from gpumon.toml import read_toml, site_file
 
 THEMES = ("dark", "light", "colour-blind", "ansi", "mono")
+NOTIFY = ("off", "bell", "desktop")
+#: columns that the table of processes can be sorted by
+SORTS = (
+    "pid", "user", "node", "gpu", "framework", "mem", "sm", "cpu", "rss", "threads", "time",
+)  # fmt: skip
 
 
 class Settings(NamedTuple):
     """Every setting, with its default; named so in the files and, in capitals, as GPUMON_*."""
 
     interval_s: float = 1.0  # seconds between samples, 0.1 to 3600
-    theme: str = ""  # one of THEMES; empty: chosen by what the terminal can show
-    ascii: bool = False  # no braille and no block glyphs
-    zoom_s: float = 600.0  # seconds that the plots show at start
+    theme: str = ""  # one of THEMES; empty: by what the terminal can show
+    ascii: bool = False  # ASCII characters only: no braille, no blocks
+    zoom_s: float = 600.0  # seconds that the plots show at start, 10 to a month
+    sort: str = ""  # column that sorts processes at start; empty: GPU memory, else CPU
+    plots: bool = True  # whether GPUs get plots where there is room, instead of a row each
     record: bool = True  # whether the dashboard records what it shows
-    record_keep_days: float = 30.0  # recordings that are older are removed
-    record_max_bytes: float = 2.0 * (1 << 30)  # and the oldest, above so many in all
+    notify: str = "off"  # off, bell or desktop: at the job's end, 10 min left, critical findings
+    record_keep_days: float = 30.0  # days after which a recording is removed
+    record_max_bytes: float = 2.0 * (1 << 30)  # bytes of all recordings; above, the oldest go
 
 
 def load_settings(**flags: Any) -> Settings:
     """Settings from all places; a flag that is None was not given. Raises UsageError."""
     merged: dict[str, Any] = {}
-    for path in (_site_file(), _user_file()):
+    for path in (site_file(), _user_file()):
         if path is not None:
             merged.update(_read(path))
     for name in Settings._fields:
         text = os.environ.get(f"GPUMON_{name.upper()}")
         if text is not None:
             merged[name] = _from_text(name, text)
-    merged.update({name: value for name, value in flags.items() if value is not None})
-    return _checked(Settings(**merged))
+            _check({name: merged[name]}, f"GPUMON_{name.upper()}: ")
+    given = {name: value for name, value in flags.items() if value is not None}
+    _check(given)
+    return Settings(**(merged | given))
+
+
+def overriding(name: str) -> str:
+    """The environment variable that wins over the user's file; "" where none is set."""
+    variable = f"GPUMON_{name.upper()}"
+    return variable if variable in os.environ else ""
+
+
+def user_path() -> str:
+    """The user's file, whether it is there or not."""
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    return os.path.join(home, "gpumon", "config.toml")
 
 
 def _user_file() -> str | None:
-    home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
-    path = os.path.join(home, "gpumon", "config.toml")
+    path = user_path()
     return path if os.path.exists(path) else None
 
 
-def _site_file() -> str | None:
-    given = os.environ.get("GPUMON_SITE")
-    if given:
-        return given
-    return "/etc/gpumon/site.toml" if os.path.exists("/etc/gpumon/site.toml") else None
-
-
 def _read(path: str) -> dict[str, Any]:
-    try:
-        with open(path, "rb") as file:
-            content = tomllib.load(file)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; correct or remove it") from None
-    except RecursionError:
-        raise UsageError(f"{path}: nested too deeply; correct or remove it") from None
-    except (ValueError, OverflowError) as error:  # TOML's errors, and numbers beyond Python's
-        raise UsageError(f"{path}: {error}; correct or remove it") from None
-    settings = content.get("settings", {}) if path == _site_file() else content
+    content = read_toml(path)
+    settings = content.get("settings", {}) if path == site_file() else content
     if not isinstance(settings, dict):
-        raise UsageError(f"{path}: settings must be a table")
+        raise UsageError(f"{path}: settings must be a table; write [settings] above them")
     for name, value in settings.items():
         if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
             raise UsageError(f"{path}: {clean(name, 80)}: the number is too large")
         if name not in Settings._fields:
-            raise UsageError(
-                f"{path}: unknown setting {clean(name, 80)!r}; "
-                f"known are {', '.join(Settings._fields)}"
-            )
+            near = suggestion(name, Settings._fields)
+            listed = f"; known settings: {', '.join(Settings._fields)}"
+            raise UsageError(f"{path}: unknown setting {clean(name, 80)!r}{near or listed}")
         default = Settings._field_defaults[name]
         fits = isinstance(value, type(default)) or (
             isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool)
         )
         if not fits:
             raise UsageError(f"{path}: {name} must be {_KIND[type(default)]}, not {shown(value)}")
+    _check(settings, f"{path}: ")
     return settings
 
 
@@ -102,15 +104,26 @@ def _from_text(name: str, text: str) -> Any:
         ) from None
 
 
-def _checked(settings: Settings) -> Settings:
-    if not 0.1 <= settings.interval_s <= 3600:
-        raise UsageError(f"interval_s {settings.interval_s:g}: give seconds from 0.1 to 3600")
-    if settings.theme and settings.theme not in THEMES:
-        raise UsageError(f"no theme {settings.theme!r}; there are {', '.join(THEMES)}")
-    if not 10 <= settings.zoom_s <= 31 * 86400:
-        raise UsageError(f"zoom_s {settings.zoom_s:g}: give seconds from 10 to a month")
-    if not 0 <= settings.record_keep_days <= 36500:
-        raise UsageError(f"record_keep_days {settings.record_keep_days:g}: give days from 0 on")
-    if not 0 <= settings.record_max_bytes < 1e18:
-        raise UsageError(f"record_max_bytes {settings.record_max_bytes:g}: give bytes from 0 on")
-    return settings
+#: setting -> least, most, and what to give
+_RANGES = {
+    "interval_s": (0.1, 3600, "0.1 to 3600 seconds"),
+    "zoom_s": (10, 31 * 86400, "seconds, from 10 to a month"),
+    "record_keep_days": (0, 36500, "days, 0 or more"),
+    "record_max_bytes": (0, 1e18, "bytes, 0 or more"),
+}
+
+
+def _check(given: Mapping[str, Any], where: str = "") -> None:
+    """Raises UsageError for what is out of range; `where` the settings were given comes first."""
+    theme = given.get("theme")
+    if theme and theme not in THEMES:
+        raise UsageError(f"{where}unknown theme {theme!r}; choose from: {', '.join(THEMES)}")
+    notify = given.get("notify", "off")
+    if notify not in NOTIFY:
+        raise UsageError(f"{where}unknown notify {notify!r}; choose from: {', '.join(NOTIFY)}")
+    sort = given.get("sort")
+    if sort and sort not in SORTS:
+        raise UsageError(f"{where}unknown sort {sort!r}; choose from: {', '.join(SORTS)}")
+    for name, (least, most, what) in _RANGES.items():
+        if name in given and not least <= given[name] <= most:
+            raise UsageError(f"{where}{name} {given[name]:g}: expected {what}")

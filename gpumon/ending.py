@@ -20,8 +20,18 @@ GRACE_S = 0.6
 #: how long each thing that is undone may take
 _UNDO_S = 0.1
 _ENDS = {signal.SIGTERM, signal.SIGHUP, signal.SIGINT}
-#: for srun: killed before its tasks have ended with their input, it would leave them
-_PATIENTLY = 'sleep 2; for g do kill -TERM "-$g"; done; sleep 1; for g do kill -KILL "-$g"; done'
+#: for an agent that ends by itself when its input does, unless the driver holds it
+_PATIENTLY = """\
+end() {  # SIGNAL PID:START...: the groups whose leaders still are what they were (proc(5), stat)
+    number=$1; shift
+    for leader do
+        read -r stat <"/proc/${leader%:*}/stat" || continue
+        set -- ${stat##*) }
+        [ "${20}" = "${leader#*:}" ] && kill "-$number" "-${leader%:*}"
+    done
+}
+sleep 2; end TERM "$@"; sleep 1; end KILL "$@"
+"""
 
 _telling = -1
 _code = 0
@@ -79,9 +89,8 @@ def leaving(leave: Callable[[int], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        for number, handler in before.items():
-            if number == signal.SIGINT or not _code:
-                signal.signal(number, handler)
+        for number, handler in before.items():  # one more must not kill what is ending
+            signal.signal(number, signal.SIG_IGN if _code else handler)
         _leave = None
 
 
@@ -117,16 +126,30 @@ def release(group: int) -> None:
     _groups.pop(group, None)
 
 
+def signal_group(leader: int, number: int) -> bool:
+    """Send a signal to the process group of a child of ours, unless the child was waited for.
+
+    Until then nothing else has its PID. Afterwards PID and group may be another process's. With 0
+    as the number: whether the child is still to be waited for.
+    """
+    try:
+        os.waitid(os.P_PID, leader, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        os.killpg(leader, number)
+    except OSError:
+        return False
+    return True
+
+
 def finish() -> None:
     """End the process groups that are left."""
     groups, patient = dict(_groups), []
     _groups.clear()
     for group, may_wait in groups.items():
-        if may_wait:
-            patient.append(str(group))
-            continue
-        with suppress(OSError):
-            os.killpg(group, signal.SIGKILL)
+        if not may_wait:
+            signal_group(group, signal.SIGKILL)
+        elif signal_group(group, 0):
+            with suppress(OSError):  # no descriptor is left to read it
+                patient.append(f"{group}:{_start_ticks(group)}")
     if patient:
         null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
         argv = ["sh", "-c", _PATIENTLY, "gpumon", *patient]
@@ -134,6 +157,11 @@ def finish() -> None:
             os.posix_spawn(
                 "/bin/sh", argv, {"PATH": "/usr/bin:/bin"}, file_actions=null, setsid=True
             )
+
+
+def _start_ticks(pid: int) -> str:
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+        return file.read().rpartition(")")[2].split()[19]
 
 
 def _listen(listening: int) -> None:

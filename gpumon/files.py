@@ -32,7 +32,7 @@ _MAX_LINKS = 40  # as the kernel's own limit
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _THERE = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-#: what does not know how to sync (a pipe, some network file systems) says so with these
+#: reported by files that cannot sync (a pipe, some network file systems)
 NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EROFS)
 _WHY = {
     errno.ENOSPC: "no space left on its file system",
@@ -61,7 +61,7 @@ def reason(error: OSError) -> str:
 def write_file(path: str, body: str, *, regular: bool = False) -> None:
     """Write a text. Raises NotWritten, and BrokenPipeError where the reader of a FIFO ended.
 
-    `regular`: refuse what is no regular file, where the user did not choose the name.
+    `regular`: refuse other than regular files, if the user did not choose the name.
     """
     output = Output(path, regular=regular)
     try:
@@ -305,7 +305,7 @@ def _link(folder: int, name: str) -> tuple[str, int] | None:
 
 def _planted() -> PermissionError:
     return PermissionError(
-        errno.EPERM, "it belongs to another user, or a link of theirs leads to it"
+        errno.EPERM, "it belongs to another user, or another user's link leads to it"
     )
 
 

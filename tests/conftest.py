@@ -1,14 +1,94 @@
-"""For all tests."""
+"""For all tests: layers, and how much of them a run takes."""
 
 from __future__ import annotations
 
+import gc
+import os
 import signal
+from collections.abc import Generator, Iterator
 
 import pytest
 
+from tests.support import examples, layers
+
+#: of CPU time, the children's included: what takes longer is for the marker `slow`
+FAST_S = 3.0
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("gpumon")
+    group.addoption("--fast", action="store_true", help="what every edit should pass")
+    group.addoption("--thorough", action="store_true", help="all examples of every property")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    fast, thorough = config.getoption("--fast"), config.getoption("--thorough")
+    examples.use("fast" if fast else "thorough" if thorough else "full")
+    layers.watch()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None]:
+    """What is imported and collected stays to the end: the garbage collector need not look at it,
+    neither now nor at each of its full runs.
+    """
+    gc.disable()
+    result = yield
+    gc.enable()
+    gc.freeze()
+    return result
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        given = item.callspec.params if hasattr(item, "callspec") else {}
+        fixtures = set(getattr(item, "fixturenames", ())) - set(given)
+        for layer in layers.of(item.path.parent.name, fixtures):
+            item.add_marker(layer)
+    if config.getoption("--fast"):
+        config.hook.pytest_deselected(items=[item for item in items if not _is_fast(item)])
+        items[:] = filter(_is_fast, items)
+
+
+def _markers(item: pytest.Item) -> set[str]:
+    return {mark.name for mark in item.iter_markers()}
+
+
+def _is_fast(item: pytest.Item) -> bool:
+    return not _markers(item) & layers.NOT_FAST
+
+
+@pytest.fixture(autouse=True)
+def _in_its_layer(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fails a test that needs what its markers do not say."""
+    began = sum(os.times()[:4])
+    yield
+    unmarked = layers.without_marker(_markers(request.node))
+    assert not unmarked, f"lacks the marker of what it started: {', '.join(unmarked)}"
+    cpu_s = sum(os.times()[:4]) - began
+    if request.config.getoption("--fast"):
+        assert cpu_s < FAST_S, f"took {cpu_s:.1f} s of CPU: mark it slow"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None]:
+    """What ends with the last test of a worker is not the next test's: a cluster, for one."""
+    result = yield
+    layers.without_marker(())
+    return result
+
 
 @pytest.fixture(scope="session", autouse=True)
-def _interruptible():
+def _compiles_nothing() -> None:
+    """Programs under test use compiled modules and write none: one that may write only small files
+    would leave a torn one behind.
+    """
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interruptible() -> None:
     """A shell starts what runs in its background with these ignored, nohup with SIGHUP, and
     children inherit that: programs under test would then not hear Ctrl-C, or their shell's end.
     """

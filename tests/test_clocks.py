@@ -12,37 +12,39 @@ from dataclasses import replace
 from math import inf
 from tempfile import TemporaryDirectory
 
+import psutil
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 from zstandard import ZstdCompressor
 
-from gpumon.analysis.catalogue import evaluate
-from gpumon.analysis.digester import Digester
-from gpumon.analysis.findings.time import time_short
-from gpumon.analysis.gather import Gathering
-from gpumon.analysis.gather_run import RunGathering
-from gpumon.analysis.room import LIVE
+from gpumon.analysis.aggregate.limits import LIVE
+from gpumon.analysis.aggregate.roller import Roller
+from gpumon.analysis.aggregate.run import Aggregation, gather
+from gpumon.analysis.rules.catalogue import evaluate
+from gpumon.analysis.rules.time import time_short
 from gpumon.model import clock
 from gpumon.model.axis import Axis
+from gpumon.model.batch import ColumnBatch
 from gpumon.model.sample import Device, Event, Header, JobContext, Sample, State
-from gpumon.model.ticks import Ticks
 from gpumon.model.units import age_text
 from gpumon.recording import Recorder, Recording
 from gpumon.site import Site
 from gpumon.slurm.client import Slurm
 from gpumon.slurm.job import Job
 from gpumon.slurm.runner import Result
+from gpumon.sources.attach import AttachSource
 from gpumon.sources.follow import Follower
 from gpumon.sources.lines import read_stream
-from gpumon.sources.replay import ReplaySource, tracks_of
+from gpumon.sources.replay import ReplaySource
+from gpumon.sources.tracks import tracks_of
 from gpumon.sources.watched import WatchedJob
 from gpumon.store import Store
-from gpumon.tui import dialogs
-from gpumon.tui.dialogs import Target
-from gpumon.tui.state import ViewState
-from gpumon.tui.views.title import time_row, title_row
-from gpumon.wire import Encoder
+from gpumon.tui.dialogs.signals import Target, send_signal
+from gpumon.tui.parts.title import time_row, title_row
+from gpumon.wire.encoder import Encoder
+from tests.support.examples import examples
+from tests.tui.looking import Looking
 
 T0 = 1_795_200_000.0
 HOUR = 3600.0
@@ -133,7 +135,7 @@ class Both:
     """The store, and what gathers for the verdict; the times that came."""
 
     def __init__(self):
-        self.store, self.gathering = Store(), Gathering(LIVE)
+        self.store, self.gathering = Store(), Aggregation(LIVE)
         self.times, self.events = [], []
 
     def header(self, node, header):
@@ -149,12 +151,17 @@ class Both:
     def status(self, node, status):
         self.store.status(node, status)
 
+    def reset(self):
+        pass
+
 
 def follow(told, look=lambda sink, arrival: None):
     sink = Both()
     stream = Lines(told, lambda arrival: look(sink, arrival))
-    follower = Follower("n1", sink, lambda header: header, lambda _: True, now=lambda: stream.now)
-    follower.follow(stream, lambda: None)
+    follower = Follower("n1", sink, lambda header: header, now=lambda: stream.now)
+    if isinstance(follower.arrive(stream, b"", lambda: None), Header):
+        while follower.take(stream):
+            pass
     return sink
 
 
@@ -174,7 +181,7 @@ drifts = st.sampled_from([0.0, 1e-4, -1e-4])  # more than crystals do
 
 
 @given(schedules, offsets, drifts)
-@settings(max_examples=60, deadline=None, phases=[Phase.reuse, Phase.generate])
+@examples(60, phases=[Phase.reuse, Phase.generate])
 def test_whatever_happens_to_a_nodes_clock_its_samples_keep_their_true_age(
     schedule, offset_s, drift
 ):
@@ -220,7 +227,8 @@ def test_three_samples_two_hours_off_leave_no_trace(by):
     texts = [event.text for event in sink.events if event.kind == "note"]
     ahead, back = ("forward", "back") if by > 0 else ("back", "forward")
     assert texts == [
-        f"the node's clock was set {how} by 2 h 00 m; times are corrected" for how in (ahead, back)
+        f"the node's clock was set {how} by 2 h 00 min; times are corrected"
+        for how in (ahead, back)
     ]
 
 
@@ -254,7 +262,7 @@ def test_a_burst_after_a_stall_is_as_old_as_its_samples():
 
 
 def test_two_nodes_that_disagree_by_hours_are_on_one_axis():
-    gathering = Gathering(LIVE)
+    gathering = Aggregation(LIVE)
     for name, offset_s in (("n1", 0.0), ("n2", 5 * HOUR), ("n3", -7 * HOUR)):
         sink = follow(play({}, offset_s, ticks=120))
         axis = Axis(ours=True)
@@ -342,9 +350,8 @@ def test_the_title_shows_the_wall_clock_and_ages_do_not(monkeypatch):
     store.header("n1", node.header(0))
     store.add("n1", node.sample(0), begun)
     monkeypatch.setattr(time, "time", lambda: wall() + 2 * HOUR)
-    state = ViewState("dark", "ascii", 600.0, whole_node=False)
-    state.update(store.nodes(), clock.now())
-    text = "".join(part for part, _ in title_row(state, 120))
+    moment = Looking(store.nodes(), clock.now()).moment
+    text = "".join(part for part, _ in title_row(moment, 120))
     labels = [time.strftime("%H:%M:%S", time.localtime(time.time() - n)) for n in range(60)]
     assert any(label in text for label in labels)
     assert age_of(store, clock.now()).age_s < 60
@@ -353,13 +360,13 @@ def test_the_title_shows_the_wall_clock_and_ages_do_not(monkeypatch):
 @pytest.mark.parametrize("set_by", [2 * HOUR, -2 * HOUR])
 def test_a_process_can_be_signalled_after_the_clock_was_set(monkeypatch, set_by):
     """Its start is told by the boot time, which the kernel moves with the wall clock."""
-    wall, start_time = time.time, dialogs._start_time
-    started = start_time(os.getpid())
+    wall, start_time = time.time, psutil.Process.create_time
+    started = psutil.Process().create_time()
     monkeypatch.setattr(time, "time", lambda: wall() + set_by)
-    monkeypatch.setattr(dialogs, "_start_time", lambda pid: start_time(pid) + set_by)
+    monkeypatch.setattr(psutil.Process, "create_time", lambda self: start_time(self) + set_by)
     same, other = (Target(os.getpid(), started - ago, "pytest") for ago in (0, 30))
-    assert dialogs.send_signal(same, signal.SIGCONT).startswith("sent")
-    assert "another process" in dialogs.send_signal(other, signal.SIGCONT)
+    assert send_signal(same, signal.SIGCONT).startswith("sent")
+    assert "another process" in send_signal(other, signal.SIGCONT)
 
 
 # -- Slurm's clock ---------------------------------------------------------------------------------
@@ -390,28 +397,30 @@ def slurm_form(seconds):
     return f"{whole // 86400}-{whole // 3600 % 24:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
+def not_wanted(jobs):
+    raise AssertionError("nobody attaches")
+
+
 @given(
     st.floats(-1e6, 1e6), st.floats(60, 11.5 * HOUR), st.floats(0, 600), st.sampled_from([0, 1800])
 )
-@settings(max_examples=100, deadline=None, phases=[Phase.reuse, Phase.generate])
+@examples(100, phases=[Phase.reuse, Phase.generate])
 def test_time_left_is_slurms_however_wrong_our_clock_is(skew_s, true, later_s, suspended_s):
     suspended_s = min(suspended_s, true - 1)
     controller = Controller(suspended_s=suspended_s)
     controller.true = true
     told_at = T0 + true + skew_s
-    slurm = Slurm(controller, now=lambda: told_at)
-    job = WatchedJob(slurm.live("7"), lambda soon: (), lambda jobs: None).job()
+    slurm = Slurm(controller, now=lambda: told_at, clock=lambda: 1000.0)
+    nodes = AttachSource((), {}, 1.0)
+    job = WatchedJob(slurm.live("7"), lambda soon: (), not_wanted, nodes).job()
     now = told_at + later_s
     left_s = 12 * HOUR - (true - suspended_s + later_s)
     assert job.time_limit_s - job.elapsed_at(now) == pytest.approx(left_s, abs=1.1)
     assert job.end - now == pytest.approx(left_s, abs=7)
-    state = ViewState("dark", "ascii", 600.0, whole_node=False)
-    state.job = job
-    state.update([], now)
-    text = "".join(part for part, _ in time_row(state, 120, "ascii"))
+    text = "".join(part for part, _ in time_row(Looking(now=now, job=job).moment, 120))
     assert f"{age_text(left_s)} left" in text or f"{age_text(left_s + 1)} left" in text
 
-    gathering = Gathering(LIVE)
+    gathering = Aggregation(LIVE)
     node = Node(now - 60 - T0)
     gathering.add("n1", node.header(0)._replace(job=None))
     for second in range(61):
@@ -433,12 +442,12 @@ def test_a_suspended_job_has_as_much_time_left_an_hour_later():
 
 def test_a_node_that_puts_the_job_beyond_its_end_proves_nothing():
     """Slurm did not answer; start and end are those of the job's environment."""
-    gathering, node = Gathering(LIVE), Node(offset_s=30 * HOUR)
+    gathering, node = Aggregation(LIVE), Node(offset_s=30 * HOUR)
     gathering.add("n1", node.header(0))
     for second in range(60):
         gathering.add("n1", node.sample(second))
     answer = time_short(gathering.evidence(None, Site(), live=True))
-    assert "clock" in answer.reason
+    assert "clock" in answer.detail
 
 
 def test_the_moment_of_an_answer_stays_with_its_figure():
@@ -471,7 +480,7 @@ def check_replayed(items, told):
 
 
 @given(schedules, drifts)
-@settings(max_examples=25, deadline=None, phases=[Phase.reuse, Phase.generate])
+@examples(25, phases=[Phase.reuse, Phase.generate])
 def test_a_recording_is_as_long_as_the_run_whatever_the_clock_did(schedule, drift):
     schedule = {
         tick: [each for each in happens if each[0] == "set"] for tick, happens in schedule.items()
@@ -479,17 +488,14 @@ def test_a_recording_is_as_long_as_the_run_whatever_the_clock_did(schedule, drif
     told = play(schedule, drift=drift)
     with TemporaryDirectory() as folder:
         path = f"{folder}/run.gpumon"
-        recorder = Recorder(path, digester=Digester)
+        recorder = Recorder(path, roller=Roller)
         for _, true, item in told:
             recorder.header(item) if true is None else recorder.add(item)
         recorder.close()
         with Recording(path) as recording:
             assert recording.end - recording.start == pytest.approx(119, abs=SLACK_S)
             check_replayed(recording.items(), told)
-            digested = RunGathering()
-            for item in recording.digested():
-                digested.add("n1", item)
-        (node,) = digested.evidence(None, Site()).nodes
+            (node,) = gather([("n1", recording.rolled())]).nodes
         assert node.covered_s == pytest.approx(120, abs=2 * SLACK_S)
         again = Axis()
         with Recording(path) as recording:
@@ -505,13 +511,10 @@ def test_lines_with_jumps_are_read_without_them(tmp_path):
     with Recording(str(tmp_path / "run.gpumon")) as recording:
         check_replayed(recording.items(), told)
         columns = []
-        for item in recording.ticks():
-            columns += item.samples() if isinstance(item, Ticks) else [item]
+        for item in recording.batches():
+            columns += item.samples() if isinstance(item, ColumnBatch) else [item]
         check_replayed(columns, told)
-        gathering = RunGathering()
-        for item in recording.ticks():
-            gathering.add("n1", item)
-    evidence = gathering.evidence(None, Site())
+        evidence = gather([("n1", recording.batches())])
     assert evidence.elapsed_s < 200  # the job began a minute before
     assert not [each for each in evaluate(evidence).findings if each.level == "critical"]
 
@@ -521,7 +524,6 @@ def test_a_recording_with_jumps_is_played_in_its_own_time(tmp_path):
     (tmp_path / "run.jsonl").write_bytes(lines_of(told))
     source = ReplaySource(tracks_of([str(tmp_path / "run.jsonl")]), ahead_s=200.0)
     sink = Both()
-    sink.reset = lambda: None
     source.start(sink)
     source.stop()
     assert sink.times == sorted(sink.times)

@@ -12,15 +12,18 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon import cli, files
 from gpumon.files import NotWritten, Output, write_file
-from gpumon.tui.reporting import ReportActions
-from tests.e2e.program import GPUMON, HANGS_S, environment, gpumon
+from gpumon.tui.screens.report import ReportPane
+from tests.e2e.program import GPUMON, environment, gpumon
 from tests.recording import made
 from tests.recording.recorded import record
+from tests.support.examples import examples
+from tests.support.waiting import HANGS_S
+from tests.tui.looking import Looking
 
 OLD = b"what was there before\n" * 50
 ROOT = os.geteuid() == 0
@@ -46,20 +49,20 @@ def command(*words):
 
 def key(recording, path, monkeypatch):
     """The key `e`, which names its file itself, in the folder where gpumon was started."""
-    said = []
     folder, name = os.path.split(path)
     monkeypatch.setattr(
         "gpumon.files.write_file",
         lambda _name, body, **options: write_file(os.path.join(folder, name), body, **options),
     )
-    monkeypatch.setattr("gpumon.report.markdown.markdown", lambda _report: "# a page\n" * 99)
+    monkeypatch.setattr("gpumon.report.render.markdown.markdown", lambda _report: "# a page\n" * 99)
     report = SimpleNamespace(job=SimpleNamespace(id="4711", raw_id="4711"))
-    app = SimpleNamespace(
-        state=SimpleNamespace(verdict=SimpleNamespace(report=report)), say=said.append
-    )
-    ReportActions.action_save(app)
-    (line,) = said
-    assert line.startswith(("saved as gpumon-report-4711.md", "not saved: cannot write "))
+    looking = Looking(evaluation=SimpleNamespace(report=report))
+    pane = looking.panes["report"]
+    assert isinstance(pane, ReportPane)
+    pane.action_save()
+    (line,) = looking.said
+    saved = f"saved as {os.path.join(os.getcwd(), 'gpumon-report-4711.md')}"
+    assert line == saved or line.startswith("not saved: cannot write ")
     return int(line.startswith("not"))
 
 
@@ -323,6 +326,7 @@ def test_a_folder_in_which_nothing_can_be_made(folder, recording):
     assert (path.read_bytes(), names(folder)) == (OLD, ["there"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [
     ("report", "--format", "html"),
     ("export", "--to", "json"),
@@ -360,7 +364,7 @@ def test_an_error_at_any_step_leaves_the_old_file_whole(folder, monkeypatch, ste
             output.close()
         output.discard()
     else:
-        monkeypatch.setattr(files.os, step, fails)
+        monkeypatch.setattr(os, step, fails)
         with pytest.raises(NotWritten, match=r"cannot write .*; "):
             write_file(str(path), "new")
     monkeypatch.undo()
@@ -382,7 +386,7 @@ def test_an_interrupt_leaves_the_old_file_whole(recording, folder, monkeypatch):
 
 
 # -- anything at once ------------------------------------------------------------------------------
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     mode=st.integers(0o200, 0o777).map(lambda mode: mode | 0o200),
     umask=st.integers(0, 0o777),

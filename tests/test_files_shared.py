@@ -14,11 +14,14 @@ import pytest
 
 from gpumon import files
 from gpumon.files import NotWritten, write_file
-from gpumon.sources.replay import tracks_of
-from gpumon.wire import Encoder
-from tests.e2e.program import GPUMON, HANGS_S, environment, gpumon
+from gpumon.sources.tracks import tracks_of
+from gpumon.wire.encoder import Encoder
+from tests.e2e.program import GPUMON, environment, gpumon
 from tests.recording import made
 from tests.recording.recorded import record
+from tests.support.waiting import HANGS_S
+
+pytestmark = pytest.mark.slow
 
 OLD = b"what was there before\n" * 50
 STRANGER = 54_321
@@ -51,7 +54,7 @@ def give(monkeypatch):
         else:
             status = os.lstat(path)
             given.add((status.st_dev, status.st_ino))
-            monkeypatch.setattr(files.os, "fstat", told)
+            monkeypatch.setattr(os, "fstat", told)
 
     return to_stranger
 
@@ -174,7 +177,7 @@ def test_tables_appear_together_or_not_at_all(recording, tmp_path, monkeypatch):
             raise OSError(5, os.strerror(5))
         real(source, target, **options)
 
-    monkeypatch.setattr(files.os, "rename", fails)
+    monkeypatch.setattr(os, "rename", fails)
     out = tmp_path / "out"
     assert cli.main(["export", recording, "--to", "csv", "-o", str(out)]) == 1
     assert len(names) > 1
@@ -271,7 +274,7 @@ def test_a_recording_is_read_under_any_name(recording, tmp_path):
         runs = [str(path)] * (2 if command == "compare" else 1)
         done = gpumon(command, *runs, *options)
         assert (done.returncode, done.stderr) == (0, "")
-    as_it_was, renamed = tracks_of([recording, str(path)])
+    (as_it_was,), (renamed,) = tracks_of([recording]), tracks_of([str(path)])
     assert list(renamed.items(None)) == list(as_it_was.items(None))
 
 

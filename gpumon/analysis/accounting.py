@@ -7,11 +7,14 @@ node and GPU (JS1 in AdminComment); where it is there, it is believed before the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import field
 from math import ceil
 
+from gpumon.analysis.known import highest, total
 from gpumon.analysis.once import once
+from gpumon.model.units import bytes_text
+from gpumon.plain import dataclass
 from gpumon.slurm.job import ExitCode, Job, Step
 from gpumon.slurm.js1 import NodeSummary, Summary, parse
 from gpumon.slurm.values import version
@@ -24,6 +27,10 @@ OOM_SIGNAL = 125
 KILLED_STATES = frozenset((
     "TIMEOUT", "OUT_OF_MEMORY", "CANCELLED", "NODE_FAIL", "PREEMPTED", "DEADLINE",
 ))  # fmt: skip
+#: of its limit: more can be no job's memory (a sentinel, an overflow); proposed
+_MOST_TIMES = 64
+#: of its limit; a job that ran out of memory had more when it did
+_NEAR_SHARE = 0.9
 _CACHE_V2 = (23, 11)
 _PEAK = (24, 11)
 
@@ -72,7 +79,13 @@ class Used:
     nodes: Mapping[str, NodeSummary] = field(default_factory=dict)  # jobstats only
     missing: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def is_upper_bound(self) -> bool:
+        """Whether the job may have needed much less memory; also where that is not known."""
+        return self.mem_meaning is None or self.mem_meaning.is_upper_bound
 
+
+@once
 def meaning_of(job: Job) -> Meaning:
     """What MaxRSS means for this job. Of what is not known the worst is assumed."""
     release, gather = version(job.slurm_version), job.acct_gather
@@ -92,6 +105,7 @@ def meaning_of(job: Job) -> Meaning:
     return Meaning(f"may contain page cache ({name})", cache=None, polled=release < _PEAK)
 
 
+@once
 def out_of_memory(job: Job) -> list[str]:
     """Where Slurm says that memory ran out: `job`, and ids of steps; never read from MaxRSS.
 
@@ -109,6 +123,31 @@ def _is_oom(code: ExitCode | None) -> bool:
 
 def _step_out_of_memory(step: Step) -> bool:
     return step.state == "OUT_OF_MEMORY" or _is_oom(step.exit_code)
+
+
+#: states of a step whose work was not done
+_CUT_SHORT = ("FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY")
+#: what `transport.srun` calls its own steps, which end when their user stops to look
+_OWN_STEP = "gpumon"
+
+
+def failed_steps(job: Job) -> list[Step]:
+    """Steps that did not do their work. The job's script goes on after them, and its own exit code
+    is what Slurm keeps: such a job may be COMPLETED.
+    """
+    steps = (each for each in job.steps if each.id != "extern" and each.name != _OWN_STEP)
+    return [each for each in steps if each.state in _CUT_SHORT or _is_oom(each.exit_code)]
+
+
+def has_completed(job: Job) -> bool:
+    """COMPLETED, and each of its steps too: only such a job shows what the next one needs."""
+    return job.state == "COMPLETED" and not failed_steps(job) and not out_of_memory(job)
+
+
+def is_polled(job: Job) -> bool:
+    """Whether Slurm knows its memory only from looks now and then, between which a peak is lost."""
+    figures = used(job)
+    return figures.source == "sacct" and meaning_of(job).polled
 
 
 @once
@@ -134,8 +173,7 @@ def used(job: Job) -> Used:
 def _from_summary(job: Job, summary: Summary) -> Used:
     """A total is None as soon as a node's figure is missing: a part is no total."""
     nodes = list(summary.nodes.values())
-    seconds = [each.cpu_s for each in nodes if each.cpu_s is not None]
-    core_s = sum(seconds) if len(seconds) == len(nodes) else None
+    core_s = total(each.cpu_s for each in nodes)
     memory = [float(each.mem_used_bytes) for each in nodes if each.mem_used_bytes is not None]
     gpus = [gpu for each in nodes for gpu in each.gpus.values()]
     busy = [gpu.busy_percent for gpu in gpus if gpu.busy_percent is not None]
@@ -161,14 +199,16 @@ def _cpu(job: Job, missing: dict[str, str]) -> float | None:
         missing["cpu"] = "Slurm counts CPU time when a step ends"
         return None
     if job.state in KILLED_STATES and not any("cpu" in step.usage.total for step in job.steps):
-        missing["cpu"] = "Slurm loses the CPU time of processes that it kills"
+        missing["cpu"] = "Slurm does not count the CPU time of processes that it kills"
         return None
     steps = [step.cpu_s for step in job.steps if step.cpu_s is not None]
     known = [sum(steps)] if steps else []
     known += [job.cpu_s] if job.cpu_s is not None else []
-    if not known:
-        missing["cpu"] = "no CPU time in accounting"
-    return max(known, default=None)  # either may lack the time of killed processes
+    is_measured = not job.steps or any(step.max_rss_bytes for step in job.steps)
+    if not known or not (any(known) or is_measured):  # even to start a job takes some time
+        missing["cpu"] = "the accounting holds no CPU time"
+        return None
+    return max(known)  # either may lack the time of killed processes
 
 
 def _is_told(job: Job) -> bool:
@@ -180,30 +220,68 @@ def _memory(job: Job, missing: dict[str, str]) -> float | None:
     """The most that one node can have used at once, by the steps' peaks: an upper bound.
 
     MaxRSS is of the largest task. So: times the tasks on a node, at most the sum over all tasks
-    (TRESUsageInTot); and steps that ran at the same time are added.
+    (TRESUsageInTot); and steps that ran at the same time are added. Not known as soon as a step
+    that Slurm should have looked at has no figure, or where the job had more than Slurm last saw.
     """
     if not job.has_ended and not _is_told(job):
-        missing["mem"] = "Slurm tells a step's memory when it ends"
+        missing["mem"] = "Slurm stores a step's memory when it ends"
         return None
     peaks = [(step, peak) for step in job.steps if (peak := _on_a_node(step, job)) is not None]
-    if not any(peak for _, peak in peaks):
-        missing["mem"] = (
-            "out of memory before the first look" if out_of_memory(job) else
-            f"no step lived until Slurm's first look (every {POLL_S} s)" if peaks else
-            "no memory in accounting"
-        )  # fmt: skip
+    most = max((_at_once(step, peaks) for step, _ in peaks), default=0.0)
+    if why := _why_no_memory(job, most):
+        missing["mem"] = why
         return None
-    return max(sum(peak for each, peak in peaks if _together(each, step)) for step, _ in peaks)
+    return most
+
+
+def _at_once(step: Step, peaks: Sequence[tuple[Step, float]]) -> float:
+    return sum(peak for each, peak in peaks if _together(each, step))
+
+
+def _why_no_memory(job: Job, most: float) -> str:
+    """Why `most`, the steps' highest peak, is not the job's; "" where it is."""
+    lost_to_oom = "the job ran out of memory before Slurm's first poll"
+    limit = job.allocated.mem_bytes
+    if not most:
+        known = any(step.max_rss_bytes is not None for step in job.steps)
+        if out_of_memory(job):
+            return lost_to_oom
+        return f"all steps ended before Slurm's first poll ({POLL_S} s)" if known else _NO_MEMORY
+    if limit and most > _MOST_TIMES * limit:
+        return f"Slurm's {bytes_text(most)} cannot be right: the limit was {bytes_text(limit)}"
+    unknown = next((step.id for step in job.steps if job.has_ended and _is_unmeasured(step)), None)
+    if unknown is not None:
+        return lost_to_oom if out_of_memory(job) else f"Slurm has no memory of step {unknown}"
+    nodes = job.allocated.nodes or len(job.nodes) or 1
+    polled = meaning_of(job).polled and out_of_memory(job)
+    if polled and limit and most < _NEAR_SHARE * limit / nodes:
+        return f"the job ran out of memory after Slurm's last poll, at {bytes_text(most)}"
+    return ""
+
+
+_NO_MEMORY = "the accounting holds no memory use"
+
+
+def _is_unmeasured(step: Step) -> bool:
+    """Whether it should have a figure and has none. `.extern` holds nothing, and a step may end
+    before the first poll.
+    """
+    if step.max_rss_bytes or step.id == "extern":
+        return False
+    return _step_out_of_memory(step) or (step.elapsed_s or 0.0) > POLL_S
 
 
 def _on_a_node(step: Step, job: Job) -> float | None:
+    """Slurm fills nodes by their CPUs. Where these are not known, and the tasks cannot be spread
+    evenly, all may be on one node.
+    """
     if step.max_rss_bytes is None:
         return None
     tasks, nodes = max(step.tasks or 1, 1), max(step.node_count or 1, 1)
-    share = 1 / nodes
     cpus = [each.cpus for each in job.allocations if each.cpus]
+    share = 1 / nodes if tasks % nodes == 0 else 1.0
     if nodes > 1 and len(cpus) == nodes:
-        share = max(cpus) / sum(cpus)  # Slurm fills nodes by their CPUs
+        share = max(cpus) / sum(cpus)
     peak = float(step.max_rss_bytes) * ceil(tasks * share)
     total = step.usage.total.get("mem")
     return peak if not total else max(float(step.max_rss_bytes), min(peak, total))
@@ -222,8 +300,3 @@ def _together(one: Step, other: Step) -> bool:
 def _tracked(job: Job, name: str) -> float | None:
     """The highest of a TRES that sites may track; None where they do not, or while it runs."""
     return highest(step.usage.maximum.get(name) for step in job.steps)
-
-
-def highest(values: Iterable[float | None]) -> float | None:
-    """Of those that are known."""
-    return max((value for value in values if value is not None), default=None)

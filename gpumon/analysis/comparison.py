@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from gpumon.analysis.known import Values, highest, mean, total
 from gpumon.analysis.summary import DeviceSummary, RunSummary
-from gpumon.model.units import bytes_text, clock_text
+from gpumon.model.units import bytes_text, clock_text, plural
 
 #: a change below both is noise, and neither better nor worse
 NOISE_PERCENT = 2.0  # of the larger value
@@ -77,9 +78,31 @@ def compare(a: RunSummary, b: RunSummary) -> Comparison:
     count = max(len(a.devices), len(b.devices))
     return Comparison(
         settings,
-        [Metric(name, label, unit, of(a), of(b), good) for name, label, unit, good, of in _METRICS],
+        [
+            *(
+                Metric(name, label, unit, of(a), of(b), good)
+                for name, label, unit, good, of in _METRICS
+            ),
+            *_same_work(a, b),
+        ],
         [(_at(a.devices, n), _at(b.devices, n)) for n in range(count)],
     )
+
+
+def _same_work(a: RunSummary, b: RunSummary) -> list[Metric]:
+    """From marks that both runs have to the next mark: less time, and fewer GPU-hours, are
+    better.
+    """
+    both = [text for text in a.stages if text in b.stages]
+    if not both:
+        return []
+    took_s = [sum(run.stages[text] for text in both) for run in (a, b)]
+    hours = [len(run.devices) * seconds / 3600 for run, seconds in zip((a, b), took_s)]
+    label = f"same work, {plural(len(both), 'mark')}"
+    return [
+        Metric("same_work_s", label, "s", took_s[0], took_s[1], good=-1),
+        Metric("same_work_gpu_hours", "  GPU-hours of it", "", hours[0], hours[1], good=-1),
+    ]
 
 
 def _at(devices: list[DeviceSummary], n: int) -> DeviceSummary | None:
@@ -104,7 +127,7 @@ def _of_header(name: str) -> Callable[[RunSummary], str]:
 
 def _gpus(run: RunSummary) -> str:
     names = [each.device.name.removeprefix("NVIDIA ") or "GPU" for each in run.devices]
-    return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+    return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
 
 
 def _time_limit(run: RunSummary) -> str:
@@ -165,25 +188,6 @@ _SETTINGS: tuple[tuple[str, Callable[[RunSummary], str]], ...] = (
 
 # -- numbers -------------------------------------------------------------------------------------
 
-_Numbers = Iterable["float | None"]
-
-
-def mean(values: _Numbers) -> float | None:
-    """Of those that are known."""
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
-
-
-def highest(values: _Numbers) -> float | None:
-    """Of those that are known."""
-    return max((value for value in values if value is not None), default=None)
-
-
-def total(values: _Numbers) -> float | None:
-    """None as soon as one is missing: a part is no total."""
-    known = list(values)
-    return None if not known or None in known else sum(value or 0.0 for value in known)
-
 
 def gpu_hours(run: RunSummary) -> float:
     """Devices times the time between the first and the last sample, in hours."""
@@ -195,13 +199,13 @@ def _per_gpu_hour(value: float | None, run: RunSummary) -> float | None:
     return value / hours if value is not None and hours else None
 
 
-def _share(parts: _Numbers, wholes: _Numbers) -> float | None:
+def _share(parts: Values, wholes: Values) -> float | None:
     part, whole = total(parts), total(wholes)
     return part / whole * 100 if part is not None and whole else None
 
 
-def _over(name: str, gather: Callable[[_Numbers], float | None]) -> Callable[..., float | None]:
-    return lambda run: gather(getattr(device, name) for device in run.devices)
+def _over(name: str, over: Callable[[Values], float | None]) -> Callable[..., float | None]:
+    return lambda run: over(getattr(device, name) for device in run.devices)
 
 
 def _never_active(run: RunSummary) -> float | None:
@@ -214,6 +218,11 @@ def _never_active(run: RunSummary) -> float | None:
 def _idle_percent(run: RunSummary) -> float | None:
     share = mean(device.active_share for device in run.devices)
     return None if share is None else (1 - share) * 100
+
+
+def _xids(device: DeviceSummary) -> float | None:
+    """None where the device was never read: then an error would not have been seen either."""
+    return float(len(device.xids)) if device.xids or device.coverage else None
 
 
 def _energy_wh(run: RunSummary) -> float | None:
@@ -246,7 +255,7 @@ _METRICS: tuple[tuple[str, str, str, int, Callable[[RunSummary], float | None]],
     ),
     (
         "xids", "Xid errors", "", -1,
-        lambda run: total(float(len(device.xids)) for device in run.devices),
+        lambda run: total(map(_xids, run.devices)),
     ),
     (
         "cpu_cores_mean", "CPU cores, mean", "", 0,

@@ -15,6 +15,8 @@ _RISING_SHARE = 0.6
 _STEP_OF_LIMIT = 0.002
 _RISE_OF_LIMIT = 0.05
 _LATE_SLOPE = 0.4
+_FASTER = 2.0
+_PLATEAU = _BINS // 4
 
 
 class Leak(NamedTuple):
@@ -24,6 +26,7 @@ class Leak(NamedTuple):
     full_in_s: float  # until the limit, at that pace
     z: float  # Kendall's
     rise_bytes: float
+    speeds_up: bool = False  # at least twice as fast in the second half
 
 
 def leak(values: Sequence[float], bin_s: float, limit: float) -> Leak | None:
@@ -32,8 +35,9 @@ def leak(values: Sequence[float], bin_s: float, limit: float) -> Leak | None:
     After 10 min of warm-up, of at least 40 min: twelve equal parts, of each the least value, so
     that what comes back (garbage collection, epochs) does not count. All of: Kendall z ≥ 3; 60 % of
     the steps rise by 0.2 % of the limit; 5 % of the limit in all; the second half still rises at
-    0.4 of the mean pace, which steps and filling caches do not. None where one of them fails or a
-    part is unknown. Numbers proposed (findings, section 12), quiet on staircases and sawteeth.
+    0.4 of the mean pace, which steps and filling caches do not; and so does the last quarter by a
+    step, which what filled up does not. None where one of them fails or a part is unknown. Numbers
+    proposed (findings, section 12), quiet on staircases and sawteeth.
     """
     begin = next((at for at, value in enumerate(values) if value == value), len(values))
     series = values[begin + round(WARM_UP_S / bin_s) :]
@@ -50,11 +54,15 @@ def leak(values: Sequence[float], bin_s: float, limit: float) -> Leak | None:
     rising = sum(b - a >= _STEP_OF_LIMIT * limit for a, b in zip(lows, lows[1:]))
     z = _kendall_z(lows)
     late = _slope(lows[_BINS // 2 :]) / part_s
+    early = _slope(lows[: _BINS // 2]) / part_s
     rise = lows[-1] - lows[0]
     steady = z >= _Z and rising >= _RISING_SHARE * (_BINS - 1) and rise >= _RISE_OF_LIMIT * limit
     if not steady or late <= 0 or late < _LATE_SLOPE * _slope(lows) / part_s:
         return None
-    return Leak(late, max(0.0, limit - known[-1][-1]) / late, z, rise)
+    if lows[-1] - lows[-_PLATEAU] < _STEP_OF_LIMIT * limit:
+        return None
+    full_in_s = max(0.0, limit - known[-1][-1]) / late
+    return Leak(late, full_in_s, z, rise, speeds_up=late >= _FASTER * early)
 
 
 def _kendall_z(values: Sequence[float]) -> float:

@@ -20,10 +20,11 @@ def once(function: Callable[[_Of], _Answer]) -> Callable[[_Of], _Answer]:
 
     @wraps(function)
     def kept(of: _Of) -> _Answer:
-        answers = vars(of)
-        if name not in answers:
-            answers[name] = function(of)
-        answer: _Answer = answers[name]
+        answers = of.__dict__
+        try:
+            answer: _Answer = answers[name]
+        except KeyError:
+            answer = answers[name] = function(of)
         return answer
 
     return kept

@@ -8,22 +8,17 @@ Memory does not grow with the number of samples.
 
 from __future__ import annotations
 
-from math import ceil, floor, inf, isfinite
+from math import floor, inf, isfinite
 from operator import le, mul
 from typing import Any, NamedTuple
 
-from gpumon.model.fields import GROUP_OF
 from gpumon.model.series import BRIDGE_PERIODS
 
 _MINUTE_S = 60
 _BATCH = 512
+#: a counter may be brought up to date so much later than it is read
+_LATE_S = 2.0
 _MOST = 1e25  # more than any counter times any time
-
-
-def period_of(entity: str, field: str, interval_s: float) -> float:
-    """Seconds between two readings of a field: its group's period in whole intervals."""
-    group = GROUP_OF[entity, field]
-    return max(ceil(group.period_s / interval_s - 0.1), 1) * interval_s
 
 
 def finite(value: object) -> float:
@@ -135,38 +130,6 @@ class Running:
             self.add(finite(time), finite(value))
 
 
-class Distribution(Running):
-    """Also percentiles, to the nearest `step` of the value; for readings with a narrow range."""
-
-    __slots__ = ("_step", "_stood_s")
-
-    def __init__(self, period_s: float, step: float = 0.1) -> None:
-        super().__init__(period_s)
-        self._step = step
-        self._stood_s: dict[int, float] = {}  # value in steps -> seconds
-
-    def _account(self, times: list[float], values: list[float], stood: list[float]) -> None:
-        super()._account(times, values, stood)
-        known, step = self._stood_s, self._step
-        for value, stood_s in zip(values, stood):
-            steps = round(value / step)
-            known[steps] = known.get(steps, 0.0) + stood_s
-
-    def percentile(self, percent: float) -> float | None:
-        """The least value that the reading did not exceed for `percent` % of the measured time."""
-        self._finish()
-        if not self._covered_s:
-            return None
-        # a hair less, because sums of many times are not exact
-        wanted_s = self._covered_s * percent / 100 * (1 - 1e-9)
-        passed_s = 0.0
-        for steps in sorted(self._stood_s):
-            passed_s += self._stood_s[steps]
-            if passed_s >= wanted_s:
-                break
-        return min(max(steps * self._step, self._low), self._high)
-
-
 class MinutePeak(Running):
     """Also the largest mean of a minute of the clock, of which at least half was measured.
 
@@ -222,26 +185,37 @@ class Growth:
     is not known and adds nothing.
     """
 
-    __slots__ = ("_grown", "_known", "_last")
+    __slots__ = ("_grown", "_known", "_last", "_most_per_s", "_refused", "_time")
 
-    def __init__(self) -> None:
+    def __init__(self, most_per_s: float = inf) -> None:
+        """`most_per_s`: it cannot grow faster. Once it did, its growth is not known."""
         self._last: float | None = None
-        self._grown = 0.0
+        self._grown = self._time = 0.0
         self._known = False
+        self._most_per_s = most_per_s
+        self._refused: tuple[float, float] | None = None  # so much, in so many seconds
 
-    def add(self, value: float) -> None:
-        """The counter stood at `value`."""
+    def limit(self, most_per_s: float) -> None:
+        """From now on it cannot grow faster."""
+        self._most_per_s = most_per_s
+
+    def add(self, value: float, time: float) -> None:
+        """The counter stood at `value` at `time` (epoch s)."""
         if self._last is not None:
             self._known = True
-            self._grown += max(value - self._last, 0.0)
-        self._last = value
+            grown, passed_s = max(value - self._last, 0.0), max(time - self._time, 0.0)
+            if grown > self._most_per_s * (passed_s + _LATE_S):
+                self._refused = self._refused or (grown, passed_s)
+            self._grown += grown
+        self._last, self._time = value, time
 
-    def add_all(self, values: list[float]) -> None:
-        """The counter stood at these values, one after another."""
+    def add_all(self, values: list[float], times: list[float]) -> None:
+        """The counter stood at these values at these times, one after another."""
+        points = list(zip(values, times))
         if all(map(le, values, values[1:])):  # it never fell back: only the ends count
-            values = [*values[:1], *values[1:][-1:]]
-        for value in values:
-            self.add(value)
+            points = [*points[:1], *points[1:][-1:]]
+        for value, time in points:
+            self.add(value, time)
 
     @property
     def newest(self) -> float | None:
@@ -249,57 +223,23 @@ class Growth:
         return self._last
 
     def result(self) -> float | None:
-        """In the counter's unit; None before it was read twice."""
-        return self._grown if self._known else None
+        """In the counter's unit; None before it was read twice, and where it was refused."""
+        return self._grown if self._known and self._refused is None else None
+
+    @property
+    def refused(self) -> tuple[float, float] | None:
+        """By how much it grew in how many seconds, where nothing can grow as fast."""
+        return self._refused
 
     def state(self) -> list[Any]:
         """What was added, in few values."""
-        return [self._last, self._grown, self._known]
+        return [self._last, self._grown, self._known, self._time, self._refused]
 
     def restore(self, state: list[Any]) -> None:
-        """Go on from such a state. Raises ValueError, TypeError."""
-        last, grown, known = state
+        """Go on from such a state; older ones are shorter. Raises ValueError, TypeError."""
+        last, grown, known, *more = state
         self._last = None if last is None else finite(last)
         self._grown, self._known = finite(grown), known is True
-
-
-class Activity:
-    """When a device worked: the share of the measured time, and how long it has been idle."""
-
-    __slots__ = ("_idle_since", "_limit_s", "_seen", "share")
-
-    def __init__(self, period_s: float) -> None:
-        self.share = Running(period_s)  # of 1 (worked) and 0
-        self.pace(period_s)
-        self._seen: float | None = None  # when it was last known
-        self._idle_since: float | None = None
-
-    def pace(self, period_s: float) -> None:
-        """From now on it is asked every `period_s` seconds."""
-        self.share.pace(period_s)
-        self._limit_s = BRIDGE_PERIODS * period_s
-
-    def add(self, time: float, active: bool) -> None:
-        """Whether it worked at `time`."""
-        self.share.add(time, 1.0 if active else 0.0)
-        if self._seen is None or not 0 <= time - self._seen <= self._limit_s:
-            self._idle_since = None  # nobody knows what it did before
-        self._seen = time
-        if active:
-            self._idle_since = None
-        elif self._idle_since is None:
-            self._idle_since = time
-
-    def miss(self, time: float) -> None:
-        """Nobody knows whether it worked at `time`."""
-        self.share.miss(time)
-        self._seen = self._idle_since = None
-
-    def idle_tail_s(self, end: float) -> float | None:
-        """How long it was known to be idle without a break until `end`: 0 when it worked then.
-
-        None when that is not known. What lies before a gap does not count.
-        """
-        if self._seen is None or end - self._seen > self._limit_s:
-            return None
-        return 0.0 if self._idle_since is None else end - self._idle_since
+        time, refused = more or (0.0, None)
+        self._time = finite(time)
+        self._refused = None if refused is None else (finite(refused[0]), finite(refused[1]))

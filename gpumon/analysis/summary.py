@@ -1,37 +1,26 @@
-"""A run in numbers: what each device and the job did, from its samples alone.
+"""A run in numbers: what each device and the job did.
 
-For the closing words of `gpumon record`; of recordings `analysis.run_summary` makes the same, for
-the report, `compare` and arrays. Definitions are those that sites compare by: busy is a mean over
-the whole run, device memory its maximum, host memory without page cache. A number that was never
-measured is None.
+Definitions are those that sites compare by: busy is a mean over the whole run, device memory its
+maximum, host memory without page cache. Means are over the buckets of the run's grid that hold
+something; percentiles and the idle tail have the grid's resolution (10 s in runs of up to a day).
+A number that was never measured is None.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from math import isnan
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.analysis.reservation import reserves
-from gpumon.analysis.statistics import (
-    Activity,
-    Distribution,
-    Growth,
-    MinutePeak,
-    Running,
-    period_of,
-)
-from gpumon.model.bounded import Known
-from gpumon.model.reading import Missing, Reading, number
-from gpumon.model.sample import Device, Event, Header, Process, Sample
-from gpumon.model.series import BRIDGE_PERIODS
-from gpumon.model.view import process_of
+from gpumon.analysis.signals import busy_track, last_active, node_of
+from gpumon.model.sample import Device, Header
 
-#: a device busier than this works
-ACTIVE_PERCENT = 1.0
-_ACTIVITY = ("busy_percent", "busy_max_percent", "sm_active_percent")
-_MAX_XIDS = 100
-#: processes of a node of which it is known who they are, and how much they held
-MAX_FACTS, FACTS_BYTES = 20_000, 16 << 20
+if TYPE_CHECKING:
+    from gpumon.analysis.rundata import DeviceData, NodeData, ProcessData, RunData
+
+#: what tells that a device could be read
+_READ = ("busy_percent", "sm_active_percent", "mem_used_bytes", "power_w", "temperature_c")
 
 
 class DeviceSummary(NamedTuple):
@@ -50,7 +39,6 @@ class DeviceSummary(NamedTuple):
     mem_total_bytes: float | None
     power_mean_w: float | None
     energy_j: float | None  # from the device's own counter; across gaps too
-    temperature_high_c: float | None
     framework: str  # of those known, of the process that held most memory on it; "" unknown
     command: str  # the same
     reserved: bool  # its memory is a framework's reservation, not a need
@@ -82,6 +70,8 @@ class RunSummary(NamedTuple):
     gaps: int  # how often samples failed to come
     devices: list[DeviceSummary]
     jobs: list[JobSummary]  # one per node that told about its job
+    #: from each of the user's marks to the next one, in s
+    stages: Mapping[str, float] = {}
 
     @property
     def elapsed_s(self) -> float:
@@ -89,229 +79,110 @@ class RunSummary(NamedTuple):
         return self.end - self.start
 
 
-def summarise(items: Iterable[Header | Sample]) -> RunSummary:
-    """The summary of one node's stream. Takes any stream; of an empty one all is unknown."""
-    node = _Node()
-    for item in items:
-        if isinstance(item, Header):
-            node.take_header(item)
-        else:
-            node.take_sample(item)
-    return node.summary()
+def run_summary(run: RunData) -> RunSummary:
+    """Of all nodes that told anything, and all their devices."""
+    nodes = run.nodes
+    spans = [node.span or (node.header.time, node.header.time) for node in nodes]
+    runs = {node.node: _run_s(node) for node in nodes}
+    shares = [min(node.covered_s / runs[node.node], 1.0) if node.span else 0.0 for node in nodes]
+    return RunSummary(
+        headers=[node.header for node in nodes],
+        start=min((start for start, _ in spans), default=0.0),
+        end=max((end for _, end in spans), default=0.0),
+        covered_percent=100 * sum(shares) / max(len(nodes), 1),
+        gaps=sum(node.gaps for node in nodes),
+        devices=[device_summary(run, each, runs[each.node]) for each in run.devices],
+        jobs=[_job(node) for node in nodes if node.last],
+        stages=_stages(run),
+    )
 
 
-class _Device:
-    """What is gathered of one device."""
-
-    def __init__(self, device: Device, interval_s: float) -> None:
-        self.device = device
-        self.busy = Distribution(interval_s)
-        self.running = {
-            "busy_percent": self.busy,
-            **{
-                name: Running(interval_s)
-                for name in (
-                    "sm_active_percent", "tensor_active_percent", "mem_used_bytes", "power_w",
-                    "temperature_c",
-                )
-            },
-        }  # fmt: skip
-        self.activity = Activity(interval_s)
-        self.energy = Growth()
-        self.held: dict[int, float] = {}  # pid -> most bytes on this device
-        self.xids: list[str] = []
-        self.pace(interval_s)
-
-    def pace(self, interval_s: float) -> None:
-        for name, running in self.running.items():
-            running.pace(period_of("device", name, interval_s))
-        self.activity.pace(period_of("device", "busy_percent", interval_s))
-
-    def take(self, time: float, readings: dict[str, Reading], working: bool) -> None:
-        """The device's row of a sample; `working`: a process on it is known to."""
-        for name, running in self.running.items():
-            reading = readings.get(name)
-            if isinstance(reading, (int, float)):
-                running.add(time, reading)
-            elif reading is not None:
-                running.miss(time)
-        energy = number(readings.get("energy_j"))
-        if energy is not None:
-            self.energy.add(energy)
-        known = [value for name in _ACTIVITY if (value := number(readings.get(name))) is not None]
-        if known or working:
-            self.activity.add(time, working or max(known) >= ACTIVE_PERCENT)
-        elif isinstance(readings.get("busy_percent"), Missing):
-            self.activity.miss(time)
-
-    def summary(
-        self, node: str, end: float, duration_s: float, processes: dict[int, Process]
-    ) -> DeviceSummary:
-        results = {name: running.result() for name, running in self.running.items()}
-        read_s = max(result.covered_s for result in results.values())
-        known = sorted((held, pid) for pid, held in self.held.items() if pid in processes)
-        tags = [processes[pid] for _, pid in reversed(known)]
-        return DeviceSummary(
-            node=node,
-            device=self.device,
-            busy_mean=results["busy_percent"].mean,
-            busy_p50=self.busy.percentile(50),
-            busy_p95=self.busy.percentile(95),
-            active_share=self.activity.share.result().mean,
-            idle_tail_s=self.activity.idle_tail_s(end),
-            sm_active_mean=results["sm_active_percent"].mean,
-            tensor_active_mean=results["tensor_active_percent"].mean,
-            mem_peak_bytes=results["mem_used_bytes"].high,
-            mem_total_bytes=number(self.device.facts.get("mem_total_bytes")),
-            power_mean_w=results["power_w"].mean,
-            energy_j=self.energy.result(),
-            temperature_high_c=results["temperature_c"].high,
-            framework=next((each.framework for each in tags if each.framework), ""),
-            command=next((each.command for each in tags if each.command), ""),
-            reserved=any(map(reserves, tags)),
-            xids=self.xids,
-            coverage=min(read_s / duration_s, 1.0) if duration_s else 0.0,
-        )
+def marks_of(run: RunData) -> list[tuple[float, str]]:
+    """The user's marks in their order, each once: every node has it."""
+    marks: dict[str, float] = {}
+    for _, event in run.events:
+        if event.kind == "mark":
+            marks.setdefault(event.text, event.time)
+    return sorted((time, text) for text, time in marks.items())
 
 
-class _Job:
-    """What is gathered of the job's cgroup."""
-
-    def __init__(self, interval_s: float) -> None:
-        self.told = False
-        self.cores = MinutePeak(interval_s)
-        self.memory = Running(interval_s)
-        self.cpu = Growth()
-        self.most: dict[str, float] = {}
-
-    def take(self, time: float, readings: dict[str, Reading]) -> None:
-        self.told = True
-        for name, running in (("cpu_cores_used", self.cores), ("mem_used_bytes", self.memory)):
-            reading = readings.get(name)
-            if isinstance(reading, (int, float)):
-                running.add(time, reading)
-            elif reading is not None:
-                running.miss(time)
-        seconds = number(readings.get("cpu_s"))
-        if seconds is not None:
-            self.cpu.add(seconds)
-        for name in ("mem_limit_bytes", "mem_peak_bytes", "oom_kills"):
-            value = number(readings.get(name))
-            if value is not None:
-                self.most[name] = max(value, self.most.get(name, value))
-
-    def summary(self, header: Header) -> JobSummary:
-        job = header.job
-        limit = self.most.get("mem_limit_bytes")
-        kills = self.most.get("oom_kills")
-        return JobSummary(
-            node=header.node,
-            cpus=job.cpus if job else None,
-            cpu_cores_mean=self.cores.result().mean,
-            cpu_cores_peak60=self.cores.peak60(),
-            cpu_core_s=self.cpu.result(),
-            mem_peak_bytes=self.memory.result().high,
-            mem_limit_bytes=job.mem_limit_bytes if limit is None and job else limit,
-            mem_charged_peak_bytes=self.most.get("mem_peak_bytes"),
-            oom_kills=None if kills is None else int(kills),
-        )
+def _stages(run: RunData) -> dict[str, float]:
+    """Without the time after the last mark: nobody marked its end."""
+    marks = marks_of(run)
+    return {text: end - start for (start, text), (end, _) in zip(marks, marks[1:])}
 
 
-class _Node:
-    """What is gathered of one node's stream."""
+def _run_s(node: NodeData) -> float:
+    """Each of n samples stands for one interval, also the last; 0 without any."""
+    return node.span[1] - node.span[0] + node.header.interval_s if node.span else 0.0
 
-    def __init__(self) -> None:
-        self.header: Header | None = None
-        self.devices: list[_Device] = []
-        self.of_key: dict[int, _Device] = {}
-        self.processes: Known[int, Process] = Known(MAX_FACTS, FACTS_BYTES)
-        self.ticks = Running(1.0)  # the stream itself: a gap where no sample came
-        self.first = self.last = 0.0
-        self.seen = self.gaps = 0
 
-    def take_header(self, header: Header) -> None:
-        if self.header is None:
-            self.job = _Job(header.interval_s)
-        self.header = header
-        self.of_key = {device.key: self._device(device) for device in header.devices}
-        self.ticks.pace(header.interval_s)
-        self.job.cores.pace(header.interval_s)
-        self.job.memory.pace(header.interval_s)
-        for each in self.devices:
-            each.pace(header.interval_s)
+def device_summary(run: RunData, device: DeviceData, run_s: float) -> DeviceSummary:
+    """Of one device; `run_s`: seconds in which it could have been read."""
+    busy = busy_track(device)
+    known = sorted(busy.known())
+    read_s = max(device.track(name).known_count() for name in _READ) * run.bin_s
+    processes = sorted(device.processes, key=_size, reverse=True)
+    return DeviceSummary(
+        node=device.node,
+        device=device.device,
+        busy_mean=busy.average(),
+        busy_p50=_percentile(known, 50),
+        busy_p95=_percentile(known, 95),
+        active_share=device.active.average(),
+        idle_tail_s=_idle_tail_s(run, device),
+        sm_active_mean=device.track("sm_active_percent").average(),
+        tensor_active_mean=device.track("tensor_active_percent").average(),
+        mem_peak_bytes=device.track("mem_used_bytes").peak(),
+        mem_total_bytes=device.mem_total_bytes,
+        power_mean_w=device.track("power_w").average(),
+        energy_j=device.counters.get("energy_j"),
+        framework=next((each.facts.framework for each in processes if each.facts.framework), ""),
+        command=next((each.facts.command for each in processes if each.facts.command), ""),
+        reserved=any(reserves(each.facts) for each in processes),
+        xids=[event.text for event in device.xids],
+        coverage=min(read_s / run_s, 1.0) if run_s else 0.0,
+    )
 
-    def _device(self, device: Device) -> _Device:
-        """The device's record: by its UUID, else by its place, whatever its number now is."""
-        assert self.header is not None
-        for known in self.devices:
-            same_place = (known.device.index, known.device.mig) == (device.index, device.mig)
-            unsure = not device.uuid or not known.device.uuid
-            if known.device.uuid == device.uuid if not unsure else same_place:
-                if device.uuid:  # what a lost device can no longer say stays known
-                    known.device = device
-                return known
-        self.devices.append(_Device(device, self.header.interval_s))
-        return self.devices[-1]
 
-    def take_sample(self, sample: Sample) -> None:
-        for event in sample.events:
-            self._event(event)
-        header, time = self.header, sample.time
-        if header is None or not sample.rows:
-            return  # an end, or facts that are said again
-        if not self.seen:
-            self.first = self.last = time
-        elif time - self.last > BRIDGE_PERIODS * header.interval_s:
-            self.gaps += 1
-        self.seen += 1
-        self.first, self.last = min(self.first, time), max(self.last, time)
-        self.ticks.add(time, 1.0)
-        working = self._usage(sample)
-        for key, readings in sample.rows.get("device", {}).items():
-            device = self.of_key.get(key) if isinstance(key, int) else None
-            if device is not None:
-                device.take(time, readings, key in working)
-        for readings in sample.rows.get("job", {}).values():
-            self.job.take(time, readings)
+def _size(process: ProcessData) -> tuple[float, int]:
+    return process.mem_bytes.peak() or 0.0, process.facts.pid
 
-    def _event(self, event: Event) -> None:
-        if event.kind == "process" and event.pid is not None:
-            self.processes.keep(event.pid, process_of(event))
-        elif event.kind == "xid" and event.device in self.of_key:
-            xids = self.of_key[event.device].xids
-            if len(xids) < _MAX_XIDS:
-                xids.append(event.text)
 
-    def _usage(self, sample: Sample) -> set[int]:
-        """Note who holds how much on which device; the devices on which a process works."""
-        working = set()
-        for key, readings in sample.rows.get("usage", {}).items():
-            if not isinstance(key, tuple) or key[0] not in self.of_key:
-                continue
-            held = self.of_key[key[0]].held
-            if key[1] in held or len(held) < MAX_FACTS:
-                held[key[1]] = max(held.get(key[1], 0.0), number(readings.get("mem_bytes")) or 0.0)
-            if (number(readings.get("sm_percent")) or 0.0) >= ACTIVE_PERCENT:
-                working.add(key[0])
-        return working
+def _percentile(known: Sequence[float], percent: float) -> float | None:
+    """Nearest rank of sorted values."""
+    if not known:
+        return None
+    rank = -(-len(known) * percent // 100)
+    return known[max(0, int(rank) - 1)]
 
-    def summary(self) -> RunSummary:
-        header = self.header
-        if header is None:
-            return RunSummary([], 0.0, 0.0, 0.0, 0, [], [])
-        elapsed_s = self.last - self.first
-        # each of n samples stands for one interval, also the last
-        duration_s = elapsed_s + header.interval_s if self.seen else 0.0
-        covered_s = self.ticks.result().covered_s
-        return RunSummary(
-            headers=[header],
-            start=self.first if self.seen else header.time,
-            end=self.last if self.seen else header.time,
-            covered_percent=min(covered_s / duration_s, 1.0) * 100 if duration_s else 0.0,
-            gaps=self.gaps,
-            devices=[
-                each.summary(header.node, self.last, duration_s, self.processes)
-                for each in self.devices
-            ],
-            jobs=[self.job.summary(header)] if self.job.told else [],
-        )
+
+def _idle_tail_s(run: RunData, device: DeviceData) -> float | None:
+    """Known to be idle without a break until the end; None where its end is not known."""
+    active = device.active.mean
+    if not active or isnan(active[-1]):
+        return None
+    worked = last_active(device)
+    first = 0 if worked is None else worked + 1
+    gaps = [n for n in range(first, len(active)) if isnan(active[n])]
+    first = gaps[-1] + 1 if gaps else first
+    begin, end = (run.grid_start + n * run.bin_s for n in (first, len(active)))
+    node = node_of(run, device)
+    if node is not None and node.span:  # bins are wider than what was sampled in them
+        begin, end = max(begin, node.span[0]), min(end, node.span[1])
+    return max(0.0, min(end - begin, run.elapsed_s))
+
+
+def _job(node: NodeData) -> JobSummary:
+    cores = node.job.get("cpu_cores_used")
+    return JobSummary(
+        node=node.node,
+        cpus=node.cpus,
+        cpu_cores_mean=cores.average() if cores else None,
+        cpu_cores_peak60=node.peak60_cores,
+        cpu_core_s=node.cpu_core_s,
+        mem_peak_bytes=node.mem_peak_bytes,
+        mem_limit_bytes=node.mem_limit_bytes,
+        mem_charged_peak_bytes=node.mem_charged_peak_bytes,
+        oom_kills=node.oom_kills_told,
+    )

@@ -2,84 +2,29 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import importlib
 import io
 import os
 import stat
 import sys
 from collections.abc import Sequence
-from typing import NoReturn, Protocol, TextIO
+from typing import TextIO
 
-from gpumon import __version__, ending
-from gpumon.collect.room import spare_address_space
+from gpumon import ending
+from gpumon.cli.candidates import COMPLETE, complete
+from gpumon.cli.parser import COMMANDS, Parser, build_parser, command_module
+from gpumon.collect.limits import spare_address_space
 from gpumon.errors import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_OK,
-    NO_MEMORY,
     GpumonError,
-    UsageError,
-    is_out_of_memory,
+    shortage,
 )
-
-#: command -> one line of help. Each is a module of this package with add_arguments() and run().
-COMMANDS = {
-    "attach": "every GPU of a running job, on all its nodes",
-    "report": "what a job asked for against what it used, and the lines to change",
-    "once": "one sample of this node, like nvidia-smi",
-    "collect": "the node-side agent: samples as lines on standard output",
-    "doctor": "what works here and what does not, and why",
-    "record": "record this node while a command runs, or in the background of a script",
-    "mark": "a line on the time axis of the recording that runs",
-    "runs": "the recordings there are",
-    "export": "a recorded run as CSV, Parquet or JSON lines",
-    "compare": "two recorded runs side by side",
-    "fit": "which GPU holds a language model, by rule of thumb",
-    "replay": "the dashboard on a recording, with its own clock",
-    "demo": "play a recording that ships with gpumon",
-    "completion": "completion script for bash, zsh or fish",
-}
 
 #: commands that handle signals themselves, or leave nothing behind
 _END_BY_THEMSELVES = ("collect", "record", "mark", "completion")
 _LONGEST_LINE = 1000  # characters of an error
-
-_EPILOG = """\
-Without a command: the live dashboard of the job around it, else of this node.
-
-exit codes: 0 done, 1 could not (I/O, no answer), 2 wrong usage or input,
-3 'report --fail-if' matched, 4 no such job, recording or device, 130 interrupted.
-settings: flags, then GPUMON_* in the environment, then
-$XDG_CONFIG_HOME/gpumon/config.toml, then the site's file, then defaults.
-"""
-
-
-class Parser(argparse.ArgumentParser):
-    """Ends wrong usage with one line that names what to do."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}; see '{self.prog} --help'")
-
-
-def build_parser(only: str = "") -> Parser:
-    """The command line; with `only`, that command's arguments alone, which spares imports."""
-    parser = Parser(
-        prog="gpumon",
-        description="What is my job doing on every GPU, and did I ask for the right resources?",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action="version", version=f"gpumon {__version__}")
-    _module("live").add_arguments(parser)
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
-    for name, text in COMMANDS.items():
-        command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
-        if only in ("", name):
-            _module(name).add_arguments(command)
-    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -107,13 +52,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop(sys.stdout)  # `gpumon once | head -1`: the reader has what it wanted
         return EXIT_OK
     except OSError as error:
-        if is_out_of_memory(error):
-            return _complain(NO_MEMORY, EXIT_FAILED)
+        if lacking := shortage(error):
+            return _complain(lacking, EXIT_FAILED)
         _drop(sys.stdout)
         return _complain(f"{error.filename or 'output'}: {error.strerror or error}", EXIT_FAILED)
     except Exception as error:
-        if is_out_of_memory(error):
-            return _complain(NO_MEMORY, EXIT_FAILED)
+        if lacking := shortage(error):
+            return _complain(lacking, EXIT_FAILED)
         from gpumon.model.text import clean
 
         what = clean(f"{type(error).__name__}: {error}", 400)
@@ -128,25 +73,33 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str] | None) -> int:
     words = sys.argv[1:] if argv is None else argv
     first = words[0] if words else ""
+    if first == COMPLETE:
+        return complete(words[1:])
     try:
-        args = build_parser(first if first in COMMANDS else "").parse_args(words)
+        parser = build_parser([first] if first in COMMANDS else words)
+        _refuse_unknown_option(parser, first, words)
+        args, extra = parser.parse_known_args(words)
     except SystemExit:  # --help and --version have printed
         return EXIT_OK
+    if extra:
+        parser.of_command(args.command).refuse(extra)
     if args.command not in _END_BY_THEMSELVES:
         ending.watch()
-    return _module(args.command or "live").run(args)
+    return command_module(args.command or "live").run(args)
 
 
-def _module(name: str) -> _Command:
-    module: _Command = importlib.import_module(f"gpumon.cli.{name}")
-    return module
-
-
-class _Command(Protocol):
-    """What a command's module offers."""
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
-    def run(self, args: argparse.Namespace) -> int: ...
+def _refuse_unknown_option(parser: Parser, first: str, words: Sequence[str]) -> None:
+    """Raise UsageError for a misspelt option, before argparse takes its value for a command or
+    only reports that a required option is missing.
+    """
+    if first == "record":
+        return  # the options of its command may follow
+    command = parser.of_command(first if first in COMMANDS else None)
+    for word in words if first in COMMANDS else words[:1]:
+        if word == "--":
+            return
+        if word.startswith("--") and not command.knows(word):
+            command.refuse([word])
 
 
 def _complain(message: str, code: int) -> int:

@@ -8,25 +8,37 @@ from gpumon.cli.arguments import count, interval
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--interval", type=interval, default=1.0, metavar="S", help="seconds (1)")
-    parser.add_argument("--count", type=count, metavar="N", help="end after N samples")
-    parser.add_argument("--job", metavar="JOBID", help="speak for this job only, or say why not")
-    parser.add_argument("--gpus", type=int, metavar="N", help="how many the job has on this node")
-    parser.add_argument("--until-eof", action="store_true", help="end when standard input ends")
     parser.add_argument(
-        "--heartbeat", action="store_true", help="that, and when it was silent for 45 s"
+        "--interval", type=interval, default=1.0, metavar="S", help="seconds between samples (1)"
     )
-    parser.add_argument("--label", action="store_true", help="name the node in front of each line")
+    parser.add_argument("--count", type=count, metavar="N", help="stop after N samples")
+    parser.add_argument(
+        "--job",
+        metavar="JOBID",
+        help="collect for JOBID only; exit with an error if that is not possible",
+    )
+    parser.add_argument(
+        "--gpus", type=int, metavar="N", help="number of GPUs of the job on this node"
+    )
+    parser.add_argument("--until-eof", action="store_true", help="stop when standard input ends")
+    parser.add_argument(
+        "--heartbeat",
+        action="store_true",
+        help="like --until-eof, and stop after 45 s without input",
+    )
+    parser.add_argument("--label", action="store_true", help="prefix each line with the node name")
 
 
 def run(args: argparse.Namespace) -> int:
-    from gpumon.collect.agent import leave, reader_of
-    from gpumon.collect.agent import run as run_agent
-    from gpumon.collect.guard import parse_target
+    from gpumon.collect.agent import leave
+    from gpumon.collect.job.guard import parse_target
+    from gpumon.collect.stream import Reader
+    from gpumon.collect.stream import run as run_agent
     from gpumon.errors import UsageError
 
     try:
         target = parse_target(args.job, args.gpus) if args.job else None
     except ValueError as error:
         raise UsageError(str(error)) from None
-    leave(run_agent(args.interval, args.count, reader_of(args), target))
+    reader = Reader(args.until_eof or args.heartbeat, args.heartbeat, args.label)
+    leave(run_agent(args.interval, args.count, reader, target))

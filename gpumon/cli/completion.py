@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from gpumon.errors import EXIT_OK
+
+if TYPE_CHECKING:
+    from gpumon.cli.shells import Command
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -13,113 +17,74 @@ _INSTALL = {
     "zsh": "gpumon completion zsh > ~/.zfunc/_gpumon   (with fpath+=~/.zfunc before compinit)",
     "fish": "gpumon completion fish > ~/.config/fish/completions/gpumon.fish",
 }
+#: how an argument is called in the help -> jobs that it names, and whether it may be a file
+_ARGUMENTS = {
+    "JOBID|NAME": ("running", False),
+    "JOBID|FILE": ("known", True),
+    "FILE|JOBID": ("recorded", True),
+    "RUN": ("recorded", True),
+}
+_FILES = ("FILE", "RUN")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=SHELLS)
+    parser.add_argument("shell", type=_shell, choices=SHELLS, help="shell")
+
+
+def _shell(text: str) -> str:
+    """Three are listed at once: a shell that is none of them is not misspelt."""
+    if text not in SHELLS:
+        raise argparse.ArgumentTypeError(
+            f"no completion for {text!r}; choose from: {', '.join(SHELLS)}"
+        )
+    return text
 
 
 def run(args: argparse.Namespace) -> int:
-    from gpumon.cli import build_parser
+    from gpumon.cli import shells
+    from gpumon.cli.parser import build_parser
 
-    script = {"bash": _bash, "zsh": _zsh, "fish": _fish}[args.shell]
-    print(f"# {_INSTALL[args.shell]}\n{script(_words(build_parser()))}", end="")
+    script = getattr(shells, args.shell)(_commands(build_parser()))
+    first, _, rest = script.partition("\n")  # which zsh must find at the beginning
+    print(f"{first}\n# {_INSTALL[args.shell]}\n{rest}", end="")
     return EXIT_OK
 
 
-Words = dict[str, list[tuple[str, str]]]  # command ("" the top) -> (word, help)
+def _commands(parser: argparse.ArgumentParser) -> list[Command]:
+    """The parser of the whole command line ("" is its name) and those of its commands."""
+    from gpumon.cli.shells import Word
 
-
-def _words(parser: argparse.ArgumentParser) -> Words:
-    """Flags, choices and command names of the parser and of each of its commands."""
-    words: Words = {"": []}
+    found, names = [], []
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             helps = {choice.dest: choice.help or "" for choice in action._choices_actions}
-            for name, command in action.choices.items():
-                words[""].append((name, helps.get(name, "")))
-                words[name] = _of(command)
-    words[""] += _of(parser)
-    return words
+            names += [Word(name, helps.get(name, "")) for name in action.choices]
+            found += [_command(name, command) for name, command in action.choices.items()]
+    top = _command("", parser)
+    return [top._replace(words=names + top.words), *found]
 
 
-def _of(parser: argparse.ArgumentParser) -> list[tuple[str, str]]:
-    found = []
+def _command(name: str, parser: argparse.ArgumentParser) -> Command:
+    from gpumon import demos
+    from gpumon.cli import shells
+    from gpumon.config import NOTIFY, THEMES
+
+    options: list[shells.Option] = []
+    words: list[shells.Word] = []
+    jobs, is_file = "", False
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             continue
         text = "" if action.help in (None, argparse.SUPPRESS) else str(action.help)
-        found += [(flag, text) for flag in action.option_strings if flag.startswith("--")]
-        found += [(str(choice), text) for choice in action.choices or ()]
-    return found
-
-
-def _commands(words: Words) -> str:
-    """The commands as a pattern; not every word without a dash is one (`--theme dark`)."""
-    return "|".join(name for name in words if name)
-
-
-def _bash(words: Words) -> str:
-    cases = "\n".join(
-        f'    {name}) words="{" ".join(word for word, _ in entries)}" ;;'
-        for name, entries in words.items()
-        if name
-    )
-    return f"""\
-_gpumon() {{
-  local current="${{COMP_WORDS[COMP_CWORD]}}" command="" word words
-  for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
-    case $word in {_commands(words)}) command=$word; break ;; esac
-  done
-  case $command in
-{cases}
-    *) words="{" ".join(word for word, _ in words[""])}" ;;
-  esac
-  COMPREPLY=($(compgen -W "$words" -- "$current"))
-}}
-complete -F _gpumon gpumon
-"""
-
-
-def _zsh(words: Words) -> str:
-    def described(entries: list[tuple[str, str]]) -> str:
-        return " ".join(f"'{word}:{_plain(text)}'" for word, text in entries)
-
-    cases = "\n".join(
-        f"    {name}) entries=({described(entries)}) ;;" for name, entries in words.items() if name
-    )
-    return f"""\
-#compdef gpumon
-_gpumon() {{
-  local -a entries
-  local command="" word
-  for word in ${{words[2,CURRENT-1]}}; do
-    case $word in {_commands(words)}) command=$word; break ;; esac
-  done
-  case $command in
-{cases}
-    *) entries=({described(words[""])}) ;;
-  esac
-  _describe 'gpumon' entries
-}}
-_gpumon "$@"
-"""
-
-
-def _fish(words: Words) -> str:
-    commands = " ".join(name for name in words if name)
-    lines = ["complete -c gpumon -f"]
-    for name, entries in words.items():
-        when = (
-            f"__fish_seen_subcommand_from {name}"
-            if name
-            else f"not __fish_seen_subcommand_from {commands}"
-        )
-        for word, text in entries:
-            option = f"-l {word[2:]}" if word.startswith("--") else f"-a {word}"
-            lines.append(f"complete -c gpumon -n '{when}' {option} -d '{_plain(text)}'")
-    return "\n".join(lines) + "\n"
-
-
-def _plain(text: str) -> str:
-    return text.replace("'", "").replace(":", ",").replace("\\", "")
+        values = [str(choice) for choice in action.choices or ()]
+        if not action.option_strings:
+            jobs, is_file = _ARGUMENTS.get(str(action.metavar), (jobs, is_file))
+            values = demos.names() if name == "demo" else values
+            words += [shells.Word(value, text) for value in values]
+        elif action.nargs == 0:
+            options.append(shells.Option(tuple(action.option_strings), text))
+        else:
+            values = list({"theme": THEMES, "notify": NOTIFY}.get(action.dest, values))
+            kind = "files" if action.metavar in _FILES else "one of" if values else "any"
+            options.append(shells.Option(tuple(action.option_strings), text, kind, values))
+    return shells.Command(name, words, options, jobs, is_file)

@@ -1,5 +1,5 @@
 """`python -m gpumon.collect`: the agent without the rest of gpumon."""
 
-from gpumon.collect.agent import main
+from gpumon.collect.stream import main
 
 main()

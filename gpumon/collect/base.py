@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
-from typing import Dict, List, Mapping, Optional, Protocol
+from collections.abc import Mapping
+from typing import Protocol
 
 from gpumon.model.reading import Reading
 from gpumon.model.sample import Event, Key, Rows, State
@@ -25,10 +27,10 @@ class Tick:
         self.time = time
         self.mono = mono
         self.rows: Rows = {}
-        self.states: Dict[int, State] = {}
-        self.events: List[Event] = []
+        self.states: dict[int, State] = {}
+        self.events: list[Event] = []
 
-    def put(self, entity: str, key: Key, readings: Dict[str, Reading]) -> None:
+    def put(self, entity: str, key: Key, readings: dict[str, Reading]) -> None:
         """Add readings of one entity; the names are those of `model.fields`."""
         rows = self.rows.setdefault(entity, {})
         row = rows.get(key)
@@ -43,7 +45,7 @@ _STEP_S = 0.1
 
 
 class WallClock:
-    """Notices when somebody sets the wall clock, or the machine slept."""
+    """Detects that the wall clock was set, or that the machine slept."""
 
     def __init__(self) -> None:
         self._offset_s = time.time() - time.monotonic()
@@ -59,7 +61,7 @@ _EARLY_S = 0.3
 
 
 class Schedule:
-    """Says which groups are due: a group of period 0 each tick, others when their time came.
+    """Decides which groups are due: a group of period 0 each tick, others when their time came.
 
     A tick that comes a little early counts, so that a 2 s group on a 1 s clock that jitters is
     read every second tick and not every third.
@@ -69,7 +71,8 @@ class Schedule:
     everything = False
 
     def __init__(self) -> None:
-        self._next: Dict[str, float] = {}
+        self._next: dict[str, float] = {}
+        self._idle_until = -math.inf  # monotonic; until then only groups of period 0 are due
 
     def due(self, name: str, period_s: float, mono: float) -> bool:
         if period_s <= 0 or Schedule.everything:
@@ -83,17 +86,27 @@ class Schedule:
         )
         return True
 
+    def all_due(self, periods_s: Mapping[str, float], mono: float) -> list[str]:
+        """Those of the groups that are due; in most ticks one comparison finds them."""
+        if mono < self._idle_until and not Schedule.everything:
+            return [name for name, period_s in periods_s.items() if period_s <= 0]
+        due = [name for name, period_s in periods_s.items() if self.due(name, period_s, mono)]
+        coming = (self._next[name] for name in periods_s if name in self._next)
+        self._idle_until = min(coming, default=mono) - _EARLY_S
+        return due
+
     def again(self, name: str, mono: float) -> None:
         """Have a group due at `mono` already."""
         self._next[name] = min(mono, self._next.get(name, mono))
+        self._idle_until = min(mono - _EARLY_S, self._idle_until)
 
 
-class Patience:
+class Backoff:
     """When to try again what keeps failing: soon at first, then less and less often."""
 
     def __init__(self, first_s: float, most_s: float) -> None:
         self._first_s, self._most_s = first_s, most_s
-        self._since: Optional[float] = None
+        self._since: float | None = None
         self._next = 0.0
 
     def due(self, mono: float) -> bool:

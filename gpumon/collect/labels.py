@@ -8,8 +8,6 @@ is cut into pieces that fit one message each, with the node's name in front:
 
 from __future__ import annotations
 
-from typing import Dict, Optional, Tuple
-
 _PIECE_BYTES = 700
 _NAME_BYTES = 255
 _MARKS = b"+-"
@@ -19,7 +17,7 @@ MAX_OPEN, MAX_OPEN_BYTES = 65_536, 32 << 20
 
 def labelled(node: str, line: bytes) -> bytes:
     """The pieces of one line (without its end), each a line of at most 1000 bytes."""
-    name = node.replace(" ", "_").encode("ascii", "replace")[:_NAME_BYTES]
+    name = _label(node)
     starts = range(0, max(len(line), 1), _PIECE_BYTES)
     return b"".join(
         b"%s %c%s\n"
@@ -28,15 +26,24 @@ def labelled(node: str, line: bytes) -> bytes:
     )
 
 
+def end_line(node: str) -> bytes:
+    """Ends the agent of this node alone, on the input that all of a step's tasks share."""
+    return b"end %s\n" % _label(node)
+
+
+def _label(node: str) -> bytes:
+    return node.replace(" ", "_").encode("ascii", "replace")[:_NAME_BYTES]
+
+
 class Joiner:
     """Puts the pieces together again."""
 
     def __init__(self, max_line_bytes: int) -> None:
         self._max = max_line_bytes
-        self._open: Dict[bytes, bytes] = {}
+        self._open: dict[bytes, bytes] = {}
         self._open_bytes = 0
 
-    def piece(self, line: bytes) -> Optional[Tuple[str, bytes]]:
+    def piece(self, line: bytes) -> tuple[str, bytes] | None:
         """A node and a whole line of it with its end; None while one is open, or for no piece.
 
         Of a line that is too long the end is missing, so that it cannot be read.

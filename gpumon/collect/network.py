@@ -1,17 +1,18 @@
-"""Network and InfiniBand traffic of the node. It is never a single job's: say so where shown."""
+"""Network and InfiniBand traffic of the node. Never that of a single job."""
 
 from __future__ import annotations
 
 import os
 import re
 import time
-from typing import Callable, Dict, Iterable, List, NamedTuple, Optional
+from collections.abc import Iterable
+from typing import Callable, NamedTuple
 
 from gpumon.collect.base import Schedule, Tick
-from gpumon.collect.proc import Rates, missing_because, parse_count, read_text
-from gpumon.collect.rates import Moment, moment_since
+from gpumon.collect.procfs import look, parse_count
+from gpumon.collect.rates import Moment, Rates, moment_since
 from gpumon.model.plausible import RATE_MARGIN, implausible
-from gpumon.model.reading import Missing, Reading, number
+from gpumon.model.reading import Missing, Reading, number, then
 from gpumon.model.text import clean
 
 _PERIOD_S = 5.0
@@ -34,7 +35,7 @@ class Interface(NamedTuple):
     tx_bytes: int
 
 
-def parse_net_dev(text: str) -> List[Interface]:
+def parse_net_dev(text: str) -> list[Interface]:
     """/proc/net/dev, without the loopback."""
     interfaces = []
     for line in text.splitlines():
@@ -48,7 +49,7 @@ def parse_net_dev(text: str) -> List[Interface]:
     return interfaces
 
 
-def parse_link_rate(text: str) -> Optional[float]:
+def parse_link_rate(text: str) -> float | None:
     """Bits per second of an InfiniBand port's `rate`: `100 Gb/sec (4X EDR)`."""
     match = _LINK_RATE.match(text)
     return float(match.group(1)) * 1e9 if match else None
@@ -70,7 +71,7 @@ class Network:
         self._infiniband = f"{sys}/class/infiniband"
         self._schedule = Schedule()
         self._clock = clock
-        self._rates = Rates(clock)
+        self._rates = Rates()
 
     def collect(self, tick: Tick) -> None:
         if not self._schedule.due("net", _PERIOD_S, tick.mono):
@@ -91,7 +92,7 @@ class Network:
         name, received, sent = interface
         rx = self._rates.per_second(("rx", name), received, moment)
         tx = self._rates.per_second(("tx", name), sent, moment)
-        readings: Dict[str, Reading] = {
+        readings: dict[str, Reading] = {
             "rx_bytes_per_s": _carried(rx, most),
             "tx_bytes_per_s": _carried(tx, most),
             "link_bits_per_s": speed,
@@ -100,24 +101,18 @@ class Network:
 
     # -- interfaces ------------------------------------------------------------------------------
 
-    def _interfaces(self) -> List[Interface]:
+    def _interfaces(self) -> list[Interface]:
         """The physical ones that ever carried something; all when none is physical."""
-        try:
-            interfaces = parse_net_dev(read_text(self._net_dev))
-        except OSError:
+        interfaces = then(look(self._net_dev), parse_net_dev)
+        if isinstance(interfaces, Missing):
             return []
         physical = [i for i in interfaces if os.path.exists(f"{self._net}/{i.name}/device")]
         return _busiest(physical or interfaces)
 
     def _ethernet_speed(self, name: str) -> Reading:
-        try:
-            text = read_text(f"{self._net}/{name}/speed")
-        except OSError:
-            return _UNKNOWN_SPEED  # EINVAL while the link is down
-        megabits = parse_count(text)  # −1 and 2³² − 1 stand for unknown
-        if not megabits or megabits >= (1 << 32) - 1:
-            return _UNKNOWN_SPEED
-        return megabits * 1e6
+        # EINVAL while the link is down; −1 and 2³² − 1 stand for unknown
+        megabits = number(then(look(f"{self._net}/{name}/speed"), parse_count))
+        return megabits * 1e6 if megabits and megabits < (1 << 32) - 1 else _UNKNOWN_SPEED
 
     def _is_virtual(self, name: str) -> bool:
         """Whether nothing holds the interface to its speed."""
@@ -131,7 +126,7 @@ class Network:
 
     # -- InfiniBand --------------------------------------------------------------------------------
 
-    def _ports(self) -> List[tuple[str, str]]:
+    def _ports(self) -> list[tuple[str, str]]:
         """Name and directory of each port: mlx5_0, or mlx5_0/2 where there are several."""
         ports = []
         for device in _names_in(self._infiniband)[:64]:
@@ -143,16 +138,14 @@ class Network:
         return [port for port in ports if _is_active(port[1])][:_MAX_INTERFACES]
 
     def _put_port(self, tick: Tick, port: str, directory: str) -> None:
-        try:
-            speed: Reading = parse_link_rate(read_text(f"{directory}/rate")) or _UNKNOWN_SPEED
-        except OSError:
-            speed = _UNKNOWN_SPEED
-        readings: Dict[str, Reading] = {"link_bits_per_s": speed}
+        known = number(then(look(f"{directory}/rate"), parse_link_rate))
+        speed: Reading = known or _UNKNOWN_SPEED  # 0 while the link is down
+        readings: dict[str, Reading] = {"link_bits_per_s": speed}
         for field, counter in (("rx", "port_rcv_data"), ("tx", "port_xmit_data")):
             began = self._clock()
-            words = _count(f"{directory}/counters/{counter}")
+            words = then(look(f"{directory}/counters/{counter}"), parse_count)
             moment = moment_since(began, self._clock)
-            total = words if isinstance(words, Missing) else words * _BYTES_PER_WORD
+            total = then(words, lambda words: words * _BYTES_PER_WORD)
             rate = self._rates.per_second((field, port), total, moment)
             readings[f"{field}_bytes_per_s"] = _carried(rate, speed)
         tick.put("net", port, readings)
@@ -166,14 +159,14 @@ def _carried(rate: Reading, link_bits_per_s: Reading) -> Reading:
     return implausible(bytes_per_s, "B/s")
 
 
-def _busiest(interfaces: Iterable[Interface]) -> List[Interface]:
+def _busiest(interfaces: Iterable[Interface]) -> list[Interface]:
     """By all they ever carried, not by the last seconds: the choice should not flicker."""
     ranked = sorted(interfaces, key=lambda i: (-(i.rx_bytes + i.tx_bytes), i.name))
     used = [i for i in ranked if i.rx_bytes + i.tx_bytes]
     return (used or ranked[:1])[:_MAX_INTERFACES]
 
 
-def _names_in(directory: str) -> List[str]:
+def _names_in(directory: str) -> list[str]:
     try:
         return sorted(os.listdir(directory))
     except OSError:
@@ -181,15 +174,5 @@ def _names_in(directory: str) -> List[str]:
 
 
 def _is_active(directory: str) -> bool:
-    try:
-        return "ACTIVE" in read_text(f"{directory}/state")
-    except OSError:
-        return True
-
-
-def _count(path: str) -> int | Missing:
-    try:
-        count = parse_count(read_text(path))
-    except OSError as error:
-        return missing_because(error, Missing("unsupported"))
-    return Missing("error") if count is None else count
+    state = look(f"{directory}/state")
+    return isinstance(state, Missing) or "ACTIVE" in state

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, NamedTuple, Optional, Tuple
+from collections.abc import Collection, Hashable
+from typing import Callable, NamedTuple
 
 from gpumon.model.reading import MEASURING, Missing, Reading, number
 
@@ -30,7 +31,7 @@ def moment_since(began: float, clock: Callable[[], float]) -> Moment:
     return Moment(now, now - began)
 
 
-def elapsed_s(before: Moment, now: Moment) -> Optional[float]:
+def elapsed_s(before: Moment, now: Moment) -> float | None:
     """Seconds between two reads; None where that is not known well enough for a rate."""
     elapsed = now.at - before.at
     if elapsed <= 0 or max(before.took_s, now.took_s) > _UNSURE * elapsed:
@@ -39,55 +40,66 @@ def elapsed_s(before: Moment, now: Moment) -> Optional[float]:
 
 
 class Rate:
-    """Per-second rate of a counter that grows and may wrap at 32 bits."""
+    """Per-second rate of a counter that only grows."""
 
-    def __init__(self) -> None:
-        self._value: Optional[float] = None
+    def __init__(self, *, wraps: bool = False) -> None:
+        """`wraps`: it has 32 bits, or begins anew with what it counts."""
+        self._wraps = wraps
+        self._value: float | None = None
         self._moment = Moment(0.0)
-        self._source: Any = None
+        self._source: object = None
 
     def update(
-        self,
-        reading: Reading,
-        at: float,
-        took_s: float = 0.0,
-        *,
-        most: float = math.inf,
-        source: Any = None,
+        self, reading: Reading, moment: Moment, most: float = math.inf, source: object = None
     ) -> Reading:
-        """The rate since the last reading; a Missing breaks the chain, a reset measures anew.
+        """The rate since the last reading; Missing at the first one, when the time between two is
+        not known well enough, and when the counter is missing or went back.
 
         `most`: per second, that the counted thing can do. `source`: which of several counters.
         """
         value = number(reading)
         before, self._value = self._value, value
-        moment = Moment(at, took_s)
-        elapsed = elapsed_s(self._moment, moment)
+        elapsed, self._moment = elapsed_s(self._moment, moment), moment
         is_other, self._source = source != self._source, source
-        self._moment = moment
-        if value is None:
-            return reading if isinstance(reading, Missing) else MEASURING
-        if before is None or elapsed is None or is_other:
+        if isinstance(reading, Missing):
+            return reading
+        if value is None or before is None or elapsed is None or is_other:
             return MEASURING
         delta = value - before
-        if delta < 0:
-            wrapped = delta + _WRAP_32
+        if delta < 0 and self._wraps:
             is_near = _WRAP_32 - _NEAR_WRAP <= before < _WRAP_32 and value < _NEAR_WRAP
-            if is_near and wrapped <= most * elapsed:
-                delta = wrapped
+            if is_near and delta + _WRAP_32 <= most * elapsed:
+                delta += _WRAP_32
             elif value < before / 2:
                 return MEASURING  # it began anew
-            else:
-                return Missing("implausible", f"counter went back from {before:.0f} to {value:.0f}")
+        if delta < 0:
+            return Missing("implausible", f"counter went back from {before:.0f} to {value:.0f}")
         return delta / elapsed
+
+
+class Rates:
+    """A rate for each of several counters, by its key."""
+
+    def __init__(self) -> None:
+        self._rates: dict[Hashable, Rate] = {}
+
+    def per_second(self, key: Hashable, counter: Reading, moment: Moment) -> Reading:
+        rate = self._rates.get(key)
+        if rate is None:
+            rate = self._rates[key] = Rate()
+        return rate.update(counter, moment)
+
+    def keep(self, keys: Collection[Hashable]) -> None:
+        """Forget the counters of what is gone, so that its name can come back as another."""
+        self._rates = {key: rate for key, rate in self._rates.items() if key in keys}
 
 
 class Growth:
     """A counter that is shown as it is: it only grows, and no faster than it can."""
 
     def __init__(self) -> None:
-        self._last: Optional[Tuple[float, float]] = None  # value, monotonic s
-        self._doubted: Optional[Tuple[float, float]] = None
+        self._last: tuple[float, float] | None = None  # value, monotonic s
+        self._doubted: tuple[float, float] | None = None
 
     def check(self, reading: Reading, at: float, most: float) -> Reading:
         """The reading, or Missing where it cannot follow the last one; `most` is per second.

@@ -10,11 +10,13 @@ import os
 import re
 import threading
 import time
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from collections.abc import Mapping
+from operator import attrgetter
+from typing import Callable, NamedTuple
 
 from gpumon.collect.base import Schedule, Tick
-from gpumon.collect.proc import missing_because, read_text
-from gpumon.model.reading import TIMEOUT, Missing, Reading
+from gpumon.collect.procfs import look, missing_because
+from gpumon.model.reading import TIMEOUT, Missing, Reading, then
 from gpumon.model.text import clean
 
 _PERIOD_S = 30.0
@@ -29,9 +31,9 @@ _SCRATCH = re.compile(r"/(?:[\w.-]+/){0,2}[\w.-]*(?:scratch|nvme|ssd|local)[\w.-
 
 
 class Space(NamedTuple):
-    """What a file system says of itself. `free_bytes` is what a user may still write."""
+    """What a file system reports. `free_bytes` is what a user may still write."""
 
-    device: int  # tells whether two paths lie in one file system
+    device: int  # equal for paths in one file system
     total_bytes: int
     used_bytes: int
     free_bytes: int
@@ -49,7 +51,7 @@ def measure(path: str) -> Space:
     )
 
 
-def parse_scratch_mounts(text: str) -> List[str]:
+def parse_scratch_mounts(text: str) -> list[str]:
     """Mount points of local file systems that are scratch by their name, from mountinfo."""
     paths = []
     for line in text.splitlines():
@@ -60,7 +62,7 @@ def parse_scratch_mounts(text: str) -> List[str]:
     return paths
 
 
-def candidates(environ: Mapping[str, str], mountinfo: str) -> List[Tuple[str, str]]:
+def candidates(environ: Mapping[str, str], mountinfo: str) -> list[tuple[str, str]]:
     """(label, path) of what to ask, the user's own directories first."""
     found = [
         ("slurm_tmpdir", environ.get("SLURM_TMPDIR", "")),
@@ -69,7 +71,7 @@ def candidates(environ: Mapping[str, str], mountinfo: str) -> List[Tuple[str, st
         ("shm", "/dev/shm"),
     ]
     found += [(os.path.basename(path), path) for path in parse_scratch_mounts(mountinfo)]
-    unique: Dict[str, str] = {}
+    unique: dict[str, str] = {}
     for label, path in found:
         if path.startswith("/") and "\0" not in path and path not in unique.values():
             unique.setdefault(clean(label, 32), path)
@@ -77,13 +79,13 @@ def candidates(environ: Mapping[str, str], mountinfo: str) -> List[Tuple[str, st
 
 
 class _Question:
-    """One file system, asked in the background."""
+    """One file system, queried in the background."""
 
     def __init__(self, path: str, ask: Callable[[str], Space]) -> None:
         self.path = path
         self.answer: Space | Missing = TIMEOUT
         self._ask = ask
-        self._thread: Optional[threading.Thread] = None
+        self._thread: threading.Thread | None = None
 
     @property
     def hangs(self) -> bool:
@@ -114,14 +116,12 @@ class Storage:
         self,
         environ: Mapping[str, str],
         proc: str = "/proc",
-        paths: Optional[List[Tuple[str, str]]] = None,
+        paths: list[tuple[str, str]] | None = None,
         ask: Callable[[str], Space] = measure,
     ) -> None:
         if paths is None:
-            try:
-                paths = candidates(environ, read_text(f"{proc}/self/mountinfo"))
-            except OSError:
-                paths = candidates(environ, "")
+            mountinfo = look(f"{proc}/self/mountinfo")
+            paths = candidates(environ, "" if isinstance(mountinfo, Missing) else mountinfo)
         self._questions = {label: _Question(path, ask) for label, path in paths}
         self._schedule = Schedule()
 
@@ -135,21 +135,23 @@ class Storage:
         until = time.monotonic() + _DEADLINE_S
         for question in asked:
             question.wait(until - time.monotonic())
-        seen: List[int] = []
+        seen: list[int] = []
         for label, question in self._questions.items():
             answer = question.answer
             if isinstance(answer, Missing):
-                if answer.reason != "unsupported":  # what does not exist is no file system
+                if (
+                    answer.reason != "unsupported"
+                ):  # a path that does not exist is not a file system
                     tick.put("disk", label, _row(question.path, answer))
             elif answer.device not in seen:
                 seen.append(answer.device)
                 tick.put("disk", label, _row(question.path, answer))
 
 
-def _row(path: str, answer: Space | Missing) -> Dict[str, Reading]:
-    row: Dict[str, Reading] = {"path": clean(path, _MAX_PATH)}
+def _row(path: str, answer: Space | Missing) -> dict[str, Reading]:
+    row: dict[str, Reading] = {"path": clean(path, _MAX_PATH)}
     if not isinstance(answer, Missing) and answer.total_bytes <= 0:
-        answer = Missing("unsupported", "the file system does not say")
+        answer = Missing("unsupported", "not reported by the file system")
     for field in ("total_bytes", "used_bytes", "free_bytes"):
-        row[field] = answer if isinstance(answer, Missing) else getattr(answer, field)
+        row[field] = then(answer, attrgetter(field))
     return row

@@ -19,5 +19,5 @@ def path(name: str) -> str:
     """The file of a demo. Raises NotFoundError."""
     known = names()
     if name not in known:
-        raise NotFoundError(f"no demo {name!r}; there are {', '.join(known)}")
+        raise NotFoundError(f"unknown demo {name!r}; choose from: {', '.join(known)}")
     return os.path.join(os.path.dirname(__file__), name + _SUFFIX)

@@ -11,7 +11,7 @@ from gpumon.export.tables import Row, Table, Value, told
 _FORMULA = ("=", "+", "-", "@")
 
 
-class CsvWriter:
+class Writer:
     """Writes rows of one table to a text stream (opened with newline="")."""
 
     def __init__(self, table: Table, stream: TextIO) -> None:
@@ -20,7 +20,7 @@ class CsvWriter:
         self._writer.writerow([*(column.name for column in table.columns), "missing"])
 
     def write(self, row: Row) -> None:
-        """One line; the last cell says what is missing and why: `power_w=lost fan_percent=lost`."""
+        """One line; the last cell has the missing values: `power_w=lost fan_percent=lost`."""
         cells = [_cell(value, kind) for value, kind in zip(row.values, self._kinds)]
         self._writer.writerow([*cells, missing_text(row.missing)])
 
@@ -35,6 +35,9 @@ def missing_text(missing: dict[str, str]) -> str:
 
 def _cell(value: Value, kind: str) -> Value:
     value = told(value, kind)
-    if kind == "text" and isinstance(value, str) and value.startswith(_FORMULA):
-        return f"'{value}"
-    return value
+    return harmless(value) if kind == "text" and isinstance(value, str) else value
+
+
+def harmless(text: str) -> str:
+    """A text that no spreadsheet takes for a formula."""
+    return f"'{text}" if text.startswith(_FORMULA) else text

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any, TextIO
 
-from gpumon.export.tables import Row, told
+from gpumon.export.tables import Row, Table, told
 
 
-class JsonWriter:
+class Writer:
     """Writes rows of any table to a text stream; `table` comes first."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, table: Table | None, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, row: Row) -> None:
-        """One line."""
         body: dict[str, Any] = {"table": row.table.name}
         for column, value in zip(row.table.columns, row.values):
             body[column.name] = told(value, column.kind)

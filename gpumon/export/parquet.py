@@ -15,21 +15,21 @@ MAX_TEXT_BYTES = 8 << 20  # of the texts among them
 _INT64 = 1 << 63
 
 
-def load_pyarrow() -> tuple[Any, Any]:
-    """The modules pyarrow and pyarrow.parquet, or a GpumonError that says what to install."""
+def require() -> tuple[Any, Any]:
+    """The modules pyarrow and pyarrow.parquet, or a GpumonError that names what to install."""
     try:
         return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
     except ImportError:
         raise GpumonError(
-            "Parquet needs pyarrow: pip install 'gpumon[parquet]', or export --to csv"
+            "Parquet needs pyarrow: pip install 'gpumon-slurm[parquet]', or export --to csv"
         ) from None
 
 
-class ParquetWriter:
+class Writer:
     """Writes rows of one table to a binary stream; all numbers are doubles, `time` is UTC."""
 
     def __init__(self, table: Table, stream: BinaryIO) -> None:
-        self._pyarrow, parquet = load_pyarrow()
+        self._pyarrow, parquet = require()
         types = {
             "time": self._pyarrow.timestamp("ms", tz="UTC"),
             "number": self._pyarrow.float64(),
@@ -55,7 +55,6 @@ class ParquetWriter:
         self._writer = parquet.ParquetWriter(stream, self._schema, compression="zstd")
 
     def write(self, row: Row) -> None:
-        """Keep the row until its group is full."""
         for column, kind, value in zip(self._columns, self._kinds, row.values):
             column.append(_stored(value, kind))
             if isinstance(value, str):
@@ -65,7 +64,6 @@ class ParquetWriter:
             self._flush()
 
     def close(self) -> None:
-        """Write the last group and the file's index."""
         self._flush()
         self._writer.close()
 

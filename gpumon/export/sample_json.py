@@ -7,19 +7,17 @@ from typing import Any
 from gpumon.model.fields import FIELDS, throttle_words
 from gpumon.model.reading import NOT_SAMPLED, Missing, Reading
 from gpumon.model.sample import FACTS, Device, Header, Process, Sample
+from gpumon.model.view import process_of
 
 VERSION = 1
+NO_START = "not-sampled: the job's start is unknown or too recent"
 
 Json = dict[str, Any]
 
 
-def sample_json(header: Header, sample: Sample) -> Json:
-    """The object that `gpumon once --json` prints."""
-    processes = {
-        event.pid: process_facts(event.pid, event.data)
-        for event in sample.events
-        if event.kind == "process" and event.pid is not None
-    }
+def sample_json(header: Header, sample: Sample, window_s: float | None = None) -> Json:
+    """The object that `gpumon once --json` prints. `window_s`: what the job's rates cover."""
+    processes = processes_of(sample)
     return {
         "version": VERSION,
         "gpumon": header.gpumon,
@@ -33,15 +31,15 @@ def sample_json(header: Header, sample: Sample) -> Json:
         "host": _host(header, sample),
         "net": _table(sample, "net", "interface"),
         "disk": _table(sample, "disk", "label"),
-        "job": _job(header, sample),
+        "job": _job(header, sample, window_s),
         "agent": _agent(sample),
     }
 
 
-def process_facts(pid: int, data: Json) -> Process:
-    """The facts in a `process` event."""
-    known = {name: data[name] for name in Process._fields if name in data and name != "pid"}
-    return Process(pid, **{"user": "", "command": "", "name": "", **known})
+def processes_of(sample: Sample) -> dict[int, Process]:
+    """Processes by pid, as described by its events."""
+    told = (event for event in sample.events if event.kind == "process")
+    return {event.pid: process_of(event) for event in told if event.pid is not None}
 
 
 def _values(readings: dict[str, Reading], names: list[str]) -> tuple[Json, dict[str, str]]:
@@ -123,16 +121,29 @@ def _host(header: Header, sample: Sample) -> Json:
     return {**facts, **values, "missing": {**missing, **missing_values}}
 
 
-def _job(header: Header, sample: Sample) -> Json | None:
+def _job(header: Header, sample: Sample, window_s: float | None) -> Json | None:
     if header.job is None:
         return None
     readings = sample.rows.get("job", {}).get("", {})
     values, missing = _values(readings, list(FIELDS["job"]))
     limit = header.job.mem_limit_bytes
-    if "mem_limit_bytes" in missing and limit is not None:  # as Slurm's environment says
+    if "mem_limit_bytes" in missing and limit is not None:  # from Slurm's environment
         values["mem_limit_bytes"] = limit
         del missing["mem_limit_bytes"]
-    return {**header.job._asdict(), **values, "missing": missing}
+    cores = {
+        "cpu_window_s": None if window_s is None else round(window_s, 3),
+        "cpu_cores_mean": _mean(values["cpu_s"], header.job.start, sample.time),
+    }
+    if cores["cpu_cores_mean"] is None:
+        missing["cpu_cores_mean"] = missing.get("cpu_s", NO_START)
+    return {**header.job._asdict(), **values, **cores, "missing": missing}
+
+
+def _mean(cpu_s: float | None, start: float | None, now: float) -> float | None:
+    """Cores used since the job's start; None where that is not known, or was just now."""
+    if cpu_s is None or start is None or now - start < 1.0:
+        return None
+    return round(cpu_s / (now - start), 3)
 
 
 def _table(sample: Sample, entity: str, name: str) -> list[Json]:

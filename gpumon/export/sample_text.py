@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.export.sample_json import process_facts
+from gpumon.export.sample_json import processes_of
 from gpumon.model.fields import throttle_words
 from gpumon.model.reading import NOT_SAMPLED, Missing, Reading, number
 from gpumon.model.sample import Device, Header, Sample
@@ -102,11 +102,7 @@ def _host(header: Header, sample: Sample) -> list[str]:
 
 
 def _processes(header: Header, sample: Sample) -> list[str]:
-    facts = {
-        event.pid: process_facts(event.pid, event.data)
-        for event in sample.events
-        if event.kind == "process" and event.pid is not None
-    }
+    facts = processes_of(sample)
     labels = {device.key: device.label for device in header.devices}
     lines = []
     for key, usage in sorted(

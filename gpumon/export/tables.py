@@ -108,7 +108,7 @@ def iso(epoch_s: float) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-#: processes that live, of which it is known who they are
+#: live processes whose identity is known
 MAX_PROCESSES, PROCESSES_BYTES = 20_000, 16 << 20
 
 
@@ -129,7 +129,7 @@ def rows(items: Iterable[Header | Sample], problems: list[str] | None = None) ->
 
 
 class _Tables:
-    """Knows who a device key and a pid stand for."""
+    """Maps device keys and PIDs to devices and processes."""
 
     def __init__(self) -> None:
         self._node = ""

@@ -21,12 +21,12 @@ NEAR_S = 2.0
 _DAY_S = 86_400.0
 #: s; how much older than the sample before an event may be that comes with a sample
 _LATE_S = 60.0
-#: sentences about one node's clock; a clock that is set all the time is said often enough then
+#: notes about one node's clock; enough for a clock that is set all the time
 _MAX_NOTES = 100
 
 
 class Axis:
-    """Of one node, whichever streams tell of it one after another. Used by one thread at a time.
+    """Of one node, across its successive streams. Used by one thread at a time.
 
     All corrections are whole seconds: ticks on whole seconds stay there, one in each bucket. What
     is on an axis comes out of another one as it is.
@@ -116,7 +116,7 @@ class Axis:
 
     def _place(self, time: float, mono: float, received: Optional[float]) -> Tuple[float, float]:
         """(t, m) on the axis."""
-        has_mono = mono > 0  # 0: nobody read it
+        has_mono = mono > 0  # 0: not read yet
         if has_mono and mono < self._mono and not self._is_new_boot and self._agree(time, mono):
             self._is_moved = False
             return time + self._shift, mono  # it comes late, or again
@@ -142,7 +142,7 @@ class Axis:
         return at, at - self._given_base if self._was_set and has_mono else mono
 
     def _start_again(self, at: float, time: float, received: Optional[float]) -> None:
-        """Another boot: m does not tell how long that took; our clock does, else the wall clock."""
+        """Another boot: m does not show how long it took; our clock does, else the wall clock."""
         there = time + self._shift
         if received is not None and self._ours:
             there = received

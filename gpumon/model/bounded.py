@@ -1,6 +1,6 @@
 """Collections that hold at most so many things and so many bytes, whatever a stream sends.
 
-What is left out is counted, so that somebody can say so.
+What is left out is counted, so that it can be reported.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Our own clock: epoch seconds that never step, for ages, rates and durations.
 
-It begins with the wall clock and goes on with the time since boot, in which a suspended machine's
+It begins with the wall clock and continues with the time since boot, in which a suspended machine's
 sleep counts, too. So neither a clock that is set nor a resume makes anything old or young. What the
 wall clock shows is a label alone (`wall`).
 """

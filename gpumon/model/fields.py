@@ -36,6 +36,7 @@ class Field(NamedTuple):
     low: float = 0.0
     text: bool = False
     digits: int = 0  # significant ones that the wire carries; 0: all
+    course: bool = False  # of processes on GPUs kept over time, of some on few nodes
 
     @property
     def decimals(self) -> int:
@@ -103,7 +104,7 @@ GROUPS: tuple[Group, ...] = (
         "device", "clocks", 2,
         Field("sm_clock_mhz", "MHz", 20_000, series=True),
         Field("mem_clock_mhz", "MHz", 50_000),
-        Field("throttle_mask", "", _COUNT),  # NVML's clock event reasons, bits
+        Field("throttle_mask", "", _COUNT, series=True),  # NVML's clock event reasons, bits
     ),
     _group(
         "device", "links", 2,
@@ -156,8 +157,8 @@ GROUPS: tuple[Group, ...] = (
     _group(
         "usage", "usage", 2,
         _text("type"),  # C compute, G graphics, M compute through MPS; joined when several
-        Field("mem_bytes", "B", _BYTES),
-        Field("sm_percent", "%", _PERCENT),  # over the driver's last period
+        Field("mem_bytes", "B", _BYTES, course=True),
+        Field("sm_percent", "%", _PERCENT, course=True),  # over the driver's last period
         Field("mem_percent", "%", _PERCENT),
         Field("encoder_percent", "%", _PERCENT),
         Field("decoder_percent", "%", _PERCENT),
@@ -166,8 +167,8 @@ GROUPS: tuple[Group, ...] = (
     # -- a process on the node (key: pid) ---------------------------------------------------
     _group(
         "process", "process", 2,
-        Field("cpu_percent", "%", 1e6),  # of one core; above 100 with several threads
-        Field("rss_bytes", "B", _BYTES, digits=_NOISY),
+        Field("cpu_percent", "%", 1e6, course=True),  # of one core; above 100 with several threads
+        Field("rss_bytes", "B", _BYTES, digits=_NOISY, course=True),
         Field("threads", "", 1e7),
         _text("state"),  # R S D T Z …, as /proc says
         Field("cpu_s", "s", 1e12),
@@ -180,11 +181,22 @@ GROUPS: tuple[Group, ...] = (
         Field("cpu_percent", "%", _PERCENT, series=True),
         Field("iowait_percent", "%", _PERCENT),
         Field("mem_used_bytes", "B", _BYTES, series=True, digits=_NOISY),  # total − available
-        Field("mem_cache_bytes", "B", _BYTES, digits=_NOISY),
+        Field("mem_cache_bytes", "B", _BYTES, series=True, digits=_NOISY),
         Field("swap_used_bytes", "B", _BYTES, digits=_NOISY),
         Field("load1", "", 1e7),
         Field("load5", "", 1e7),
         Field("load15", "", 1e7),
+    ),
+    _group(
+        "host", "cores", 2,
+        # a character for each CPU by its number: 0 to 9 for tenths of its time, "-" for one that is
+        # offline, "?" where that is not known
+        _text("core_levels"),
+    ),
+    _group(
+        "host", "disks", 5,
+        _rate("disk_read_bytes_per_s", series=True),  # all local disks together
+        _rate("disk_write_bytes_per_s", series=True),
     ),
     _group(
         "host", "pressure", 5,
@@ -199,10 +211,12 @@ GROUPS: tuple[Group, ...] = (
         Field("cpu_s", "s", 1e12),
         Field("cpu_throttled_percent", "%", _PERCENT),  # share of periods that hit the quota
         # what cannot be given back: anonymous + shared + unreclaimable kernel memory
-        Field("mem_used_bytes", "B", _BYTES, digits=_NOISY),
+        Field("mem_used_bytes", "B", _BYTES, series=True, digits=_NOISY),
         Field("mem_anon_bytes", "B", _BYTES, digits=_NOISY),
         Field("mem_shmem_bytes", "B", _BYTES, digits=_NOISY),
-        Field("mem_cache_bytes", "B", _BYTES, digits=_NOISY),  # without shmem
+        Field("mem_cache_bytes", "B", _BYTES, series=True, digits=_NOISY),  # without shmem
+        # of it, what was read more than once
+        Field("mem_active_cache_bytes", "B", _BYTES, digits=_NOISY),
         # all that counts against the limit
         Field("mem_charged_bytes", "B", _BYTES, digits=_NOISY),
         Field("mem_peak_bytes", "B", _BYTES),  # the kernel's own peak, cache included
@@ -214,8 +228,8 @@ GROUPS: tuple[Group, ...] = (
     ),
     _group(
         "job", "io", 5,
-        _rate("read_bytes_per_s"),
-        _rate("write_bytes_per_s"),
+        _rate("read_bytes_per_s", series=True),
+        _rate("write_bytes_per_s", series=True),
         Field("cpu_pressure_percent", "%", _PERCENT),
         Field("mem_pressure_percent", "%", _PERCENT),
         Field("io_pressure_percent", "%", _PERCENT),
@@ -223,8 +237,8 @@ GROUPS: tuple[Group, ...] = (
     # -- network interfaces of the node (key: name) -------------------------------------------
     _group(
         "net", "net", 5,
-        _rate("rx_bytes_per_s"),
-        _rate("tx_bytes_per_s"),
+        _rate("rx_bytes_per_s", series=True),
+        _rate("tx_bytes_per_s", series=True),
         Field("link_bits_per_s", "bit/s", _RATE),
     ),
     # -- file systems that a job can fill (key: label) ----------------------------------------
@@ -265,9 +279,18 @@ SERIES: dict[str, frozenset[str]] = {
     entity: frozenset(name for name, field in fields.items() if field.series)
     for entity, fields in FIELDS.items()
 }
+#: the same of processes on GPUs
+COURSES: dict[str, frozenset[str]] = {
+    entity: frozenset(name for name, field in fields.items() if field.course)
+    for entity, fields in FIELDS.items()
+    if any(field.course for field in fields.values())
+}
 GROUP_OF: dict[tuple[str, str], Group] = {
     (group.entity, field.name): group for group in GROUPS for field in group.fields
 }
+
+#: a device or process that is busier than this works, in %
+ACTIVE_PERCENT = 1.0
 
 #: NVML's clock event reasons, bit by bit, in the words used on screens and in JSON
 THROTTLE_REASONS: tuple[tuple[int, str], ...] = (

@@ -88,12 +88,17 @@ EMPTY = Line()
 
 def word(kind: str, text: str) -> Optional[Word]:
     """The value, where it is one of this kind."""
-    return Word(kind, text) if _GRAMMAR[kind].fullmatch(text) else None
+    return str.__new__(Word, text) if _GRAMMAR[kind].fullmatch(text) else None
+
+
+def kind_of(option: str) -> str:
+    """Of the values of an option of sbatch; "" for an option that gpumon does not write."""
+    return _OF_OPTION.get(option, "")
 
 
 def value(option: str, text: str) -> Optional[Word]:
     """What `option` of sbatch may be given; None for an option that gpumon does not write."""
-    kind = _OF_OPTION.get(option)
+    kind = kind_of(option)
     return word(kind, text) if kind else None
 
 

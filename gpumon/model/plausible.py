@@ -1,4 +1,4 @@
-"""What a device's readings cannot exceed, by what the device says of itself.
+"""Limits of a device's readings, from the device's own facts.
 
 The ranges of `model.fields` hold for every device; these are narrower. A margin has to let every
 real device pass: a refused measurement is as false as an impossible one.
@@ -6,6 +6,7 @@ real device pass: a refused measurement is as false as an impossible one.
 
 from __future__ import annotations
 
+from math import inf, isfinite
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from gpumon.model.fields import FIELDS, GROUP_BY_KEY, Field
@@ -34,11 +35,12 @@ _NVLINK_BYTES_PER_S = 100e9
 
 
 def ceilings(facts: Mapping[str, Reading]) -> Dict[str, float]:
-    """Field -> the most that a device with these facts can have; only where the facts tell."""
+    """Field -> the maximum for a device with these facts; only where the facts determine it."""
     most: Dict[str, float] = {}
 
     def known(name: str) -> float:
-        return number(facts.get(name)) or 0.0
+        value = number(facts.get(name)) or 0.0
+        return value if isfinite(value) else 0.0
 
     power_w = _POWER * max(known("power_limit_max_w"), known("power_limit_default_w"))
     most["power_w"] = most["power_limit_w"] = power_w
@@ -84,7 +86,7 @@ def refuse_above(rows: Rows, most: Mapping[str, Mapping[str, float]]) -> None:
 def narrowed(field: Field, most: Mapping[str, float]) -> Field:
     """The field with the range that it has on a device with these ceilings."""
     high = most.get(field.name)
-    return field if high is None or high >= field.high else field._replace(high=high)
+    return field._replace(high=high) if high is not None and high < field.high else field
 
 
 def narrowed_columns(
@@ -104,11 +106,16 @@ def narrowed_columns(
     return found
 
 
-def check(field: Field, value: Reading) -> Reading:
-    """The value, or Missing with the raw one where the quantity cannot have it (NaN included)."""
-    if isinstance(value, (int, float)) and not field.low <= value <= field.high:
-        return implausible(value, field.unit)
-    return value
+def most_cpu_per_s(cpus: Optional[Reading]) -> float:
+    """CPU seconds that a node with so many CPUs can spend in a second; inf: not known."""
+    count = number(cpus)
+    return RATE_MARGIN * (count + 1) if count else inf
+
+
+def implausible_growth(grown: Tuple[float, float], unit: str, limit: str) -> str:
+    """Why a counter is refused that grew by so much in so many seconds."""
+    value, seconds = grown
+    return f"implausible: +{value:.4g} {unit} in {seconds:.0f} s is beyond {limit}"
 
 
 def implausible(value: float, unit: str = "") -> Missing:

@@ -6,16 +6,20 @@ fails loudly instead of taking a missing value for 0 (nvitop's NA >= 90 is true)
 
 from __future__ import annotations
 
-from typing import Any, Union
+from collections.abc import Callable
+from typing import Any, TypeVar, Union
+
+_S = TypeVar("_S")
+_T = TypeVar("_T")
 
 #: Reason -> the letter that stands for it on the wire. The letters are part of the format.
 REASONS = {
     "unsupported": "u",  # this device, driver or kernel has no such reading
-    "no-permission": "p",  # somebody else may read it
+    "no-permission": "p",  # only another user may read it
     "lost": "l",  # the device fell off the bus
     "timeout": "t",  # the call has not come back in time
     "stale": "s",  # there was a value; it is too old to stand for now
-    "not-sampled": "n",  # not asked for yet
+    "not-sampled": "n",  # not read yet
     "no-driver": "d",  # no NVIDIA driver on this node
     "mig": "m",  # not available while MIG is on
     "measuring": "r",  # a rate needs two readings, this was the first
@@ -89,8 +93,23 @@ NAMESPACE = Missing("namespace")
 ENDED = Missing("ended")
 
 
+def then(value: _S | Missing, function: Callable[[_S], _T | None], what: str = "") -> _T | Missing:
+    """The function of what is known; what it cannot read (None) is an error."""
+    if isinstance(value, Missing):
+        return value
+    result = function(value)
+    if result is None:
+        return Missing("error", f"{what} is unreadable" if what else "")
+    return result
+
+
 def number(reading: Any) -> float | None:
-    """The reading as a float, or None when it is missing or text: for aggregates and charts."""
+    """The reading as a float, or None when it is missing, text, or a whole number beyond floats:
+    for aggregates and charts.
+    """
     if isinstance(reading, (int, float)) and not isinstance(reading, bool):
-        return float(reading)
+        try:
+            return float(reading)
+        except OverflowError:
+            return None
     return None

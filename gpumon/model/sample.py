@@ -1,10 +1,10 @@
-"""What one node says: a header with what does not change, then samples."""
+"""The stream of one node: a header with constant facts, then samples."""
 
 from __future__ import annotations
 
-from typing import Dict, List, NamedTuple, Optional, Union
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple, Union
 
-from gpumon.model.reading import Reading
+from gpumon.model.reading import Missing, Reading
 
 #: device number, process id, interface name …; a tuple (device, pid) for `usage`
 Key = Union[int, str, "tuple[int, int]"]
@@ -24,14 +24,15 @@ class Mig(NamedTuple):
 class Device(NamedTuple):
     """One GPU or MIG instance: what identifies it and what does not change.
 
-    `key` numbers it within one stream and is never used again for another; `index` is NVML's,
-    `cuda_index` the job's (None: not visible to it, or not known). `facts` holds static readings
-    by the names of `FACTS` below, each a value or the reason why not.
+    `key` numbers it within one stream and is never used again for another; `index` is its number on
+    the node, the same inside and outside of a job; `cuda_index` the job's (None: not visible to it,
+    or not known). `facts` holds static readings by the names of `FACTS` below, each a value or the
+    reason why not.
     """
 
     key: int
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody wants here
-    uuid: str  # "" when the device was lost before it could be asked
+    uuid: str  # "" if the device was lost before it could be read
     name: str
     cuda_index: Optional[int] = None
     mig: Optional[Mig] = None
@@ -43,6 +44,13 @@ class Device(NamedTuple):
         if self.mig is None:
             return str(self.index)
         return f"{self.index}/gi{self.mig.gi}" + (f".{self.mig.ci}" if self.mig.ci else "")
+
+
+def leaves(devices: Iterable[Device]) -> List[Device]:
+    """What Slurm counts as GPUs: instances, and GPUs that are not divided."""
+    devices = list(devices)
+    parents = {device.mig.parent for device in devices if device.mig}
+    return [device for device in devices if device.mig or device.uuid not in parents]
 
 
 #: names that `Device.facts` may hold
@@ -70,7 +78,9 @@ class Process(NamedTuple):
     in_job: bool = False  # stands in the job's cgroup
     framework: str = ""  # tf jax torch vllm rmm llama cuda-other, or "" (unknown, not none)
     job: str = ""  # Slurm job id from its cgroup
-    hints: Dict[str, str] = {}  # verdicts on the few named variables, never their text
+    #: verdicts on the few named variables, never their text; `also` more frameworks, `purpose` what
+    #: its libraries are for
+    hints: Dict[str, str] = {}
     note: str = ""  # "in another PID namespace", …
 
 
@@ -80,6 +90,12 @@ class State(NamedTuple):
     state: str
     since: float
     detail: str = ""
+
+
+#: `why` in the data of an `end` event, for readers that act on it
+WRONG_JOB = "wrong-job"
+NO_JOB = "no-job"
+JOB_ENDED = "job-ended"
 
 
 class Event(NamedTuple):
@@ -116,6 +132,13 @@ class JobContext(NamedTuple):
     start: Optional[float] = None
     end: Optional[float] = None  # when the time limit ends it
     source: str = ""  # "environment", "cgroup", …
+    restarts: Optional[int] = None  # how often it was requeued before
+
+
+#: notes of a header that are no trouble: there is nothing to measure
+NO_DRIVER = "No NVIDIA driver on this node."
+NO_MODULE = "No NVIDIA driver on this node (its kernel module is not loaded)."
+NO_DEVICE = "No NVIDIA device is visible here."
 
 
 class Header(NamedTuple):
@@ -135,7 +158,7 @@ class Header(NamedTuple):
     facts: Dict[
         str, Reading
     ] = {}  # of the node: cpus, mem_total_bytes, swap_total_bytes, kernel, …
-    notes: List[str] = []  # sentences for people: "No NVIDIA driver on this node."
+    notes: List[str] = []  # sentences for people: NO_DRIVER, …
     agent_uid: int = -1
     agent_pid: int = 0
 
@@ -152,3 +175,17 @@ class Sample(NamedTuple):
     rows: Rows
     states: Dict[int, State] = {}
     events: List[Event] = []
+
+
+#: (group, key, field) -> what is missing there, in words of its own
+Details = Mapping[Tuple[str, Key, str], Missing]
+
+
+class Received(Sample):
+    """A sample with the line that it came in, where that says this and nothing else.
+
+    `_replace` gives one without a line, so a line never stands for what was changed.
+    """
+
+    line: bytes = b""  # without its end; b"": to be encoded
+    details: Details = {}  # of the stream so far, with those of this line; it continues to change

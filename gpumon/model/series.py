@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from itertools import compress
 from math import ceil, floor, inf, isfinite, nan
-from typing import Iterable, List, NamedTuple, Optional, Tuple
+from operator import lt
+from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gpumon.model.depth import DEPTHS, Tiers
-from gpumon.model.past import PastSeries
-from gpumon.model.tier import Bucket, Tier, clamped
+from gpumon.model.backfill import BackfillSeries
+from gpumon.model.retention import RETENTIONS, Tiers
+from gpumon.model.rollup import Bucket, Rollup, clamped
+from gpumon.model.tier import Tier
 
 #: two samples at most so many periods apart have no gap between them; one missed sample is two
 BRIDGE_PERIODS = 1.5
@@ -17,6 +20,8 @@ _VALUE_LIMIT = 3e38  # single precision holds no more
 _TIME_LIMIT = 1e11  # epoch seconds; 3,000 years
 _SHORTEST_S = 1e-3  # no bucket that is shown can be shorter
 _MINUTE_S = 60
+#: samples that take less time one by one than together
+_FEW = 5
 
 
 class Stats(NamedTuple):
@@ -28,6 +33,26 @@ class Stats(NamedTuple):
     coverage: float  # 0 to 1
 
 
+class _Part:
+    """Samples of one bucket together."""
+
+    __slots__ = ("count", "held", "largest", "least", "place", "since", "total")
+
+    def __init__(
+        self, since: float, total: float, count: int, least: float, largest: float, held: float
+    ) -> None:
+        self.since, self.total, self.count = since, total, count  # time of the first, sum, number
+        self.least, self.largest = least, largest
+        self.held = held  # what stood before the first
+        self.place = 0.0  # of the bucket
+
+    def join(self, other: _Part) -> None:
+        self.total += other.total
+        self.count += other.count
+        self.least = min(self.least, other.least)
+        self.largest = max(self.largest, other.largest)
+
+
 class Series:
     """One reading over time. Times are epoch seconds of the node's clock.
 
@@ -35,16 +60,17 @@ class Series:
     (`throttle_mask`) the mean says nothing; `high` then holds the mask with the highest bit.
 
     The finest tier takes every sample. Their sum waits until one lies in another bucket of the
-    second tier, or until somebody reads: the coarse tiers then take them as one, which is what
-    makes adding cheap.
+    second tier, which then takes them as one; the tiers behind it take as one what lies in a bucket
+    of the third. Who reads has all taken before. That is what makes adding cheap.
     """
 
     __slots__ = (
-        "_batch_end", "_count", "_first_time", "_held_at_first", "_held_until", "_high", "_largest",
-        "_last_time", "_last_value", "_least", "_peak60", "_since", "_tiers", "_total", "period_s",
+        "_batch_end", "_coarse", "_count", "_first_time", "_held_at_first", "_held_until", "_high",
+        "_largest", "_last_time", "_last_value", "_least", "_peak60", "_since", "_tiers", "_total",
+        "period_s",
     )  # fmt: skip
 
-    def __init__(self, period_s: float = 1.0, tiers: Tiers = DEPTHS[0].tiers) -> None:
+    def __init__(self, period_s: float = 1.0, tiers: Tiers = RETENTIONS[0].tiers) -> None:
         """No tier is made that is finer than the samples, where the next one suits them."""
         self.period_s = period_s
         rare_s = min(period_s, _MINUTE_S)
@@ -55,6 +81,7 @@ class Series:
         self._least, self._largest = inf, -inf
         self._held_at_first = nan
         self._batch_end = -inf
+        self._coarse: Optional[_Part] = None  # what waits for those behind the second
         self._last_time, self._last_value = -inf, nan  # the newest
         self._held_until = -inf  # a sample up to then continues the line without a gap
         self._first_time = inf
@@ -78,7 +105,7 @@ class Series:
         last_time = self._last_time
         held = self._last_value if time <= self._held_until else nan
         if not last_time <= time < self._batch_end:
-            self._settle()
+            self._settle_second()
             step_s = self._tiers[1].step_s
             self._batch_end = (time // step_s + 1) * step_s
         finest = self._tiers[0]
@@ -98,38 +125,112 @@ class Series:
             self._last_time, self._last_value = time, value
             self._held_until = time + BRIDGE_PERIODS * self.period_s
 
-    def begin(self, past: PastSeries) -> None:
+    def extend(
+        self,
+        times: Sequence[float],
+        values: Sequence[float],
+        lows: Sequence[float],
+        highs: Sequence[float],
+    ) -> None:
+        """Add samples in order of time, each with its extremes (its value, where there are none).
+
+        The same as to add them one by one. Where they are many, and each lies in a bucket of its
+        own, it takes a fraction of the time.
+        """
+        finest = self._tiers[0]
+        places = [int(time // finest.step_s) for time in times] if len(times) > _FEW else []
+        if not (
+            places
+            and finest.count
+            and finest.step_s < _MINUTE_S
+            and finest.index < places[0]
+            and places[-1] < finest.index + finest.kept
+            and all(map(lt, places, places[1:]))
+            and min(lows) > -_VALUE_LIMIT
+            and max(highs) < _VALUE_LIMIT
+        ):
+            for each in zip(times, values, lows, highs):
+                self.add(*each)
+            return
+        ahead = [after - before for before, after in zip([finest.index, *places], places)]
+        if max(ahead) == 1:
+            finest.extend([1] * len(values), values, lows, highs)
+        else:
+            finest.extend(*zip(*self._bridged(ahead, times, values, lows, highs)))
+        self._wait(times, values, lows, highs)
+
+    def _bridged(
+        self, ahead: Sequence[int], times: Sequence[float], *columns: Sequence[float]
+    ) -> Iterator[Tuple[int, float, float, float]]:
+        """Count, value, low and high of each bucket, those in between included."""
+        held, until = self._last_value, self._held_until
+        for buckets, time, value, low, high in zip(ahead, times, *columns):
+            between = held if time <= until else nan
+            for _ in range(1, buckets):
+                yield 0, between, between, between
+            yield 1, value, low, high
+            held, until = value, time + BRIDGE_PERIODS * self.period_s
+
+    def _wait(
+        self,
+        times: Sequence[float],
+        values: Sequence[float],
+        lows: Sequence[float],
+        highs: Sequence[float],
+    ) -> None:
+        """Have them wait for the coarse tiers; each is newer than what waits."""
+        bridge_s, begin = BRIDGE_PERIODS * self.period_s, 0
+        while begin < len(times):
+            time = times[begin]
+            held = self._last_value if time <= self._held_until else nan
+            if not self._last_time <= time < self._batch_end:
+                self._settle_second()
+                step_s = self._tiers[1].step_s
+                self._batch_end = (time // step_s + 1) * step_s
+            if not self._count:
+                self._since, self._held_at_first = time, held
+            end = bisect_left(times, self._batch_end, begin)
+            self._total = sum(values[begin:end], self._total)
+            self._count += end - begin
+            self._least = min(self._least, *lows[begin:end])
+            self._largest = max(self._largest, *highs[begin:end])
+            self._last_time, self._last_value = times[end - 1], values[end - 1]
+            self._held_until = self._last_time + bridge_s
+            begin = end
+
+    def begin(self, backfill: BackfillSeries) -> None:
         """Take what was before the first sample that comes."""
         self._settle()
-        sources = {step_s: Tier(step_s, len(rows.counts)) for step_s, rows in past.rows.items()}
-        for step_s, rows in past.rows.items():
-            sources[step_s].begin(rows)
-        finest = min(sources)
+        rollups = backfill.rows
+        finest = rollups[min(rollups)]
         for tier in self._tiers:
-            if tier.end == -inf and tier.step_s in past.rows:
-                tier.begin(past.rows[tier.step_s])
-            elif tier.step_s >= finest:
-                tier.take(_coarsest(sources.values(), tier.step_s))
-        minutes = past.rows[_MINUTE_S]
-        closed = minutes.counts[: sources[_MINUTE_S].index - minutes.first]
-        measured = (count * self.period_s * 2 >= _MINUTE_S for count in closed)
-        peaks = list(compress(minutes.means, measured))
+            if tier.end == -inf and tier.step_s in rollups:
+                tier.begin(rollups[tier.step_s])
+            elif tier.step_s >= finest.step_s:
+                tier.take(_coarsest(rollups.values(), tier.step_s))
+        minutes = rollups[_MINUTE_S]
+        measured = (count * self.period_s * 2 >= _MINUTE_S for count in minutes.count[:-1])
+        peaks = list(compress(minutes.mean, measured))
         if peaks:
             self._peak60 = max(max(peaks), -inf if self._peak60 is None else self._peak60)
-        self._first_time = min(self._first_time, past.first_time)
-        self._high = max(self._high, past.high)
-        self._last_time = sources[finest].end - finest
-        self._last_value = sources[finest].mean
-        self._held_until = self._last_time + BRIDGE_PERIODS * max(self.period_s, finest)
+        self._first_time = min(self._first_time, backfill.first_time)
+        self._high = max(self._high, backfill.high)
+        self._last_time, self._last_value = finest.last * finest.step_s, finest.mean[-1]
+        self._held_until = self._last_time + BRIDGE_PERIODS * max(self.period_s, finest.step_s)
 
     def miss(self) -> None:
-        """The reading was asked for and is missing: the line ends."""
+        """The reading was due and is missing: the line ends."""
         self._held_until = -inf
 
-    def thin(self, tiers: Tiers) -> None:
+    def begin_peaks(self) -> None:
+        """Let peaks count from now on; what the tiers hold stays, and the line ends."""
+        self._settle()
+        self._high, self._peak60, self._held_until = -inf, None, -inf
+
+    def downsample(self, tiers: Tiers) -> None:
         """Go on with other tiers, which take what the old ones hold as far as they suit."""
         self._settle()
-        old = self._tiers
+        old = [tier.rollup(tier.oldest, tier.index + 1) for tier in self._tiers]
         self._batch_end = -inf
         self._tiers = Series(self.period_s, tiers)._tiers
         for tier in self._tiers:
@@ -138,20 +239,41 @@ class Series:
 
     def _settle(self) -> None:
         """Bring what waits into the coarse tiers."""
+        self._settle_second()
+        self._settle_coarse()
+
+    def _settle_second(self) -> None:
+        """Bring it into the second tier, and have it wait for those behind."""
         if not self._count:
             return
-        for tier in self._tiers[1:]:
-            if tier.step_s == _MINUTE_S and self._since >= tier.end:
-                self._note_peak(tier)
-            tier.add(
-                self._since, self._total, self._count, self._least, self._largest,
-                self._held_at_first,
-            )  # fmt: skip
+        part = _Part(
+            self._since, self._total, self._count, self._least, self._largest, self._held_at_first
+        )
+        self._add_to(self._tiers[1], part)
+        if len(self._tiers) > 2:
+            waiting = self._coarse
+            if waiting is not None and part.since // self._tiers[2].step_s == waiting.place:
+                waiting.join(part)
+            else:
+                self._settle_coarse()
+                part.place = part.since // self._tiers[2].step_s
+                self._coarse = part
         if self._since < self._first_time:
             self._first_time = self._since
         if self._largest > self._high:
             self._high = self._largest
         self._total, self._count, self._least, self._largest = 0.0, 0, inf, -inf
+
+    def _settle_coarse(self) -> None:
+        part, self._coarse = self._coarse, None
+        if part is not None:
+            for tier in self._tiers[2:]:
+                self._add_to(tier, part)
+
+    def _add_to(self, tier: Tier, part: _Part) -> None:
+        if tier.step_s == _MINUTE_S and part.since >= tier.end:
+            self._note_peak(tier)
+        tier.add(part.since, part.total, part.count, part.least, part.largest, part.held)
 
     def _note_peak(self, minute: Tier) -> None:
         """A minute is full: it counts for the peak when at least half of it was measured."""
@@ -161,8 +283,8 @@ class Series:
     @property
     def first_time(self) -> Optional[float]:
         """Time of the oldest sample ever added."""
-        self._settle()
-        return None if self._first_time == inf else self._first_time
+        first = min(self._first_time, self._since) if self._count else self._first_time
+        return None if first == inf else first
 
     @property
     def last(self) -> Optional[Tuple[float, float]]:
@@ -172,8 +294,8 @@ class Series:
     @property
     def high(self) -> Optional[float]:
         """The largest value since the first sample, whatever the tiers still hold."""
-        self._settle()
-        return None if self._high == -inf else self._high
+        high = max(self._high, self._largest)
+        return None if high == -inf else high
 
     @property
     def peak60(self) -> Optional[float]:
@@ -199,7 +321,7 @@ class Series:
         reach_s = span_s + max(self._last_time - end, 0.0)
         tier = next((t for t in self._tiers if t.reach_s >= reach_s), self._tiers[-1])
         if tier.step_s <= step:
-            shown = tier.gathered(step, first, n, min(end, until))
+            shown = _windows(tier, step, first, n, min(end, until))
         else:
             rows = (floor((k + 0.5) * step / tier.step_s) for k in range(first, last + 1))
             shown = [tier.bucket(row) for row in rows]
@@ -234,7 +356,7 @@ class Series:
         low, high = inf, -inf
         upper = end
         for n, tier in enumerate(self._tiers):
-            if tier.end == -inf:  # no sample came since a past that it is too fine for
+            if tier.end == -inf:  # no sample came since a backfill that is too coarse for it
                 continue
             lower = float(tier.oldest * tier.step_s)
             if lower > begin and n + 1 < len(self._tiers):  # hand over at a border of both
@@ -242,8 +364,8 @@ class Series:
                 lower = ceil(lower / coarser) * coarser
             lower = max(lower, begin)
             step_s = tier.step_s
-            rows = tier.rows(floor(lower / step_s), ceil(upper / step_s))
-            part = rows.between(step_s, lower, upper)
+            known = tier.rollup(floor(lower / step_s), ceil(upper / step_s))
+            part = known.between(lower, upper)
             if part is not None:
                 weight += part.known_s
                 total += part.integral
@@ -256,6 +378,18 @@ class Series:
         )
 
 
-def _coarsest(tiers: Iterable[Tier], step_s: int) -> Tier:
+def _coarsest(rollups: Iterable[Rollup], step_s: int) -> Rollup:
     """The one that can make buckets of `step_s` from the fewest."""
-    return max((tier for tier in tiers if step_s % tier.step_s == 0), key=lambda t: t.step_s)
+    return max((each for each in rollups if step_s % each.step_s == 0), key=lambda r: r.step_s)
+
+
+def _windows(tier: Tier, step: float, first: int, n: int, until: float) -> List[Optional[Bucket]]:
+    """The buckets merged into `n` longer ones of `step` seconds, from index `first`.
+
+    One that lies on a border goes where it begins, which depends on absolute time alone.
+    """
+    stop = floor(until / tier.step_s) + 1
+    edges = [min(ceil((first + k) * step / tier.step_s), stop) for k in range(n + 1)]
+    found = tier.rollup(edges[0], edges[-1])
+    places = [max(edge - found.first, 0) for edge in edges]
+    return [found.merged(begin, end) for begin, end in zip(places, places[1:])]

@@ -1,32 +1,21 @@
-"""A ring of buckets of one length: one tier of a series.
+"""A ring of buckets of one length, as a series keeps them: the newest of a rollup (`model.rollup`).
 
 A bucket keeps the least, the mean and the largest value, so that a dip or a burst of one sample is
-still there when a week is shown. Buckets lie on an absolute grid, [k·step, (k+1)·step) with
-k = floor(time / step): a full bucket keeps its value however the shown window moves. Where nothing
-was measured there is no bucket.
+still there when a week is shown. Where nothing was measured there is no bucket.
 """
 
 from __future__ import annotations
 
 from array import array
-from math import ceil, floor, inf, nan
-from operator import mul
-from typing import Iterable, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
+from math import floor, inf, isnan, nan
+from typing import Optional, Sequence, TypeVar
+
+from gpumon.model.rollup import MAX_COUNT, Bucket, Rollup, clamped
 
 _Ring = TypeVar("_Ring", "array[float]", "array[int]")
 
-_MAX_COUNT = 0xFFFF
 #: so many samples in a row from before a ring's oldest bucket mean: the clock was set back
 _LATE_LIMIT = 3
-
-
-class Bucket(NamedTuple):
-    """What is known of one interval. `count` 0: bridged, with the value of the sample before."""
-
-    low: float
-    mean: float
-    high: float
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody wants here
 
 
 class Tier:
@@ -104,39 +93,76 @@ class Tier:
             self._restart(index)
         self.total, self.count, self.low, self.high = total, count, low, high
 
-    def begin(self, rows: Rows) -> None:
-        """Begin with buckets of the same length; the last of them stays open."""
-        stop = len(rows.counts)
-        while stop and not rows.counts[stop - 1]:
-            stop -= 1
-        if not stop:
-            return
-        last = stop - 1
-        closed = slice(max(last - self.kept, 0), last)
-        counts = rows.counts[closed]
-        self._restart(rows.first + last)
-        self._counts = counts
-        self._values = array("f", bytes(12 * len(counts)))
-        self._values[0::3] = rows.means[closed]
-        self._values[1::3] = rows.lows[closed]
-        self._values[2::3] = rows.highs[closed]
-        self._width = 3
-        self.count = rows.counts[last]
-        self.total = rows.means[last] * self.count
-        self.low, self.high = rows.lows[last], rows.highs[last]
+    def extend(
+        self,
+        counts: Sequence[int],
+        values: Sequence[float],
+        lows: Sequence[float],
+        highs: Sequence[float],
+    ) -> None:
+        """Take the buckets behind the open one, which holds something, as `add` would fill them.
 
-    def take(self, other: Tier) -> None:
-        """Take all buckets of a tier whose step divides this one's."""
+        Each has one sample, or stands for one that was passed over (count 0); the last has one.
+        """
+        rows, width = len(values), self._width
+        means = [self.mean, *values[:-1]]
+        low, high = [self.low, *lows], [self.high, *highs]
+        if width == 1 and not (low[:-1] == means == high[:-1] or all(map(isnan, means))):
+            self._widen()
+            width = 3
+        self._open(self.index + rows)
+        closed = array("H", [min(self.count, MAX_COUNT), *counts[:-1]])
+        data = array("f", means)
+        if width == 3:
+            data = array("f", bytes(12 * rows))
+            for place, column in enumerate((means, low[:-1], high[:-1])):
+                data[place::3] = array("f", column)
+        self._put(closed, data)
+        self.total, self.count, self.low, self.high = values[-1], 1, low[-1], high[-1]
+
+    def _put(self, counts: array[int], data: array[float]) -> None:
+        """Write closed buckets behind the others, or in place of the oldest."""
+        if len(counts) > self.kept:
+            data = data[(len(counts) - self.kept) * self._width :]
+            counts = counts[-self.kept :]
+        room = self.kept - len(self._counts)
+        self._counts.extend(counts[:room])
+        self._values.extend(data[: room * self._width])
+        counts, data = counts[room:], data[room * self._width :]
+        while counts:
+            begin, end = self._next, min(self._next + len(counts), self.kept)
+            size = end - begin
+            self._counts[begin:end] = counts[:size]
+            self._values[begin * self._width : end * self._width] = data[: size * self._width]
+            self._next = end % self.kept
+            counts, data = counts[size:], data[size * self._width :]
+
+    def begin(self, rollup: Rollup) -> None:
+        """Begin with buckets of the same length; the last holds something and stays open."""
+        last = len(rollup) - 1
+        closed = slice(max(last - self.kept, 0), last)
+        self._restart(rollup.last)
+        self._counts = rollup.count[closed]
+        self._values = array("f", bytes(12 * len(self._counts)))
+        columns = (rollup.mean, rollup.low, rollup.high)
+        for place, values in enumerate(columns):
+            self._values[place::3] = values[closed]
+        self._width = 3
+        self.count = rollup.count[last]
+        self.total = rollup.mean[last] * self.count
+        self.low, self.high = rollup.low[last], rollup.high[last]
+
+    def take(self, rollup: Rollup) -> None:
+        """Take all buckets of one whose step divides this one's."""
         held = nan
-        for index in range(other.oldest, other.index + 1):
-            bucket = other.bucket(index)
+        for index, bucket in enumerate(rollup.buckets(), rollup.first):
             if bucket is None:
                 held = nan
             elif not bucket.count:
                 held = bucket.mean
             else:
                 low, mean, high, count = bucket
-                self.add(float(index * other.step_s), mean * count, count, low, high, held)
+                self.add(float(index * rollup.step_s), mean * count, count, low, high, held)
                 held = nan
 
     @property
@@ -151,7 +177,7 @@ class Tier:
             self._next = row + 1 if row + 1 < self.kept else 0
             self._write(row, mean, low, high, count)
             return
-        self._counts.append(count if count < _MAX_COUNT else _MAX_COUNT)
+        self._counts.append(count if count < MAX_COUNT else MAX_COUNT)
         if self._width == 1 and (low < mean or high > mean):
             self._widen()
         self._values.append(mean)
@@ -160,7 +186,7 @@ class Tier:
             self._values.append(high)
 
     def _write(self, row: int, mean: float, low: float, high: float, count: int) -> None:
-        self._counts[row] = count if count < _MAX_COUNT else _MAX_COUNT
+        self._counts[row] = count if count < MAX_COUNT else MAX_COUNT
         if self._width == 1 and (low < mean or high > mean):
             self._widen()
         if self._width == 1:
@@ -216,7 +242,7 @@ class Tier:
             return Bucket(mean, mean, mean, self._counts[row])
         return Bucket(self._values[at + 1], mean, self._values[at + 2], self._counts[row])
 
-    def rows(self, first: int, stop: int) -> Rows:
+    def rollup(self, first: int, stop: int) -> Rollup:
         """The buckets first … stop − 1 of those kept, in order of time."""
         first = max(first, self.oldest)
         begin = first - self.oldest
@@ -230,92 +256,9 @@ class Tier:
             means.append(self.mean)
             lows.append(self.low)
             highs.append(self.high)
-            counts.append(min(self.count, _MAX_COUNT))
-        return Rows(first, means, lows, highs, counts)
-
-    def gathered(self, step: float, first: int, n: int, until: float) -> List[Optional[Bucket]]:
-        """The buckets merged into `n` longer ones of `step` seconds, from index `first`.
-
-        One that lies on a border goes where it begins, which depends on absolute time alone.
-        """
-        stop = floor(until / self.step_s) + 1
-        edges = [min(ceil((first + k) * step / self.step_s), stop) for k in range(n + 1)]
-        rows = self.rows(edges[0], edges[-1])
-        places = [max(edge - rows.first, 0) for edge in edges]
-        return [rows.merged(begin, end) for begin, end in zip(places, places[1:])]
-
-
-class Part(NamedTuple):
-    """Of an interval, as far as it is known."""
-
-    known_s: float
-    integral: float  # value · s
-    low: float
-    high: float
-
-
-class Rows(NamedTuple):
-    """Buckets of one tier side by side, from index `first`; NaN and count 0 where there is none."""
-
-    first: int
-    means: array[float]
-    lows: array[float]
-    highs: array[float]
-    counts: array[int]
-
-    def between(self, step_s: int, start: float, end: float) -> Optional[Part]:
-        """What is known of [start, end), which none but the first and the last bucket may leave."""
-        count = len(self.means)
-        if not count:
-            return None
-        overlaps = [float(step_s)] * count
-        for at in (0, count - 1):
-            begin = (self.first + at) * step_s
-            overlaps[at] = min(begin + step_s, end) - max(begin, start)
-        columns: Tuple[Sequence[float], ...] = (overlaps, self.means, self.lows, self.highs)
-        integral = sum(map(mul, overlaps, self.means))
-        if integral != integral or min(overlaps[0], overlaps[-1]) <= 0:  # NaN as soon as one is
-            known = [row for row in zip(*columns) if row[0] > 0 and row[1] == row[1]]
-            if not known:
-                return None
-            columns = tuple(zip(*known))
-            integral = sum(map(mul, columns[0], columns[1]))
-        return Part(sum(columns[0]), integral, min(columns[2]), max(columns[3]))
-
-    def merged(self, start: int, stop: int) -> Optional[Bucket]:
-        """One bucket over the rows start … stop − 1, each mean weighted by its count.
-
-        Bridged rows speak only where nothing was measured.
-        """
-        means, counts = self.means[start:stop], self.counts[start:stop]
-        if not means:
-            return None
-        lows, highs = self.lows[start:stop], self.highs[start:stop]
-        least = min(counts)
-        if not least:  # rare: rows without samples among them
-            return _merged_some(zip(lows, means, highs, counts))
-        low, high, count = min(lows), max(highs), sum(counts)
-        if least == max(counts):
-            mean = sum(means) / len(means)
-        else:
-            mean = sum(map(mul, means, counts)) / count
-        return Bucket(low, clamped(mean, low, high), high, count)
-
-
-def _merged_some(rows: Iterable[Tuple[float, float, float, int]]) -> Optional[Bucket]:
-    known = [row for row in rows if row[1] == row[1]]
-    known = [row for row in known if row[3]] or known
-    if not known:
-        return None
-    lows, means, highs, counts = zip(*known)
-    count = sum(counts)
-    mean = sum(map(mul, means, counts)) / count if count else sum(means) / len(means)
-    return Bucket(min(lows), clamped(mean, min(lows), max(highs)), max(highs), count)
+            counts.append(min(self.count, MAX_COUNT))
+        return Rollup.of(self.step_s, first, counts, means, lows, highs)
 
 
 def _from(ring: _Ring, place: int) -> _Ring:
     return ring[place:] + ring[:place]
-
-
-def clamped(mean: float, low: float, high: float) -> float:
-    return low if mean < low else high if mean > high else mean

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Optional
 
 _KIB = 1024.0
@@ -21,6 +22,17 @@ def of_bytes_text(used_bytes: float, total_bytes: float) -> str:
     return f"{_three(used_bytes / factor)} / {_three(value)} {unit}"
 
 
+def size_text(size_bytes: float) -> str:
+    """As Slurm reads it, always with a unit: `9G`, `768M`; rounded up to MiB."""
+    mib = ceil(size_bytes / _KIB**2)
+    return f"{mib}M" if mib % 1024 else f"{mib // 1024}G"
+
+
+def plural(count: int, noun: str, ending: str = "s") -> str:
+    """`1 node`, `2 nodes`, `3,000 samples`."""
+    return f"{count:,} {noun}{'' if count == 1 else ending}"
+
+
 def rate_text(bytes_per_s: float) -> str:
     """`2.1 GiB/s`."""
     return f"{bytes_text(bytes_per_s)}/s"
@@ -35,15 +47,20 @@ def clock_text(seconds: float) -> str:
 
 
 def age_text(seconds: float) -> str:
-    """`12 s`, `4 m`, `3 h 05 m`, `2 d 3 h`: how long ago, or how long."""
+    """`45 s`, `8 min`, `2 h 05 min`, `1 d 3 h`: a duration or an age."""
     whole = max(0, int(seconds))
     if whole < 120:
         return f"{whole} s"
     if whole < 3600:
-        return f"{whole // 60} m"
+        return f"{whole // 60} min"
     if whole < 86400:
-        return f"{whole // 3600} h {whole % 3600 // 60:02d} m"
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
     return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def measured_text(seconds: float) -> str:
+    """How long something was observed: to the nearest minute, as windows of whole buckets are."""
+    return age_text(seconds if seconds < 120 else 60 * round(seconds / 60))
 
 
 def span_text(seconds: float) -> str:

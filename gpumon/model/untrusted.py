@@ -1,4 +1,4 @@
-"""Values of parsed JSON that nobody vouches for: what their place takes, else an exception.
+"""Untrusted values of parsed JSON: what their place takes, else an exception.
 
 All raise what Python does on a value of the wrong kind: TypeError, ValueError, KeyError,
 OverflowError.
@@ -22,7 +22,7 @@ MAX_INT = 1 << 63
 def reading_of(value: object, field: Field) -> Reading:
     """A number inside the field's range, else the reason; booleans are 0 and 1."""
     if not isinstance(value, (int, float)):
-        raise TypeError(f"{field.name} is no number")
+        raise TypeError(f"{field.name} is not a number")
     if field.low <= value <= field.high:
         return int(value) if isinstance(value, bool) else value
     return IMPLAUSIBLE
@@ -30,19 +30,19 @@ def reading_of(value: object, field: Field) -> Reading:
 
 def dict_of(value: Any) -> Dict[str, Any]:
     if not isinstance(value, dict):
-        raise TypeError("an object was expected")
+        raise TypeError("expected an object")
     return value
 
 
 def list_of(value: Any) -> List[Any]:
     if not isinstance(value, list):
-        raise TypeError("a list was expected")
+        raise TypeError("expected a list")
     return value
 
 
 def text_of(value: Any, limit: int = 4096) -> str:
     if not isinstance(value, str):
-        raise TypeError("text was expected")
+        raise TypeError("expected text")
     return clean(value, limit)
 
 
@@ -52,7 +52,7 @@ def name_of(entry: Any) -> str:
 
 def finite_of(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError("a number was expected")
+        raise TypeError("expected a number")
     if not math.isfinite(value) or abs(value) > 1e15:
         raise ValueError("a time out of range")
     return float(value)
@@ -68,7 +68,7 @@ def time_of(value: Any) -> float:
 
 def int_of(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) > MAX_INT:
-        raise TypeError("a whole number was expected")
+        raise TypeError("expected a whole number")
     return value
 
 
@@ -124,7 +124,7 @@ def job_of(value: Any) -> JobContext:
         entry = body.get(name)
         if name in ("start", "end"):
             values[name] = None if entry is None else time_of(entry)
-        elif name in ("cpus", "mem_limit_bytes", "gpus"):
+        elif name in ("cpus", "mem_limit_bytes", "gpus", "restarts"):
             values[name] = optional_int_of(entry)
         elif name == "node_count":
             values[name] = int_of(body.get(name, 0))

@@ -17,8 +17,12 @@ class Latest(NamedTuple):
     fresh: bool
 
 
+#: the state of a former node of a job that is still running
+LEFT = "left"
+
+
 class Status(NamedTuple):
-    """Of a stream: `connecting`, `live`, `stale`, `lost` or `ended`, since when, and why."""
+    """Of a stream: `connecting`, `live`, `stale`, `lost`, `ended` or LEFT, since when, and why."""
 
     state: str
     since: float  # epoch s
@@ -26,15 +30,29 @@ class Status(NamedTuple):
     source: str = ""  # local, ssh, …
 
 
+class NotRecorded(NamedTuple):
+    """Why a node that should be recorded is not, and the file where there is one."""
+
+    why: str
+    where: str = ""
+
+
+class Silence(NamedTuple):
+    """Slurm does not answer: what is known of the job is as of `since`."""
+
+    since: float  # epoch s of its last answer
+    why: str
+
+
 class DeviceView(NamedTuple):
-    """A device as the store knows it. Its key and its place never change."""
+    """A device in the store. Its key and its place never change."""
 
     key: int
     device: Device
     state: Optional[State]  # None: well
     gone: bool  # the node's latest header no longer names it
+    left: bool  # it is the job's no more, and nothing is wrong with it
     xid: Optional[Event]  # the latest
-    generation: int  # grows with every change
 
 
 class ProcessView(NamedTuple):

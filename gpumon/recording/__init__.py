@@ -7,6 +7,7 @@ read by `Recording` in whatever state a crash, a full disk or a copy left them, 
 
 from __future__ import annotations
 
+from gpumon.recording.file import CannotRecordError
 from gpumon.recording.reader import Recording, is_recording
 from gpumon.recording.runs import (
     SUFFIX,
@@ -14,8 +15,12 @@ from gpumon.recording.runs import (
     UnclearError,
     find_runs,
     is_job,
+    job_folder,
+    marks_dir,
     new_path,
+    path_outside,
     prune,
+    remove,
     resolve,
     state_dir,
 )
@@ -23,6 +28,7 @@ from gpumon.recording.writer import Recorder
 
 __all__ = [
     "SUFFIX",
+    "CannotRecordError",
     "Recorder",
     "Recording",
     "Run",
@@ -30,8 +36,12 @@ __all__ = [
     "find_runs",
     "is_job",
     "is_recording",
+    "job_folder",
+    "marks_dir",
     "new_path",
+    "path_outside",
     "prune",
+    "remove",
     "resolve",
     "state_dir",
 ]

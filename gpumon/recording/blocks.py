@@ -48,14 +48,14 @@ def header(data: bytes) -> Tuple[int, bool]:
 def block(head: bytes) -> Tuple[bool, int]:
     """Of a block's header: whether it is the last of its frame, and the bytes that follow it.
 
-    Raises Torn, and Broken for a block of no known kind.
+    Raises Torn, and Broken for a block of unknown kind.
     """
     if len(head) < _BLOCK_HEADER_BYTES:
         raise Torn
     bits = int.from_bytes(head, "little")
     kind, size = bits >> 1 & 3, bits >> 3
     if kind == 3:
-        raise Broken("a block of no known kind")
+        raise Broken("a block of unknown kind")
     return bool(bits & 1), 1 if kind == 1 else size
 
 

@@ -1,7 +1,7 @@
 """Checks: what a reader takes of a recording was proven to be what was written.
 
-zstd has one checksum, at a frame's end: too late for who reads the frame from its beginning, and of
-a frame that was never finished there is none. So the last line of each part that is flushed ends
+zstd has one checksum, at a frame's end: too late for reading the frame from its beginning, and
+missing in an unfinished frame. So the last line of each part that is flushed ends
 with the key `"check":"0a1b2c3d"`: the CRC-32 of the frame's lines so far, without these keys. It
 begins with the recording's random id and the frame's number, which the frame's first line tells. So
 a part that was skipped, repeated, changed or comes from elsewhere does not fit, and nothing behind
@@ -35,9 +35,9 @@ class Identity(NamedTuple):
     stream: bytes  # 8, random
     number: int  # from 0
 
-    def begun(self, line: str) -> str:
+    def begun(self, line: bytes) -> bytes:
         """The object in `line`, which is the frame's first, with the identity as its first key."""
-        return f'{{"frame":["{self.stream.hex()}",{self.number}],{line[1:]}'
+        return b'{"frame":["%s",%d],%s' % (self.stream.hex().encode(), self.number, line[1:])
 
     @property
     def seed(self) -> int:
@@ -45,7 +45,7 @@ class Identity(NamedTuple):
 
 
 def identity_of(line: bytes) -> Optional[Identity]:
-    """What a frame's first line tells; None of a recording without checks."""
+    """Identity from a frame's first line; None for a recording without checks."""
     found = _BEGINNING.match(line)
     return Identity(bytes.fromhex(found[1].decode()), int(found[2])) if found else None
 
@@ -73,7 +73,8 @@ class Proving:
     def __init__(self) -> None:
         self._identity: Optional[Identity] = None
         self._crc = 0
-        self._rest = b""
+        self._pieces: List[bytes] = []  # not proven yet
+        self._size = 0
         self._frames = 0
 
     def take(self, chunk: bytes) -> List[bytes]:
@@ -81,9 +82,18 @@ class Proving:
 
         Frames that were packed again are one, in which first lines of others come.
         """
-        text = self._rest + chunk
+        overlap = self._pieces[-1][1 - CHECK_BYTES :] if self._pieces else b""
+        mark = (overlap + chunk).find(_MARK)
+        search = max(self._size - len(overlap) + mark, 0)
+        self._pieces.append(chunk)
+        self._size += len(chunk)
+        if len(chunk) >= CHECK_BYTES and mark < 0:
+            if self._size > _MAX_PART_BYTES:
+                raise Broken("a checksum is missing")
+            return []
+        text = b"".join(self._pieces)
         proven: List[bytes] = []
-        begin = search = 0
+        begin = 0
         while (at := text.find(_MARK, search)) >= 0 and at + CHECK_BYTES <= len(text):
             end = search = at + CHECK_BYTES
             if not ANY_CHECK.match(text, at):
@@ -92,11 +102,12 @@ class Proving:
             self._begin(identity_of(text[begin : begin + 80]))
             self._crc = crc32(_END, crc32(text[begin:at], self._crc))
             if text[at:end] != _CHECK % self._crc:
-                raise Broken("a checksum does not fit")
+                raise Broken("a checksum does not match")
             proven += (text[begin:at] + b"}").split(b"\n")
             begin = end
-        self._rest = text[begin:]
-        if len(self._rest) > _MAX_PART_BYTES:
+        self._pieces = [text[begin:]]
+        self._size = len(text) - begin
+        if self._size > _MAX_PART_BYTES:
             raise Broken("a checksum is missing")
         return proven
 
@@ -113,7 +124,7 @@ class Proving:
 
         Two recorded frames in one that was not finished: what was between them is gone.
         """
-        if self._rest:
+        if self._size:
             raise Broken("a checksum is missing at its end")
         if self._frames > 1 and not whole:
             raise Broken("a part of it is missing")

@@ -20,14 +20,22 @@ def make_folders(path: str) -> list[str]:
     changed = make_folders(parent)
     try:
         os.mkdir(path, 0o700)
-    except FileExistsError:  # somebody was faster
+    except FileExistsError:  # another process was faster
         if not os.path.isdir(path):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
     return [*changed, parent or "."]
 
 
+class CannotRecordError(GpumonError):
+    """The file cannot be made."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"cannot record to {path}: {why}")
+        self.path, self.why = path, why
+
+
 class File:
-    """Appends; after the first error it is closed, and `failed` says what happened.
+    """Appends; after the first error it is closed, and `failed` holds the reason.
 
     Or it writes to a device, a FIFO or an open file of this process (/dev/stdout).
     """
@@ -41,9 +49,9 @@ class File:
             self._unsynced = [*make_folders(folder), folder or "."]
             self._fd, self._is_new = create(path)
         except FileExistsError:
-            raise GpumonError(f"{path} exists; a recording never writes over a file") from None
+            raise GpumonError(f"{path} exists; a recording never overwrites a file") from None
         except OSError as error:
-            raise GpumonError(f"cannot record to {path}: {reason(error)}") from None
+            raise CannotRecordError(path, reason(error)) from None
 
     def append(self, data: bytes) -> None:
         """Write and bring to disk; on an error stop for good."""
@@ -54,7 +62,7 @@ class File:
             write(self._fd, data)
             sync(self._fd)  # a network file system says here that the quota is used up
         except OSError as error:
-            self._stop(f"{self.path}: recording stopped: {reason(error)}")
+            self._stop(reason(error))
             return
         while self._unsynced:  # here, in the thread that may wait for a disk
             sync_folder(self._unsynced.pop())
@@ -68,7 +76,7 @@ class File:
                 os.unlink(self.path)
             os.close(self._fd)
         except OSError as error:
-            self.failed = f"{self.path}: {error.strerror}"
+            self.failed = str(error.strerror)
 
     def _stop(self, why: str) -> None:
         self.failed = why

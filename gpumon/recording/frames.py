@@ -1,11 +1,11 @@
 """Where the frames of a recording lie, and the lines in them.
 
 Behind each frame that was finished stands a *trailer*, a skippable frame that zstd passes over: how
-long the frame is and from when to when, and before that, where there is one, the frame's digest.
-They are the index: read backwards from the end of the file they tell every frame without unpacking
-one. What has no trailer (the frame that is being written, one that a crash cut off, a file that was
-packed again) is walked block by block: zstd's block headers tell where a frame ends (RFC 8878,
-3.1.1).
+long the frame is and from when to when. (Older recorders put a *digest* before that, of which only
+the frame's number is still read.) They are the index: read backwards from the end of the file they
+give every frame's place without unpacking one. What has no trailer (the frame that is being
+written, one that a crash cut off, a file that was packed again) is walked block by block: zstd's
+block headers tell where a frame ends (RFC 8878, 3.1.1).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HEAD = struct.Struct("<4sI")  # magic, the bytes that follow
 _SKIPPABLE = b"\x5a\x2a\x4d\x18"  # of the 16 that zstd sets apart, ours
 #: how each trailer ends: mark, frame bytes, ended, start, last
 _TAIL = struct.Struct("<8sIIdd")
-#: and where a digest stands before that: its bytes, its number, its stream
+#: and where a digest stands before that: its bytes, the frame's number, its stream
 _DIGEST_TAIL = struct.Struct("<8sIIddII8s")
 _MARK, _DIGEST_MARK = b"gpumon\x00\x01", b"gpumon\x00\x02"
 _ANY_MARK = _MARK[:-1]
@@ -40,23 +40,12 @@ _SEAL = struct.Struct("<8s8sIII")
 _SEAL_MARK = b"gpumon\x00\x03"
 _SEAL_HEAD = _HEAD.pack(_SKIPPABLE, _SEAL.size)
 _SEALED_BYTES = _HEAD.size + _SEAL.size
-#: of one digest, unpacked (packed it is smaller); of eight devices it has 0.3 MB
-MAX_DIGEST_BYTES = 1 << 21
+_MAX_DIGEST_BYTES = 1 << 21
 _MAX_FRAMES = 100_000  # of one file: two years of them
-_MAX_RESTARTS = 64  # behind places where no frame goes on
+_MAX_RESTARTS = 64  # behind places where no frame continues
 #: a frame that unpacks to so much more than it packs is made to fill a memory, not by a recorder
 _MAX_RATIO = 500
 _ALWAYS_FINE_BYTES = 1 << 24
-
-
-class Place(NamedTuple):
-    """Where a packed digest lies, and which of its stream's it is."""
-
-    begin: int
-    end: int
-    number: int
-    stream: bytes
-    crc: Optional[int] = None  # None: of a recording whose trailers were not proven
 
 
 class Frame(NamedTuple):
@@ -73,7 +62,6 @@ class Frame(NamedTuple):
     last: Optional[float] = None  # and of its last
     ended: bool = False  # the recording was closed behind it
     behind: int = 0  # where its trailer ends
-    digest: Optional[Place] = None
     has_trailer: bool = False
     identity: Optional[Identity] = None
 
@@ -82,37 +70,22 @@ class Unproven(Exception):
     """These lines have no checksum: older recorders wrote none before a frame's end."""
 
 
-class PackedDigest(NamedTuple):
-    """A digest to write behind a frame."""
-
-    data: bytes
-    number: int
-    stream: bytes  # 8 bytes
-
-
 def trailer(
     frame_bytes: int,
     start: float,
     last: float,
     ended: bool,
-    digest: Optional[PackedDigest] = None,
     identity: Optional[Identity] = None,
 ) -> bytes:
     """What is written behind a frame of `frame_bytes` bytes.
 
     What proves it stands before it, as if it were the frame's, where older readers pass over it.
     """
-    data = b"" if digest is None else digest.data
     if identity is not None:
         frame_bytes += _SEALED_BYTES
-    body = (frame_bytes, int(ended), start, last)
-    if digest is None:
-        end = _TAIL.pack(_MARK, *body)
-    else:
-        told = (len(data), digest.number, digest.stream)
-        end = _DIGEST_TAIL.pack(_DIGEST_MARK, *body, *told)
-    found = _HEAD.pack(_SKIPPABLE, len(data) + len(end)) + data + end
-    return found if identity is None else _seal(identity, crc32(data), end) + found
+    end = _TAIL.pack(_MARK, frame_bytes, int(ended), start, last)
+    found = _HEAD.pack(_SKIPPABLE, len(end)) + end
+    return found if identity is None else _seal(identity, 0, end) + found
 
 
 def _seal(identity: Identity, digest_crc: int, end: bytes) -> bytes:
@@ -205,7 +178,7 @@ def _bounded(read: ReadAt, frame: Frame) -> Iterator[bytes]:
         for chunk in unpacked(following):
             limit -= len(chunk)
             if limit < 0:
-                raise Broken("it unpacks to far more than a recording holds")
+                raise Broken("it decompresses to far more than a recording can hold")
             yield chunk
     except Torn as torn:
         if frame.whole or frame.begin + torn.useful < frame.end:
@@ -216,11 +189,13 @@ def _trailed(read: ReadAt, end: int) -> Optional[Frame]:
     """The frame whose trailer ends at `end`; None also where the trailer is damaged."""
     begin = max(end - _DIGEST_TAIL.size, 0)
     data = read(end - begin, begin)
-    place: Optional[Place] = None
+    identity: Optional[Identity] = None
     if data.startswith(_DIGEST_MARK) and len(data) == _DIGEST_TAIL.size:
         _, length, ended, start, last, size, number, stream = _DIGEST_TAIL.unpack(data)
-        place = Place(begin - size, begin, number, stream)
-        at = place.begin - _HEAD.size
+        identity = Identity(stream, number)
+        at = begin - size - _HEAD.size
+        if size > _MAX_DIGEST_BYTES:
+            return None
     elif len(data) >= _TAIL.size and data[-_TAIL.size :].startswith(_MARK):
         data = data[-_TAIL.size :]
         _, length, ended, start, last = _TAIL.unpack(data)
@@ -229,12 +204,10 @@ def _trailed(read: ReadAt, end: int) -> Optional[Frame]:
         return None
     if not 0 < length <= at or not (isfinite(start) and isfinite(last)) or ended > 1:
         return None
-    if place is not None and place.end - place.begin > MAX_DIGEST_BYTES:
-        return None
     head = _HEAD.pack(_SKIPPABLE, end - at - _HEAD.size)
     if read(_HEAD.size, at) != head or read(4, at - length) != MAGIC:
         return None
-    found = Frame(at - length, at, True, None, None, bool(ended), end, place, True)
+    found = Frame(at - length, at, True, None, None, bool(ended), end, True, identity)
     before = read(_SEALED_BYTES, max(at - _SEALED_BYTES, 0))
     if not before.startswith(_SEAL_HEAD + _SEAL_MARK):
         return found
@@ -242,10 +215,7 @@ def _trailed(read: ReadAt, end: int) -> Optional[Frame]:
     identity = Identity(stream, number)
     if before != _seal(identity, digest_crc, data):
         return None
-    place = place and place._replace(crc=digest_crc)
-    return found._replace(
-        end=at - _SEALED_BYTES, start=start, last=last, digest=place, identity=identity
-    )
+    return found._replace(end=at - _SEALED_BYTES, start=start, last=last, identity=identity)
 
 
 def _behind_last_trailer(read: ReadAt, end: int) -> int:

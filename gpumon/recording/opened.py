@@ -60,7 +60,7 @@ class Opened:
         before = getattr(self, "status", status)
         if (before.st_dev, before.st_ino) != (status.st_dev, status.st_ino):
             self._release()
-            raise OSError(errno.ESTALE, "another file has taken its place")
+            raise OSError(errno.ESTALE, "it was replaced by another file")
 
     def _release(self) -> None:
         with _table:
@@ -68,7 +68,7 @@ class Opened:
         self._fd = None
 
     def give_up(self) -> bool:
-        """Close it if nobody reads it just now."""
+        """Close it if it is not being read."""
         if not self._lock.acquire(blocking=False):
             return False
         try:

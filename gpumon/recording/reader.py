@@ -3,34 +3,36 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 import time
+from collections import deque
 from functools import partial
 from math import inf, isfinite
-from typing import Iterator, List, Mapping, Optional, Sequence, Set, Union
-from zlib import crc32
+from typing import Deque, Iterator, List, Optional, Set, Union
 
 from gpumon.errors import GpumonError, NotFoundError, WireError
 from gpumon.model.axis import Axis
+from gpumon.model.batch import ColumnBatch
 from gpumon.model.bounded import left_out_text
+from gpumon.model.rolled import RolledFrame
 from gpumon.model.sample import Header, Sample
-from gpumon.model.ticks import Digest, Ticks
+from gpumon.model.untrusted import time_of
+from gpumon.recording.batches import Tabulator, is_plain
 from gpumon.recording.blocks import Broken, Torn
 from gpumon.recording.checks import Identity, identity_of
-from gpumon.recording.columns import Columns, Picker
-from gpumon.recording.digesting import unpacked_digest
 from gpumon.recording.frames import Frame, Unproven, find_frames, lines
 from gpumon.recording.opened import Opened
-from gpumon.recording.ticks import Tabulator
+from gpumon.recording.rollups import at_beginning, is_rollup, rolled_of
 from gpumon.recording.writer import RESTATED
 from gpumon.recording.zstd import MAGIC
-from gpumon.wire import Decoder
+from gpumon.wire.decoder import Decoder
 
-_RESTATED = RESTATED.encode()
 #: without an end and without a new byte for so long, and three intervals: nobody writes there
 _SILENT_S = 60.0
-_BATCH_BYTES = 1 << 21
 _SKIPPABLE = range(0x184D2A50, 0x184D2A60)
+#: how the line of a sample with readings begins, as recorders write it
+_TICK = re.compile(rb'\{"t":(-?[0-9.]{1,30}),"m":([0-9.]{1,30}),"rows":')
 
 
 def is_recording(path: str) -> bool:
@@ -50,7 +52,7 @@ class Recording:
     """One file of samples. What a crash left half is read as far as it goes.
 
     `header` is the first; `start` and `end` are the times (epoch s) of the first and the last
-    sample; `state` is `recording`, `ended` or `torn`; `problems` says in sentences what is missing
+    sample; `state` is `recording`, `ended` or `torn`; `problems` lists in words what is missing
     or could not be read, and grows while items are read.
     """
 
@@ -66,18 +68,18 @@ class Recording:
             self._file = Opened(path)
             self._open()
         except FileNotFoundError:
-            raise NotFoundError(f"no file {path}; `gpumon runs` lists what there is") from None
+            raise NotFoundError(f"no file {path}; 'gpumon runs' lists the recordings") from None
         except OSError as error:
             raise GpumonError(f"cannot read {path}: {error.strerror}") from None
 
     def _open(self) -> None:
         status = self._file.status
         if not stat.S_ISREG(status.st_mode):
-            raise WireError(f"{self.path} is no file: save what it gives in one")
+            raise WireError(f"{self.path} is not a regular file; save its contents in one")
         self.size_bytes = status.st_size
         head = self._file.read(4, 0)
         if not _begins(head):
-            what = "is empty: nothing was recorded" if not head else "is no recording of gpumon"
+            what = "is empty: nothing was recorded" if not head else "is not a gpumon recording"
             raise WireError(f"{self.path} {what}")
         self._frames = find_frames(self._file.read, self.size_bytes)
         self._note_order()
@@ -96,7 +98,7 @@ class Recording:
 
     def _first_header(self) -> Header:
         if not self._frames:
-            raise WireError(f"{self.path} is no recording of gpumon")
+            raise WireError(f"{self.path} is not a gpumon recording")
         for frame in self._frames:
             line = next(self._lines(frame), None)
             if line is None:
@@ -109,23 +111,51 @@ class Recording:
                 return item
             break
         if self._damaged:
-            raise WireError(f"{self.path} is damaged at its beginning: nothing of it can be read")
+            raise WireError(f"{self.path} is damaged at its beginning and cannot be read")
         if self._frames[0].whole:
-            raise WireError(f"{self.path} holds something else than a recording of gpumon")
+            raise WireError(f"{self.path} is not a gpumon recording")
         raise WireError(f"{self.path} was cut off before the first sample: nothing to show")
 
     def items(self, since: Optional[float] = None) -> Iterator[Union[Header, Sample]]:
         """Headers and samples, from the beginning of the frame that holds `since`.
 
+        Samples before that have their events and states, and no rows.
         The first item is a header. What the writer repeats at the beginning of each frame is left
         out, unless the frame before it is not read or is damaged.
         """
         decoder, axis = Decoder(), self._axis()
+        begin = -inf if since is None else since
+        is_early = since is not None
         for line in self._fresh_lines(decoder, self._frames[self._at(since) :], alone=True):
+            bare = _bare(line) if is_early else None
+            if bare is not None:
+                bare = axis.sample(bare)
+                is_early = bare.time < begin
+                if is_early:
+                    yield bare
+                    continue
             item = self._decode(line, decoder)
-            if item is not None:
-                yield axis.item(item)
+            if isinstance(item, Sample):
+                item = axis.sample(item) if bare is None else bare._replace(rows=item.rows)
+                yield item._replace(rows={}) if is_early and item.time < begin else item
+            elif item is not None:
+                yield axis.header(item)
         self._note_bad_lines(decoder)
+
+    def newest(self, samples: int) -> List[Union[Header, Sample]]:
+        """The last samples, at most so many, behind what they need to be read; of two frames."""
+        decoder = Decoder()
+        decoder.line(next(self._lines(self._frames[0]), b""))
+        found: List[Union[Header, Sample, None]] = []
+        kept: Deque[bytes] = deque(maxlen=samples)
+        for frame in self._frames[-2:]:
+            for line in self._lines(frame):
+                if line.startswith(b'{"t"'):
+                    kept.append(line)
+                elif not is_rollup(line):
+                    found.append(self._decode(line, decoder))
+        found += [self._decode(line, decoder) for line in kept]
+        return [item for item in found if item is not None]
 
     def _axis(self) -> Axis:
         """For a reading from anywhere: it begins with the file."""
@@ -143,7 +173,9 @@ class Recording:
         for frame in frames:
             alone = alone or frame.begin in self._alone
             for line in self._lines(frame):
-                if alone or not line.startswith(_RESTATED):
+                if is_rollup(line):
+                    continue
+                if alone or not line.startswith(RESTATED):
                     yield line
                 else:
                     self._decode(line, decoder)
@@ -156,55 +188,78 @@ class Recording:
             self._bad_lines += 1
             return None
 
-    def ticks(self) -> Iterator[Union[Header, Sample, Ticks]]:
+    def ticks(self) -> Iterator[Union[Header, float]]:
+        """Headers, and when there was a sample with readings: of `items` what costs least."""
+        decoder, axis = Decoder(), self._axis()
+        for line in self._fresh_lines(decoder, self._frames, alone=True):
+            found = _TICK.match(line)
+            if found:
+                yield axis.sample(Sample(float(found[1]), float(found[2]), {})).time
+                continue
+            item = self._decode(line, decoder)
+            if item is not None:
+                item = axis.item(item)
+                if isinstance(item, Header):
+                    yield item
+                elif item.rows:
+                    yield item.time
+
+    def batches(
+        self, since: Optional[float] = None
+    ) -> Iterator[Union[Header, Sample, ColumnBatch]]:
         """The same as `items`, several times faster: most samples come many at a time, in columns.
 
         A part of the time axis (a cell of `CELL_S`) comes as single items where anything happened
         in it but rows of numbers.
         """
-        yield from self._ticks(self._frames, alone=True)
+        yield from self._batches(self._frames[self._at(since) :], alone=True)
 
-    def digested(self, until: float = inf) -> Iterator[Union[Header, Sample, Ticks, Digest]]:
-        """The same as `ticks`, twenty times faster: what has digests comes as these.
+    def rolled(
+        self, until: float = inf, *, shown: bool = False
+    ) -> Iterator[Union[Header, Sample, ColumnBatch, RolledFrame]]:
+        """The same as `batches`, twenty times faster: what has rollup lines comes as these.
 
-        They are taken from the beginning of the file as long as each goes on where the one before
-        it ended; the rest comes as of `ticks`. Of frames whose digests are taken nothing is
-        unpacked, so damage inside of them is neither met nor said in `problems`. With `until` only
-        the digests of frames that end before it; what follows still comes to the end.
+        They are taken from the beginning of the file as long as each continues where the one before
+        it ended; the rest comes as of `batches`. Of the samples of such frames nothing is unpacked,
+        so damage among them is neither met nor said in `problems`. With `until` only the rollups of
+        frames that end before it; what follows still comes to the end. `shown`: also those of
+        readings that no report needs.
         """
         at = 0
-        digest = self._digest(at, until)
-        while digest is not None:
+        rolled = self._rolled(at, until, shown)
+        while rolled is not None:
             at += 1
-            following = self._digest(at, until)
-            yield digest._replace(is_last=following is None)
-            digest = following
-        yield from self._ticks(self._frames[at:], alone=at == 0)
+            following = self._rolled(at, until, shown)
+            yield rolled._replace(is_last=following is None)
+            rolled = following
+        yield from self._batches(self._frames[at:], alone=at == 0)
 
-    def _digest(self, at: int, until: float) -> Optional[Digest]:
-        """Of the frame `at` of the file, if it goes on where the one before it ended."""
-        if at >= len(self._frames):
+    def _rolled(self, at: int, until: float, shown: bool) -> Optional[RolledFrame]:
+        """Of the frame `at` of the file, if it continues where the one before it ended."""
+        if at >= len(self._frames) or self._last(at) >= until:
             return None
+        stream = self._stream(at)
+        if stream is None or stream != self._stream(0) or at + 1 == len(self._frames):
+            return None
+        if self._stream(at + 1) != stream:
+            return None
+        opened = rolled_of(at_beginning(self._lines(self._frames[at + 1])), at, shown=shown)
+        if opened is None:
+            return None
+        items = partial(self._batches, [self._frames[at]], alone=at == 0)
+        return RolledFrame(stream, at, False, opened, items)
+
+    def _stream(self, at: int) -> Optional[bytes]:
+        """Of which recording the frame `at` of the file is, if it is that one's frame `at`."""
         frame = self._frames[at]
-        place, first = frame.digest, self._frames[0].digest
-        if place is None or first is None:
-            return None
-        if (place.number, place.stream) != (at, first.stream):
-            return None
-        if at and self._frames[at - 1].behind != frame.begin:
-            return None
-        if self._last(at) >= until:
-            return None
-        try:
-            packed = self._file.read(place.end - place.begin, place.begin)
-            if place.crc not in (None, crc32(packed)):
-                return None
-            data = unpacked_digest(packed)
-        except (Broken, OSError):  # whatever cannot be read is met again in the lines
-            return None
-        return Digest(place.stream, at, False, data, partial(self._ticks, [frame], alone=at == 0))
+        identity = frame.identity
+        if identity is None and not frame.has_trailer:
+            identity = identity_of(next(self._lines(frame), b""))
+        return identity.stream if identity is not None and identity.number == at else None
 
-    def _ticks(self, frames: List[Frame], *, alone: bool) -> Iterator[Union[Header, Sample, Ticks]]:
+    def _batches(
+        self, frames: List[Frame], *, alone: bool
+    ) -> Iterator[Union[Header, Sample, ColumnBatch]]:
         """Of some frames; `alone`: what came before them was not read."""
         decoder = Decoder()
         decode = partial(self._decode, decoder=decoder)
@@ -213,19 +268,6 @@ class Recording:
             yield from tabulator.take(line)
         yield from tabulator.rest()
         self._note_bad_lines(decoder)
-
-    def columns(
-        self, wanted: Mapping[str, Sequence[str]], since: Optional[float] = None
-    ) -> Columns:
-        """Numbers as arrays, many times faster than `items`: entity -> names of its fields.
-
-        Of texts, events and states it tells nothing; see `Columns` for what it gives.
-        """
-        picker = Picker(wanted)
-        for frame in self._frames[self._at(since) :]:
-            for batch in self._batches(frame):
-                picker.take(batch)
-        return picker.columns()
 
     def close(self) -> None:
         self._file.close()
@@ -243,8 +285,8 @@ class Recording:
             yield from lines(self._file.read, frame)
         except Unproven:
             self._note(
-                "a part was recorded without checksums (by an older gpumon, or it was packed "
-                "again): damage inside of it would not be noticed"
+                "a part has no checksums (recorded by an older gpumon, or recompressed); damage "
+                "in it cannot be detected"
             )
         except Broken as error:
             if isinstance(error, Torn) and not frame.whole:
@@ -258,18 +300,6 @@ class Recording:
         except OSError as error:
             self._damaged.add(frame.begin)
             self._note(f"bytes {frame.begin} to {frame.end} cannot be read: {error.strerror}")
-
-    def _batches(self, frame: Frame) -> Iterator[List[bytes]]:
-        """A frame's lines, so many at a time that the memory for them is bounded."""
-        batch: List[bytes] = []
-        size = 0
-        for line in self._lines(frame):
-            batch.append(line)
-            size += len(line)
-            if size > _BATCH_BYTES:
-                yield batch
-                batch, size = [], 0
-        yield batch
 
     def _at(self, since: Optional[float]) -> int:
         """The last frame that begins at or before `since`."""
@@ -291,7 +321,7 @@ class Recording:
         if frame.start is not None:
             return frame.start
         for line in self._lines(frame):
-            found = _time(line)
+            found = None if is_rollup(line) else _time(line)
             if found is not None:
                 self._frames[at] = frame._replace(start=found)
                 return found
@@ -336,9 +366,7 @@ class Recording:
         passed = 0  # frames since then of which nothing tells their number
         for frame in self._frames:
             identity = frame.identity
-            if identity is None and frame.digest is not None:
-                identity = Identity(frame.digest.stream, frame.digest.number)
-            elif identity is None and not frame.has_trailer:
+            if identity is None and not frame.has_trailer:
                 identity = identity_of(next(self._lines(frame), b""))
             if identity is None:
                 passed += 1
@@ -350,9 +378,9 @@ class Recording:
                 self._alone.add(frame.begin)
             if missing > 0:
                 where = "the beginning is missing" if before.number < 0 else "a gap"
-                self._note(f"{where}: {missing} frames, each of up to ten minutes, are not there")
+                self._note(f"{where}: {missing} frames of up to ten minutes each are missing")
             elif missing < 0:
-                self._note("parts of it come again, or in another order than they were recorded")
+                self._note("parts of it are repeated or out of order")
             before, passed = identity, 0
 
     def _note_gaps(self) -> None:
@@ -365,25 +393,37 @@ class Recording:
                 self._note("a part in the middle is missing: a frame was cut off there")
             elif self.state == "torn":
                 self._note(
-                    "the end is missing: the file ends in the middle of a frame. The last sample "
-                    f"that can be read is of {_clock(self.end)}; {self._lost_at_end(frame)}"
+                    "the end is missing: the file ends in the middle of a frame. The last readable "
+                    f"sample is from {_clock(self.end)}; {self._lost_at_end(frame)}"
                 )
         if self.state == "recording" and self._unread_bytes:
-            self._note(f"the last {self._unread_bytes} bytes are not whole, as while one writes")
+            self._note(f"the last {self._unread_bytes} bytes are incomplete, as during writing")
         foreign = self.size_bytes - covered
         if foreign > 0:
-            self._note(f"{foreign} bytes of the file are of no recording and were passed over")
+            self._note(f"{foreign} bytes of the file do not belong to a recording and were skipped")
         if self.state == "torn" and self._frames[-1].whole:
             self._note(
-                f"the end is missing: the file stops after {_clock(self.end)} without saying why"
+                f"the end is missing: the file stops after {_clock(self.end)} without an end line"
             )
 
     def _lost_at_end(self, frame: Frame) -> str:
         if frame.begin in self._damaged:
-            return "what follows is damaged"
+            return "the rest is damaged"
         if self._unread_bytes:
-            return f"{self._unread_bytes} bytes behind it are not whole"
+            return f"the {self._unread_bytes} bytes after it are incomplete"
         return "up to 10 s more were measured but not written"
+
+
+def _bare(line: bytes) -> Optional[Sample]:
+    """A sample of nothing but rows without them; None for any other line."""
+    found = _TICK.match(line)
+    if found is None or not is_plain(line):
+        return None
+    try:
+        time, mono = time_of(float(found[1])), float(found[2])
+    except (ValueError, TypeError):
+        return None
+    return Sample(time, mono, {})
 
 
 def _time(line: bytes) -> Optional[float]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import time
-from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
+from collections import Counter
+from math import inf
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from gpumon.errors import GpumonError, NotFoundError, UsageError
 from gpumon.model.sample import Header
@@ -20,6 +22,8 @@ _ABANDONED_S = 86_400.0
 _JOB = re.compile(r"\d+([_+](\d+|\[.*\]))?(\.(\d+(\+\d+)?|batch|extern|interactive))?")
 #: what Slurm appends to a job's id: a step, or the tasks of an array that still wait
 _STEP = re.compile(r"\.[A-Za-z0-9+]+$|\[.*\]$")
+#: entries of a folder named by the user that are looked at, and recordings from which it takes long
+_MAX_ENTRIES, _MANY = 10_000, 50
 
 
 class Run(NamedTuple):
@@ -36,6 +40,8 @@ class Run(NamedTuple):
     name: str = ""  # the job's
     raw_id: str = ""  # the number behind a task of an array (4715 for 4711_3)
     unread: Tuple[str, ...] = ()  # files that belong to it and could not be read: why, each
+    devices: Tuple[str, ...] = ()  # names of the GPUs on all nodes, MIG instances left out
+    id: str = ""  # what `resolve` takes for it: the job's ID, else its file's name or a path
 
 
 class UnclearError(NotFoundError):
@@ -51,6 +57,11 @@ def state_dir() -> str:
         os.path.expanduser("~"), ".local", "state"
     )
     return os.path.join(home, "gpumon")
+
+
+def marks_dir() -> str:
+    """The folder that recorders and `gpumon mark` share."""
+    return os.path.join(state_dir(), "marks")
 
 
 def new_path(header: Header, start: float) -> str:
@@ -77,7 +88,7 @@ def find_runs(unread: Optional[List[str]] = None) -> List[Run]:
     for path in _files(os.path.join(state_dir(), "jobs")):
         folder = os.path.dirname(path)
         job = os.path.basename(folder)
-        alone = path if job == _NO_JOB else ""
+        alone = path if _is_outside(path) else ""
         groups.setdefault((os.path.basename(os.path.dirname(folder)), job, alone), []).append(path)
     runs = []
     for paths in groups.values():
@@ -86,7 +97,14 @@ def find_runs(unread: Optional[List[str]] = None) -> List[Run]:
             runs.append(run)
         if unread is not None:
             unread += why
-    return sorted(runs, key=lambda run: run.start, reverse=True)
+    ids = Counter(run.id for run in runs)
+    unique = (run if ids[run.id] == 1 else run._replace(id=_place(run)) for run in runs)
+    return sorted(unique, key=lambda run: run.start, reverse=True)
+
+
+def _place(run: Run) -> str:
+    """The path of a run whose ID is that of another one, too (of another cluster)."""
+    return os.path.dirname(run.paths[0]) if run.job else run.paths[0]
 
 
 def is_job(run: str) -> bool:
@@ -94,23 +112,52 @@ def is_job(run: str) -> bool:
     return _JOB.fullmatch(run.strip()) is not None
 
 
-def resolve(run: str) -> Run:
-    """The run of a file, a folder or a job id as Slurm prints it. Raises NotFoundError; UsageError
-    for what is none of these.
+def resolve(run: str, say: Callable[[str], None] = lambda _: None) -> Run:
+    """The run of a file, a folder, a job ID as Slurm prints it or an ID of `gpumon runs`.
 
-    A path that holds no recording raises what `Recording` says about it.
+    Raises NotFoundError; UsageError for what is none of these, or more than one run. A path that
+    contains no recording raises what `Recording` says about it. `say` gets a line about what will
+    take a while.
     """
     if is_job(run):
         return _of_job(run)
     if os.path.isdir(run):
-        found, unread = _run(list(_files(run)))
-        if found is not None:
-            return found
-        nothing = f"no recordings (*{SUFFIX}) in the folder {run}"
-        raise _unclear(nothing, unread) if unread else NotFoundError(nothing)
+        return _of_folder(run, say)
     if os.path.exists(run) or os.sep in run or run.endswith(SUFFIX):
         return _of_recordings([Recording(run)], [])
-    return _of_job(run)
+    path = path_outside(run)
+    return _of_job(run) if path is None else _of_recordings([Recording(path)], [])
+
+
+def path_outside(id: str) -> Optional[str]:
+    """The file of a run outside of any job, by its ID; None where there is none."""
+    paths = [
+        path
+        for path in _files(os.path.join(state_dir(), "jobs"))
+        if os.path.basename(path) == id + SUFFIX and _is_outside(path)
+    ]
+    return paths[0] if len(paths) == 1 else None
+
+
+def _is_outside(path: str) -> bool:
+    """Whether a recording in the state folder is of no job."""
+    return os.path.basename(os.path.dirname(path)) == _NO_JOB
+
+
+def _of_folder(folder: str, say: Callable[[str], None]) -> Run:
+    paths = list(_files(folder, _MAX_ENTRIES))
+    if len(paths) > _MANY:
+        say(f"reading {len(paths)} recordings in {folder} …")
+    found, unread = _run(paths, folder)
+    if found is not None:
+        return found
+    nothing = f"no recordings (*{SUFFIX}) in folder {folder}"
+    raise _unclear(nothing, unread) if unread else NotFoundError(nothing)
+
+
+def job_folder(cluster: str, job: str) -> str:
+    """Where the recordings of a job (as Slurm prints it) on this cluster are, if there are any."""
+    return os.path.join(state_dir(), "jobs", _safe(cluster, "local"), _safe(job, _NO_JOB))
 
 
 def prune(max_age_s: float, max_bytes: int, now: float) -> List[str]:
@@ -144,6 +191,22 @@ def prune(max_age_s: float, max_bytes: int, now: float) -> List[str]:
     return removed
 
 
+def remove(run: Run) -> None:
+    """Remove the recordings of a run. Raises GpumonError for one that is being written, and where
+    a file cannot be removed.
+    """
+    if run.state == "recording":
+        raise GpumonError(f"{run.id} is still being recorded; end the recording first")
+    for path in run.paths:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise GpumonError(f"cannot remove {path}: {error.strerror}") from None
+        _remove_empty(os.path.dirname(path))
+
+
 def _of_job(job: str) -> Run:
     unread: List[str] = []
     runs = find_runs(unread)
@@ -160,9 +223,9 @@ def _of_job(job: str) -> Run:
         return next(run for run in runs if run.job == tasks[0])
     if tasks:
         raise NotFoundError(f"job {wanted} is an array; recorded are {', '.join(tasks)}: name one")
-    lists = "`gpumon runs` lists what there is"
+    lists = "'gpumon runs' lists the recordings"
     if not is_job(job):
-        raise UsageError(f"{clean(job, 80)!r} is neither a file nor a job id; {lists}")
+        raise UsageError(f"{clean(job, 80)!r} is neither a file nor a job ID; {lists}")
     nothing = f"no recording of job {job} in {state_dir()}"
     own = [why for why in unread if f"{os.sep}{wanted}{os.sep}" in why]
     raise _unclear(nothing, own) if own else NotFoundError(f"{nothing}; {lists}")
@@ -172,26 +235,47 @@ def _unclear(nothing: str, unread: List[str]) -> UnclearError:
     return UnclearError(f"{nothing} can be read ({len(unread)} cannot): {unread[0]}")
 
 
-def _run(paths: List[str]) -> Tuple[Optional[Run], List[str]]:
-    """The run that these files make, if one of them is a recording; why others are not read."""
-    recordings, unread = [], []
+def _run(paths: List[str], folder: str = "") -> Tuple[Optional[Run], List[str]]:
+    """The run that these files make, if one of them is a recording; why others are not read.
+
+    `folder`: where a user says they are. Raises UsageError at the second job among them.
+    """
+    recordings: List[Recording] = []
+    unread: List[str] = []
+    jobs: Set[str] = set()
     for path in paths:
         try:
             with Recording(path) as recording:
                 recordings.append(recording)
         except GpumonError as error:
             unread.append(str(error))
+            continue
+        jobs.update(_job_of(recording))
+        if folder and len(jobs) > 1:
+            raise UsageError(
+                f"{folder} has recordings of several jobs ({', '.join(sorted(jobs))}, …); "
+                "name a folder or file of one of them"
+            )
     return (_of_recordings(recordings, unread) if recordings else None), unread
+
+
+def _job_of(recording: Recording) -> List[str]:
+    """The ID of its job, if it is of one."""
+    job = recording.header.job
+    return [job.array or job.id] if job else []
 
 
 def _of_recordings(recordings: List[Recording], unread: List[str]) -> Run:
     recordings = sorted(recordings, key=lambda recording: recording.start)
     job = recordings[0].header.job
-    newest = {recording.header.node: recording.state for recording in recordings}
-    states = set(newest.values())
+    newest = {recording.header.node: recording for recording in recordings}
+    states = {recording.state for recording in newest.values()}
+    headers = [recording.header for recording in newest.values()]
+    file = os.path.basename(recordings[0].path)
+    id = (job.array or job.id) if job else file[: -len(SUFFIX)]
     return Run(
         cluster=job.cluster if job else "",
-        job=(job.array or job.id) if job else "",
+        job=id if job else "",
         nodes=sorted(newest),
         start=recordings[0].start,
         end=max(recording.end for recording in recordings),
@@ -201,6 +285,8 @@ def _of_recordings(recordings: List[Recording], unread: List[str]) -> Run:
         name=job.name if job else "",
         raw_id=job.id if job else "",
         unread=tuple(unread),
+        devices=tuple(each.name for header in headers for each in header.devices if not each.mig),
+        id=id,
     )
 
 
@@ -212,9 +298,16 @@ def _ended(path: str) -> bool:
         return False
 
 
-def _files(folder: str) -> Iterator[str]:
+def _files(folder: str, most: float = inf) -> Iterator[str]:
+    """Raises UsageError where more than so many entries would have to be looked at."""
+    seen = 0
     for parent, folders, names in os.walk(folder):
         folders.sort()
+        seen += len(folders) + len(names)
+        if seen > most:
+            raise UsageError(
+                f"{folder} has more than {most:,} entries; name a folder with recordings alone"
+            )
         for name in sorted(names):
             path = os.path.join(parent, name)
             if name.endswith(SUFFIX) and not os.path.islink(path) and os.path.isfile(path):

@@ -6,24 +6,25 @@ import os
 import queue
 import threading
 import time
+from functools import partial
 from math import floor
-from typing import Callable, Iterator, List, NamedTuple, Optional
+from typing import Callable, List, NamedTuple, Optional
 
 from gpumon.model import clock as our_clock
 from gpumon.model.axis import Axis
+from gpumon.model.batch import CELL_S
 from gpumon.model.bounded import Known
-from gpumon.model.sample import Event, Header, Sample
-from gpumon.model.ticks import CELL_S
+from gpumon.model.sample import Event, Header, Received, Sample
 from gpumon.recording import frames
 from gpumon.recording.checks import Checking, Identity
-from gpumon.recording.digesting import Digester, Digesting
 from gpumon.recording.file import File
+from gpumon.recording.rollups import Roller, Rolling
 from gpumon.recording.zstd import Packer, packer
-from gpumon.wire import Encoder
+from gpumon.wire.encoder import Encoder
 
 #: two months of eight devices; what has grown so far is no job any more
 MAX_BYTES = 1 << 30
-RESTATED = '{"restated":true,'
+RESTATED = b'{"restated":true,'
 _FACTS_PER_LINE = 100  # of at most 5 KB each: a line stays well below its limit
 #: that live, of which it is said anew at the beginning of each frame who they are
 MAX_PROCESSES, PROCESSES_BYTES = 8192, 16 << 20
@@ -34,7 +35,7 @@ _MAX_PENDING_BYTES = 1 << 24
 _EARLY, _LATE = 1 / 60, 1.1
 #: how long the end waits for a file system that does not answer
 _CLOSE_S = 5.0
-_HANGS = "its file system does not answer"
+_HANGS = "its file system is not responding"
 
 
 class _Write(NamedTuple):
@@ -44,18 +45,17 @@ class _Write(NamedTuple):
     lines: bytes
     times: Optional[tuple[float, float]] = None
     ended: bool = False
-    digest: bool = True  # in haste: none
 
 
 class Recorder:
     """Writes what a sink takes into one new file; the only writer of that file.
 
-    Thread-safe. `add` encodes; packing and writing happen in a thread of its own, so that a
+    Thread-safe. `add` encodes; packing and writing happen in another thread, so that a
     file system that hangs never holds up who watches. A line is on disk `flush_s` after it came,
     at the latest. `failed` is "" or, in one line, why nothing is recorded any more.
 
     Frames end where the wall clock passes a multiple of `frame_s` and what `phase` adds to it, in
-    steps that a digester's bins of time divide: each lies in one frame.
+    steps that the buckets of rollup lines divide: each lies in one frame.
     """
 
     def __init__(
@@ -66,14 +66,15 @@ class Recorder:
         flush_s: float = 10.0,
         frame_s: float = 600.0,
         max_bytes: int = MAX_BYTES,
-        digester: Optional[Callable[[], Digester]] = None,
+        roller: Optional[Callable[[], Roller]] = None,
         phase: float = 0.0,
+        lane: Optional[Lane] = None,
     ) -> None:
         """Creates the file (0600) and its folders (0700). Raises GpumonError.
 
-        `digester` makes one that gathers what is written, in the thread that writes. `phase`, from
-        0 to less than 1, is for recorders that are fed at the same time: where it differs, they
-        write, and end and gather their frames, one after another.
+        `roller` makes what makes rollup lines of the samples. `phase`, from 0 to less than 1, is
+        for recorders that are fed at the same time: where it differs, they write and end their
+        frames one after another. `lane`: where it writes, shared with others; by default its own.
         """
         self.path = path
         self._clock = clock
@@ -87,7 +88,7 @@ class Recorder:
         self._lock = threading.Lock()
         self._header: Optional[Header] = None
         self._processes: Known[int, Event] = Known(MAX_PROCESSES, PROCESSES_BYTES)
-        self._lines: List[str] = []
+        self._lines: List[bytes] = []
         self._line_bytes = 0
         self._times: Optional[tuple[float, float]] = None  # of the samples of the open frame
         self._last: Optional[Sample] = None
@@ -95,18 +96,24 @@ class Recorder:
         self._closed = False
         self._max_bytes = max_bytes
         self._full = ""
+        self._are_details_due = True  # no header is followed by those of lines that are kept
         first = packer()  # where there is no zstd, no file is made
-        digesting = Digesting(digester, RESTATED.encode(), self._frame.stream) if digester else None
-        self._writer = _Writer(File(path), first, digesting)
+        self._rolling = Rolling(roller, phase)
+        self._writer = _Writer(File(path), first, lane or Lane())
 
     @property
     def failed(self) -> str:
-        """Why recording stopped, in one line; "" while it goes on."""
+        """One line with the reason why recording stopped; "" while it continues."""
+        return f"{self.path}: recording stopped: {self.why}" if self.why else ""
+
+    @property
+    def why(self) -> str:
+        """Why recording stopped; "" while it continues."""
         return self._full or self._writer.failed
 
     @property
     def pending_bytes(self) -> int:
-        """Of lines that were flushed: those not on disk yet, or whose digest is being made."""
+        """Of lines that were flushed: those not on disk yet."""
         return self._writer.pending_bytes
 
     def header(self, header: Header) -> None:
@@ -114,7 +121,9 @@ class Recorder:
         with self._lock:
             header = self._header = self._axis.header(header, our_clock.now())
             if self._times is not None:
-                self._wait(self._encoder.header(header))
+                line = self._encoded(header)
+                self._wait(line)
+                self._rolling.header(line, header.interval_s)
                 if self._line_bytes > MAX_LINES_BYTES:
                     self._flush(self._clock())
 
@@ -132,8 +141,7 @@ class Recorder:
     def close(self, reason: str = "", *, in_haste: bool = False) -> None:
         """Write the `end` (unless the stream had its own), finish the file. May be repeated.
 
-        `in_haste`: without a digest of the last frame, nor of the one before it where that is not
-        made yet.
+        `in_haste`: without rollup lines of the last frame.
         """
         self.end(reason, in_haste=in_haste)
         self._writer.close()
@@ -143,14 +151,22 @@ class Recorder:
         with self._lock:
             if not self._closed:
                 self._end(reason, in_haste)
-        self._writer.end(in_haste=in_haste)
+        self._writer.end()
 
     def _end(self, reason: str, in_haste: bool = False) -> None:
         last = self._last
         if last is not None and all(event.kind != "end" for event in last.events):
             self._append(self._event(Event(last.time, "end", text=reason)))
         self._closed = True
-        self._end_frame(ended=True, digest=not in_haste)
+        if self._header is not None and last is not None and self._times is not None:
+            number = self._frame.number
+            rollups = [] if in_haste else self._rolling.lines(number, is_last=True)
+            if rollups:  # they stand at the beginning of a frame, where a reader finds them
+                self._end_frame()
+                self._begin_frame(self._header, last, self._clock(), rollups)
+                at = round(last.time, 3)
+                self._times = at, at
+        self._end_frame(ended=True)
 
     def _event(self, event: Event) -> Sample:
         """An event as a sample, between the others: the devices' states hold on."""
@@ -164,14 +180,15 @@ class Recorder:
             return
         now = self._clock()
         if self._writer.size_bytes >= self._max_bytes:
-            self._full = f"{self.path}: recording stopped at its limit of {self._max_bytes} bytes"
+            self._full = f"its limit of {self._max_bytes} bytes is reached"
             self._end("the recording has reached its limit")
             return
         if self._times is not None and self._is_over(sample.time, now):
             self._end_frame()
         first = self._times is None
         if first:
-            self._begin_frame(self._header, sample, now)
+            rollups = self._rolling.lines(self._frame.number - 1) if self._last else []
+            self._begin_frame(self._header, sample, now, rollups)
         self._append(sample)
         # the next sample would come too late for what waits here
         if first:
@@ -193,27 +210,53 @@ class Recorder:
         return floor((time - self._shift_s) / self._frame_s)
 
     def _append(self, sample: Sample) -> None:
-        self._wait(self._encoder.sample(sample))
+        line = self._line(sample)
+        self._wait(line)
+        self._rolling.sample(line)
         at = round(sample.time, 3)  # as on the wire
         self._times = (self._times[0] if self._times else at, at)
         self._last = sample
         self._remember(sample.events)
 
-    def _begin_frame(self, header: Header, sample: Sample, now: float) -> None:
-        """Say what the frame needs to be read alone; after the file's first, that is repetition."""
+    def _encoded(self, header: Header) -> bytes:
+        self._are_details_due = True  # a header makes readers forget them
+        return self._encoder.header(header).encode("ascii")
+
+    def _line(self, sample: Sample) -> bytes:
+        """As it was received, where that is all of it."""
+        if not isinstance(sample, Received) or not sample.line:
+            return self._encoder.sample(sample).encode("ascii")
+        if self._are_details_due:
+            for line in self._encoder.details(sample, sample.details):
+                restated = RESTATED + line[1:].encode("ascii")
+                self._wait(restated)
+                self._rolling.restate(restated)
+            self._are_details_due = False
+        return sample.line
+
+    def _begin_frame(self, header: Header, sample: Sample, now: float, rollups: List[str]) -> None:
+        """Write what is needed to read the frame alone; after the file's first, that is repetition.
+
+        `rollups`: the lines of the frame before.
+        """
         self._frame_began = now
-        line = self._frame.begun(self._encoder.header(header))
+        own = self._encoded(header)
+        line = self._frame.begun(own)
         if self._last is None:
             self._wait(line)
+            self._rolling.header(own, header.interval_s)
             return
         self._wait(RESTATED + line[1:])
+        for rollup in rollups:
+            self._wait(rollup.encode("ascii"))
+        self._rolling.restate(own)
         facts = list(self._processes.values())
         for at in range(0, max(len(facts), 1), _FACTS_PER_LINE):
             some = facts[at : at + _FACTS_PER_LINE]
             restated = Sample(sample.time, sample.mono, {}, sample.states, some)
-            self._wait(RESTATED + self._encoder.sample(restated)[1:])
+            self._wait(RESTATED + self._encoder.sample(restated)[1:].encode("ascii"))
 
-    def _wait(self, line: str) -> None:
+    def _wait(self, line: bytes) -> None:
         self._lines.append(line)
         self._line_bytes += len(line)
 
@@ -231,32 +274,70 @@ class Recorder:
         self._flushed = now - ago_s
         self._writer.put(_Write(self._frame, self._taken()))
 
-    def _end_frame(self, *, ended: bool = False, digest: bool = True) -> None:
+    def _end_frame(self, *, ended: bool = False) -> None:
         if self._times is not None:
-            self._writer.put(_Write(self._frame, self._taken(), self._times, ended, digest))
+            self._writer.put(_Write(self._frame, self._taken(), self._times, ended))
             self._frame = self._frame._replace(number=self._frame.number + 1)
         self._times = None
 
     def _taken(self) -> bytes:
         lines, self._lines, self._line_bytes = self._lines, [], 0
-        return "".join(f"{line}\n" for line in lines).encode("ascii")
+        return b"\n".join([*lines, b""])
+
+
+class Lane:
+    """A thread that packs and writes for one recorder or for several; it ends with the last.
+
+    Never two at a time: what the last recorder left is done before the next one's.
+    """
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Optional[Callable[[], None]]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._users = 0
+        self._is_running = False
+
+    def enter(self) -> None:
+        with self._lock:
+            self._users += 1
+            if not self._is_running:
+                self._is_running = True
+                threading.Thread(target=self._run, daemon=True, name="recorder").start()
+
+    def put(self, work: Callable[[], None]) -> None:
+        self._queue.put(work)
+
+    def leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                self._queue.put(None)
+
+    def _run(self) -> None:
+        while not self._has_ended(work := self._queue.get()):
+            if work is not None:
+                work()
+
+    def _has_ended(self, work: Optional[Callable[[], None]]) -> bool:
+        with self._lock:
+            self._is_running = work is not None or self._users > 0 or not self._queue.empty()
+            return not self._is_running
 
 
 class _Writer:
-    """Packs and writes in a thread of its own, which alone touches the file."""
+    """Packs and writes in a lane, which alone touches the file."""
 
-    def __init__(self, file: File, first: Packer, digesting: Optional[Digesting]) -> None:
+    def __init__(self, file: File, first: Packer, lane: Lane) -> None:
         self._file = file
-        self._digesting = digesting
-        self._is_gathering = False
         self._why = ""
-        self._queue: queue.SimpleQueue[Optional[_Write]] = queue.SimpleQueue()
+        self._lane = lane
         self._put_bytes = self._done_bytes = 0  # each changed by one thread only
         self._packer: Optional[Packer] = first
         self._checking: Optional[Checking] = None  # None: the frame has not begun
         self._frame_bytes = 0
-        self._thread = threading.Thread(target=self._run, daemon=True, name="recorder")
-        self._thread.start()
+        self._has_ended = False
+        self._is_closed = threading.Event()
+        lane.enter()
 
     @property
     def failed(self) -> str:
@@ -272,60 +353,47 @@ class _Writer:
 
     def put(self, write: _Write) -> None:
         if self.pending_bytes + len(write.lines) > _MAX_PENDING_BYTES:
-            self._why = f"{self._file.path}: {_HANGS}"
+            self._why = _HANGS
         if not self.failed:
             self._put_bytes += len(write.lines)
-            self._queue.put(write)
+            self._lane.put(partial(self._write, write))
 
-    def end(self, *, in_haste: bool) -> None:
-        digesting = self._digesting
-        if in_haste and digesting is not None:
-            digesting.hurry()
-        self._queue.put(None)
+    def end(self) -> None:
+        if not self._has_ended:
+            self._has_ended = True
+            self._lane.put(self._close)
+            self._lane.leave()
 
     def close(self) -> None:
-        self._thread.join(_CLOSE_S)
-        if self._thread.is_alive() and not self._why:
-            why = "finishing it takes too long" if self._is_gathering else _HANGS
-            self._why = f"{self._file.path}: {why}"
+        if not self._is_closed.wait(_CLOSE_S) and not self._why:
+            self._why = _HANGS
 
-    def _run(self) -> None:
-        while (write := self._queue.get()) is not None:
-            try:
-                if not self.failed:
-                    for part in self._packed(write):
-                        self._file.append(part)
-            except Exception as error:  # it must not end unheard: nobody looks at this thread
-                self._why = f"{self._file.path}: recording stopped: {error or type(error).__name__}"
-            self._done_bytes += len(write.lines)
-        self._file.close()
+    def _write(self, write: _Write) -> None:
+        try:
+            if not self.failed:
+                self._file.append(self._packed(write))
+        except Exception as error:  # no other code watches this thread
+            self._why = str(error) or type(error).__name__
+        self._done_bytes += len(write.lines)
 
-    def _packed(self, write: _Write) -> Iterator[bytes]:
-        """What to append: the lines, and where a frame ends with them its trailer, once they are on
-        disk, because its digest may have to wait for its turn.
-        """
+    def _close(self) -> None:
+        try:
+            self._file.close()
+        except Exception as error:  # others write in this lane
+            self._why = str(error) or type(error).__name__
+        self._is_closed.set()
+
+    def _packed(self, write: _Write) -> bytes:
+        """What to append: the lines, and the frame's trailer where it ends with them."""
         self._packer = self._packer or packer()
         self._checking = self._checking or Checking(write.frame)
         data = b"".join(map(self._packer.block, self._checking.parts(write.lines)))
-        if write.times is not None:
-            data += self._packer.finish()
-        self._frame_bytes += len(data)
-        yield data
-        digest = self._digest(write, data)
-        if write.times is not None:
-            yield frames.trailer(self._frame_bytes, *write.times, write.ended, digest, write.frame)
-            self._packer, self._checking, self._frame_bytes = None, None, 0
-
-    def _digest(self, write: _Write, block: bytes) -> Optional[frames.PackedDigest]:
-        """Take the packed lines; what a frame gets that ends with them."""
-        if self._digesting is None or not write.digest:
-            return None
-        self._is_gathering = True
-        try:
-            self._digesting.take(block, write.lines.count(b"\n"))
-            return self._digesting.digest(is_last=write.ended) if write.times is not None else None
-        except Exception:  # the lines are what counts, and they hold all that a digest would
-            self._digesting = None
-            return None
-        finally:
-            self._is_gathering = False
+        if write.times is None:
+            self._frame_bytes += len(data)
+            return data
+        data += self._packer.finish()
+        data += frames.trailer(
+            self._frame_bytes + len(data), *write.times, write.ended, write.frame
+        )
+        self._packer, self._checking, self._frame_bytes = None, None, 0
+        return data

@@ -19,12 +19,15 @@ _LEAST_BYTES = 1 << 12
 #: what RFC 8878 asks every decoder to support; more could be asked of us only by a hostile file
 MAX_WINDOW_LOG = 23
 
+#: in the text of ZSTD_error_memory_allocation (zstd, lib/common/error_private.c)
+_NO_MEMORY = "not enough memory"
+
 
 class Packer(Protocol):
     """Packs one frame."""
 
     def block(self, data: bytes) -> bytes:
-        """All of `data`, packed so that it can be read although the frame goes on."""
+        """All of `data`, packed so that it can be read although the frame continues."""
 
     def finish(self) -> bytes:
         """The rest of the frame, with its checksum."""
@@ -67,6 +70,8 @@ def unpacked(read: Read) -> Iterator[bytes]:
     except Broken as broken:
         why = broken
     except error as refused:
+        if _NO_MEMORY in str(refused):  # which says nothing about the file
+            raise MemoryError from None
         why = Broken(str(refused))
     if piece:
         yield piece

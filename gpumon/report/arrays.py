@@ -6,13 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from gpumon import __version__
-from gpumon.analysis.catalogue import evaluate
-from gpumon.analysis.evidence import Coverage, Evidence
-from gpumon.analysis.findings import arrays
-from gpumon.analysis.recommend import recommend
-from gpumon.analysis.requested import requested
-from gpumon.analysis.summary import RunSummary
-from gpumon.analysis.tasks import (
+from gpumon.analysis.rightsize.requested import requested
+from gpumon.analysis.rightsize.tasks import (
     Task,
     all_tasks,
     ended_tasks,
@@ -21,6 +16,9 @@ from gpumon.analysis.tasks import (
     outliers,
     spread,
 )
+from gpumon.analysis.rules.catalogue import FAMILIES, evaluate
+from gpumon.analysis.rundata import Coverage, RunData
+from gpumon.analysis.summary import RunSummary
 from gpumon.report.build import from_accounting
 from gpumon.report.model import Report, SeffFigures, Spread, Tasks, Used
 from gpumon.site import Site
@@ -34,10 +32,10 @@ def build_array(
 ) -> Report:
     """The report of these tasks of one array; `runs`: recordings of some, by raw id."""
     first = max(tasks, key=lambda job: (job.has_ended, job.elapsed_s or 0.0))
-    evidence = replace(from_accounting(first, site, siblings=tasks), sibling_runs=runs or {})
-    verdicts = evaluate(evidence, arrays.RULES)
-    jobs = all_tasks(evidence) or list(tasks)
-    counted = ended_tasks(evidence)
+    run = replace(from_accounting(first, site, siblings=tasks), sibling_runs=runs or {})
+    found = evaluate(run, FAMILIES["Arrays"])
+    jobs = all_tasks(run) or list(tasks)
+    counted = ended_tasks(run)
     waiting = next((job for job in jobs if job.is_pending), None)
     name = first.array_job_id or first.id
     return Report(
@@ -52,38 +50,40 @@ def build_array(
         used=Used(),
         seff=SeffFigures(),
         devices=(),
-        findings=verdicts.raised,
-        suppressed=verdicts.suppressed,
-        not_evaluable=verdicts.not_evaluable,
-        recommendations=tuple(recommend(evidence, verdicts.raised)),
-        coverage=_coverage(evidence, counted),
+        findings=found.raised,
+        suppressed=found.suppressed,
+        not_evaluable=found.not_evaluable,
+        recommendations=found.recommendations,
+        coverage=_coverage(run, counted),
         efficiency={},
         efficiency_missing={},
         gpu_hours=sum(map(gpu_hours, jobs)) or None,
-        waste_gpu_hours=verdicts.waste_gpu_hours,
-        tasks=Tasks(dict(outcomes(jobs)), len(counted), tuple(_spreads(evidence, counted))),
+        waste_gpu_hours=found.waste_gpu_hours,
+        unattributed_gpu_hours=found.unattributed_gpu_hours,
+        tasks=Tasks(dict(outcomes(jobs)), len(counted), tuple(_spreads(run, counted))),
         version=__version__,
     )  # fmt: skip
 
 
-def _coverage(evidence: Evidence, tasks: Sequence[Task]) -> Coverage:
+def _coverage(run: RunData, tasks: Sequence[Task]) -> Coverage:
     """What the figures rest on: recordings of some tasks, accounting of the others."""
     recorded = sum(task.source == "recording" for task in tasks)
     share = 100.0 * recorded / len(tasks) if tasks else 0.0
-    missing = dict(evidence.coverage.missing)
+    missing = dict(run.coverage.missing)
     if recorded:
         missing["tasks"] = f"{recorded} of {len(tasks)} tasks were recorded"
+    if any(task.busy_percent is not None for task in tasks):
+        missing.pop("gpu", None)
     return Coverage("recording" if recorded else "sacct", share, None, missing=missing)
 
 
-def _spreads(evidence: Evidence, tasks: Sequence[Task]) -> list[Spread]:
-    request = requested(evidence)
-    done = [task for task in tasks if task.job.state == "COMPLETED"]
+def _spreads(run: RunData, tasks: Sequence[Task]) -> list[Spread]:
+    request = requested(run)
     figures: list[
         tuple[str, str, Sequence[Task], Callable[[Task], float | None], float | None, float]
     ] = [
         ("memory", "B", tasks, lambda task: task.mem_bytes, request.mem_bytes, _GIB),
-        ("elapsed", "s", done, lambda task: task.job.elapsed_s, request.time_limit_s, 300.0),
+        ("elapsed", "s", tasks, lambda task: task.job.elapsed_s, request.time_limit_s, 300.0),
         ("peak cores", "cores", tasks, lambda task: task.peak_cores, request.cpus, 1.0),
         ("GPU busy", "%", tasks, lambda task: task.busy_percent, None, 20.0),
     ]
@@ -93,6 +93,8 @@ def _spreads(evidence: Evidence, tasks: Sequence[Task]) -> list[Spread]:
         if known is not None:
             far = tuple(f"{task.job.id}" for task, _, _ in outliers(of, figure, least))
             found.append(
-                Spread(name, unit, known.low, known.p50, known.p95, known.high, asked, far)
+                Spread(
+                    name, unit, known.low, known.p50, known.p95, known.high, asked, far, known.count
+                )
             )
     return found

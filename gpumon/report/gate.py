@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gpumon.errors import UsageError
 from gpumon.model.text import clean
-from gpumon.report.names import LEVELS, counted, path_of
+from gpumon.report.model import Report
+from gpumon.report.names import LEVELS, counted, is_text, path_of
+from gpumon.report.render.json import document
 
 _MAX_DEPTH = 50
 _LONGEST_NAME = 200  # likeness to known names takes time that grows with its square
@@ -44,6 +46,13 @@ def parse_gate(text: str) -> Gate:
     if rest < len(tokens):
         raise _error(text, f"unexpected {tokens[rest][1]!r}")
     return gate
+
+
+def matches(gate: Gate, reports: Sequence[Report]) -> tuple[bool, list[str]]:
+    """Whether it holds for one of them; the names in it whose values are not known."""
+    unknown: set[str] = set()
+    matched = [gate(document(report), unknown) for report in reports]
+    return any(matched), sorted(unknown)
 
 
 _Token = tuple[str, str]
@@ -104,6 +113,10 @@ def _term(tokens: list[_Token], at: int, text: str, depth: int) -> tuple[Gate, i
         values = _values_of(name)
     except ValueError as error:
         raise UsageError(f"--fail-if: {error}; docs/report.md lists the names") from None
+    if is_text(name) and kind == "number":
+        raise _error(text, f'{name} is text: compare it with a quoted text, {name} == "{value}"')
+    if not is_text(name) and kind == "text":
+        raise _error(text, f"{name} is a number: compare it with a number without quotes")
     return _comparison(name, values, _COMPARE[sign], wanted), at + 3
 
 

@@ -7,10 +7,11 @@ texts beside them say why. One job is one Report; an array has one for all its t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
-from gpumon.analysis.evidence import Coverage
-from gpumon.analysis.finding import Finding, Recommendation
+from gpumon.analysis.finding import Finding, NotEvaluable, Recommendation
+from gpumon.analysis.rundata import Coverage
+from gpumon.plain import dataclass
 from gpumon.slurm.job import Job
 
 
@@ -35,9 +36,15 @@ class DeviceRow:
     energy_j: float | None = None
     #: busy % in equal parts of the run, None: not measured then
     busy_over_time: tuple[float | None, ...] = ()
+    sm_over_time: tuple[float | None, ...] = ()  # % of the SMs active
     mem_over_time: tuple[float | None, ...] = ()  # % of the total
-    note: str = ""  # instead of numbers: "lost Xid 79", "no process ever", "n/a MIG"
+    note: str = ""  # instead of numbers: "lost Xid 79", "never used", "n/a MIG"
     missing: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def has_unproven_need(self) -> bool:
+        """Whether its peak of memory may be a reservation."""
+        return self.mem_truth == "unknown" and bool(self.mem_peak_bytes)
 
     @property
     def mem_peak_percent(self) -> float | None:
@@ -60,6 +67,7 @@ class Used:
     cpu_note: str = ""
     mem_max_node_bytes: float | None = None  # of the node that used most
     gpus_active: int | None = None
+    gpus_worth: float | None = None  # that would have done the work, had they worked all the time
     gpu_busy_percent: float | None = None  # mean over the run and the devices
     gpu_mem_peak_bytes: float | None = None  # summed over devices
     gpu_energy_j: float | None = None
@@ -104,6 +112,7 @@ class Spread:
     high: float
     asked: float | None = None
     outliers: tuple[str, ...] = ()  # ids of tasks far from the rest
+    count: int = 0  # tasks of which it is known
 
 
 @dataclass(frozen=True)
@@ -129,15 +138,22 @@ class Report:
     devices: tuple[DeviceRow, ...]
     findings: tuple[Finding, ...]
     suppressed: tuple[Finding, ...]
-    not_evaluable: Mapping[str, str]  # id of a rule -> why
+    not_evaluable: Mapping[str, NotEvaluable]  # by id of the rule
     recommendations: tuple[Recommendation, ...]
     coverage: Coverage
     efficiency: Mapping[str, float | None]  # cpu_percent, mem_percent, time_percent, gpu_…
     efficiency_missing: Mapping[str, str]
     gpu_hours: float | None = None  # allocated
     waste_gpu_hours: float = 0.0
+    unattributed_gpu_hours: float = 0.0  # of it: idle time that no finding explains
     attempts: tuple[Attempt, ...] = ()
     segments: tuple[Attempt, ...] = ()  # between the user's marks
     tasks: Tasks | None = None
     notes: tuple[str, ...] = ()
     version: str = ""  # gpumon's
+
+    @property
+    def gpus(self) -> int | None:
+        """Of the job: those that were recorded, where all were."""
+        told = self.job.gpus
+        return told if self.coverage.unrecorded and told else len(self.devices) or told

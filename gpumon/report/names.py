@@ -1,14 +1,12 @@
 """The names of values in a report's JSON, so that a wrong one is told before there is a report.
 
-A test holds this table to `document`.
+`render.json` makes objects by this table; a test holds it to what it makes itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from difflib import get_close_matches
-
-from gpumon.report.why import WHY
+from gpumon.analysis.rules.catalogue import BY_ID
+from gpumon.errors import suggestion
 
 SHORT = {
     "gpu.busy.mean": "devices.busy_mean",
@@ -25,22 +23,24 @@ LEVELS = ("critical", "warning", "info")
 _SEGMENT = (
     "name start end state note cpu_cores_peak mem_peak_bytes gpu_mem_peak_bytes gpu_busy_percent"
 )
-#: of each object, by its path (of a list: of its entries), what it holds; "": whatever there is
+#: of each object, by its path (of a list: of its entries), what it holds, in the JSON's order;
+#: nothing: whatever there is
 PARTS = {
-    path: frozenset(names.split())
+    path: tuple(names.split())
     for path, names in {
         "": "version gpumon job requested allocated used efficiency seff devices findings "
-            "recommendations waste_gpu_hours gpu_hours not_evaluable coverage missing notes "
-            "attempts segments tasks",
+            "recommendations waste_gpu_hours unattributed_gpu_hours gpu_hours not_evaluable "
+            "coverage missing notes attempts segments tasks",
         "job": "id raw_id name user account partition state exit_code cluster nodes submit start "
-               "end running elapsed_s time_limit_s time_limit restarts sources",
+               "end running elapsed_s suspended_s time_limit_s time_limit restarts "
+               "sources",
         "job.sources": "",
         "requested": "cpus mem_bytes mem_form gpus gpu_type nodes gres constraint",
         "allocated": "cpus mem_bytes gpus nodes tres",
         "allocated.tres": "",
         "used": "cpu_core_s cpu_cores_mean cpu_cores_peak mem_peak_bytes mem_max_node_bytes "
-                "mem_source mem_note cpu_note gpus_active gpu_busy_percent gpu_mem_peak_bytes "
-                "gpu_energy_j",
+                "mem_source mem_note cpu_note gpus_active gpus_worth gpu_busy_percent "
+                "gpu_mem_peak_bytes gpu_energy_j",
         "efficiency": "cpu_percent mem_percent time_percent gpu_busy_percent gpu_mem_percent",
         "seff": "cpu_percent mem_percent rule differs_because",
         "devices": "node index uuid name busy_mean busy_p50 busy_p95 idle_tail_s mem_peak_bytes "
@@ -57,9 +57,34 @@ PARTS = {
         "segments": _SEGMENT,
         "tasks": "states measured spreads",
         "tasks.states": "",
-        "tasks.spreads": "name unit min p50 p95 max asked outliers",
+        "tasks.spreads": "name unit min p50 p95 max asked outliers count",
     }.items()
 }  # fmt: skip
+#: of each object the values that are text; of the others in `_TEXT_OBJECTS` all are
+_TEXTS = {
+    f"{path}.{name}".strip(".")
+    for path, names in {
+        "": "gpumon notes",
+        "job": "id raw_id name user account partition state exit_code cluster nodes time_limit",
+        "requested": "mem_form gpu_type gres constraint",
+        "used": "mem_source mem_note cpu_note",
+        "seff": "rule differs_because",
+        "devices": "node uuid name mem_truth framework",
+        "recommendations": "directive before after basis confidence finding",
+        "coverage": "source",
+        "attempts": "name state note",
+        "segments": "name state note",
+        "tasks.spreads": "name unit outliers",
+    }.items()
+    for name in names.split()
+}  # fmt: skip
+_TEXT_OBJECTS = ("job.sources", "devices.missing", "not_evaluable", "coverage.missing", "missing")
+
+
+def is_text(name: str) -> bool:
+    """Whether the values of this name, short or not, are text and no numbers."""
+    full = SHORT.get(name, name)
+    return full in _TEXTS or full.rpartition(".")[0] in _TEXT_OBJECTS
 
 
 def path_of(name: str) -> list[str]:
@@ -73,7 +98,7 @@ def path_of(name: str) -> list[str]:
         if path not in PARTS:
             raise ValueError(f"{path!r} is a value: nothing is in it")
         if PARTS[path] and part not in PARTS[path]:
-            near = _like(name, SHORT) or _like(part, PARTS[path])
+            near = suggestion(name, SHORT) or suggestion(part, PARTS[path])
             raise ValueError(f"no report has {name!r}{near}")
     if ".".join(parts) in PARTS:
         raise ValueError(f"{name!r} holds values: name one in it")
@@ -82,12 +107,7 @@ def path_of(name: str) -> list[str]:
 
 def counted(name: str) -> str:
     """Of `findings.WHAT` the level or id to count. Raises ValueError as `path_of` does."""
-    what, known = name.removeprefix("findings."), (*LEVELS, *WHY)
+    what, known = name.removeprefix("findings."), (*LEVELS, *BY_ID)
     if what not in known:
-        raise ValueError(f"no finding, and no level, is called {what!r}{_like(what, known)}")
+        raise ValueError(f"no finding, and no level, is called {what!r}{suggestion(what, known)}")
     return what
-
-
-def _like(word: str, words: Iterable[str]) -> str:
-    near = get_close_matches(word, words, 1)
-    return f", perhaps {near[0]!r}" if near else ""

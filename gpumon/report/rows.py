@@ -1,12 +1,13 @@
-"""The report's rows from evidence: one per GPU, one per stretch between the user's marks."""
+"""The report's rows: one per GPU, one per stretch between the user's marks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from gpumon.analysis.evidence import DeviceEvidence, Evidence, ProcessEvidence, Track
-from gpumon.analysis.run_summary import device_summary
+from gpumon.analysis.memory import mem_truth_of
+from gpumon.analysis.rundata import DeviceData, ProcessData, RunData, Track
 from gpumon.analysis.signals import busy_track, job_devices, job_processes
+from gpumon.analysis.summary import device_summary, marks_of
 from gpumon.model.reading import Missing, number
 from gpumon.report.model import Attempt, DeviceRow
 
@@ -15,13 +16,13 @@ PARTS = 160
 _SHOWN = ("busy_percent", "mem_used_bytes", "power_w")
 
 
-def device_rows(evidence: Evidence, truth: Callable[[DeviceEvidence], str]) -> list[DeviceRow]:
-    """The job's devices in the order of their nodes; `truth` says what their memory means."""
-    return [_row(evidence, device, truth(device)) for device in job_devices(evidence)]
+def device_rows(run: RunData) -> list[DeviceRow]:
+    """The job's devices in the order of their nodes."""
+    return [_row(run, device) for device in job_devices(run)]
 
 
-def _row(evidence: Evidence, device: DeviceEvidence, truth: str) -> DeviceRow:
-    summary = device_summary(evidence, device, evidence.elapsed_s)
+def _row(run: RunData, device: DeviceData) -> DeviceRow:
+    summary = device_summary(run, device, run.elapsed_s)
     busy, memory = busy_track(device), device.track("mem_used_bytes")
     total = device.mem_total_bytes
     missing = {
@@ -29,6 +30,7 @@ def _row(evidence: Evidence, device: DeviceEvidence, truth: str) -> DeviceRow:
         for name in _SHOWN
         if isinstance(reading := device.last.get(name), Missing) and not device.track(name).known()
     }
+    missing.update(device.refused)
     return DeviceRow(
         node=device.node,
         index=device.device.index,
@@ -41,37 +43,42 @@ def _row(evidence: Evidence, device: DeviceEvidence, truth: str) -> DeviceRow:
         idle_tail_s=summary.idle_tail_s,
         mem_peak_bytes=summary.mem_peak_bytes,
         mem_total_bytes=total,
-        mem_truth=truth,
+        mem_truth=mem_truth_of(device).mem_truth,
         framework=next((each.facts.framework for each in _by_memory(device)), ""),
         power_mean_w=summary.power_mean_w,
         energy_j=summary.energy_j,
-        busy_over_time=_parts(busy),
-        mem_over_time=_parts(memory, 100 / total) if total else (),
+        busy_over_time=_parts(run, busy),
+        sm_over_time=_parts(run, device.track("sm_active_percent")),
+        mem_over_time=_parts(run, memory, 100 / total) if total else (),
         note=_note(device, busy),
         missing=missing,
     )
 
 
-def _by_memory(device: DeviceEvidence) -> list[ProcessEvidence]:
+def _by_memory(device: DeviceData) -> list[ProcessData]:
     processes = [each for each in job_processes(device) if each.facts.framework]
     return sorted(processes, key=lambda each: -(each.mem_bytes.peak() or 0.0))
 
 
-def _parts(track: Track, factor: float = 1.0) -> tuple[float | None, ...]:
-    """The course in at most `PARTS` equal parts: means, None where nothing is known."""
-    values = track.mean
-    count = min(PARTS, len(values))
+def _parts(run: RunData, track: Track, factor: float = 1.0) -> tuple[float | None, ...]:
+    """The course over the whole run in at most `PARTS` equal parts: means, None where nothing is
+    known, as of what was before the recording.
+    """
+    before = max(0, round((run.grid_start - run.start) / run.bin_s)) if run.count else 0
+    after = max(0, round((run.end - run.grid_start) / run.bin_s) - run.count) if run.count else 0
+    bins = before + len(track.mean) + after
+    count = min(PARTS, bins) if len(track.mean) else 0
     parts = []
     for n in range(count):
-        first, last = n * len(values) // count, (n + 1) * len(values) // count
-        mean = track.average(first, last)
+        first, last = (max(0, edge * bins // count - before) for edge in (n, n + 1))
+        mean = track.average(first, last) if last > first else None
         parts.append(None if mean is None else mean * factor)
     return tuple(parts)
 
 
-def _note(device: DeviceEvidence, busy: Track) -> str:
+def _note(device: DeviceData, busy: Track) -> str:
     """What stands in place of numbers."""
-    lost = [event for event in device.states if event.text.startswith("lost")]
+    lost = [event for event in device.states if event.text == "lost"]
     if lost:
         xid = f" Xid {device.xids[-1].text}" if device.xids else ""
         return f"lost{xid}"
@@ -80,32 +87,28 @@ def _note(device: DeviceEvidence, busy: Track) -> str:
         reading = device.last.get("busy_percent")
         return str(reading) if isinstance(reading, Missing) else ""
     if device.process_list_known and not device.processes and max(known) < 1:
-        return "no process ever"
+        return "never used"
     return ""
 
 
-def segments(evidence: Evidence) -> tuple[Attempt, ...]:
+def segments(run: RunData) -> tuple[Attempt, ...]:
     """The peaks between the user's marks; empty without any."""
-    marks: dict[str, float] = {}
-    for _, event in evidence.events:
-        if event.kind == "mark":
-            marks.setdefault(event.text, event.time)  # every node has it
-    if not marks:
+    starts = marks_of(run)
+    if not starts:
         return ()
-    starts = sorted((time, text) for text, time in marks.items())
-    edges = [*((time, text) for time, text in starts), (evidence.end, "")]
-    if starts[0][0] - evidence.start > evidence.bin_s:
-        edges.insert(0, (evidence.start, "before the first mark"))
+    edges = [*starts, (run.end, "")]
+    if starts[0][0] - run.start > run.bin_s:
+        edges.insert(0, (run.start, "before the first mark"))
     return tuple(
-        _segment(evidence, text, time, following)
+        _segment(run, text, time, following)
         for (time, text), (following, _) in zip(edges, edges[1:])
     )
 
 
-def _segment(evidence: Evidence, text: str, start: float, end: float) -> Attempt:
-    first = evidence.bin_at(start)
-    last = max(first + 1, evidence.bin_at(end))
-    devices = job_devices(evidence)
+def _segment(run: RunData, text: str, start: float, end: float) -> Attempt:
+    first = run.bin_at(start)
+    last = max(first + 1, run.bin_at(end))
+    devices = job_devices(run)
     busy = [busy_track(device).average(first, last) for device in devices]
     known = [value for value in busy if value is not None]
     return Attempt(
@@ -114,12 +117,12 @@ def _segment(evidence: Evidence, text: str, start: float, end: float) -> Attempt
         end=end,
         cpu_cores_peak=_total(
             node.job["cpu_cores_used"].peak(first, last)
-            for node in evidence.nodes
+            for node in run.nodes
             if "cpu_cores_used" in node.job
         ),
         mem_peak_bytes=_total(
             node.job["mem_used_bytes"].peak(first, last)
-            for node in evidence.nodes
+            for node in run.nodes
             if "mem_used_bytes" in node.job
         ),
         gpu_mem_peak_bytes=_total(

@@ -3,77 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from gpumon.analysis.finding import Action, Finding, Recommendation
-from gpumon.report.why import WHY
+if TYPE_CHECKING:
+    from gpumon.analysis.finding import Action, Change, Finding, Recommendation
 
 
 def sentences(finding: Finding) -> tuple[str, str]:
-    """(what was found, on what it rests and why it matters), as sentences."""
-    title, evidence = _merged(finding.title.strip(), finding.evidence.strip())
-    sure = "" if finding.confidence == "high" else f"{finding.confidence} confidence"
-    parts = (evidence, WHY.get(finding.id, ""), sure)
+    """(what was found, on what it rests and why it matters), as sentences.
+
+    Why a mere information matters stands in its details.
+    """
+    from gpumon.analysis.rules.catalogue import why  # not before a screen's first paint
+
+    title = finding.title
+    evidence = finding.evidence if finding.adds is None else finding.adds
+    if finding.goes_on:
+        title, evidence = title + evidence, ""
+    matters = "" if finding.level == "info" else why(finding.id)
+    parts = (evidence, matters, finding.doubt)
     return _sentence(title), " ".join(_sentence(part) for part in parts if part)
-
-
-def _merged(title: str, evidence: str) -> tuple[str, str]:
-    """Neither says what the other does: evidence that goes on where the title ends joins it."""
-    words = title.split(" ")
-    for n in range(len(words)):
-        tail = " ".join(words[n:])
-        if evidence.lower().startswith(tail.lower()) and (n == 0 or len(words) - n > 2):
-            return title + evidence[len(tail) :], ""
-    clauses = [each for each in evidence.split("; ") if each.rstrip(".") not in title]
-    return title, "; ".join(clauses)
 
 
 def _sentence(text: str) -> str:
     """With a capital, unless it begins with a name, and a full stop."""
+    text = text.strip()
     first = text.split(" ", 1)[0]
     if first.isalpha() and first.islower():
         text = text[0].upper() + text[1:]
     return text if text.endswith((".", "?", "!", ":")) else f"{text}."
 
 
-def action_text(action: Action) -> str:
-    """The action as one line: its sentence, and the line to write."""
-    change: str = action.after
-    if action.kind == "sbatch" and not change:
-        change = f"Delete {action.before}." if action.before else ""
-    return _joined(action.text, change)
+class Step(NamedTuple):
+    """What to do: a sentence, and the line to write or to send; either may be empty."""
+
+    text: str
+    line: str = ""
 
 
-def steps_of(finding: Finding, changes: Sequence[Recommendation]) -> list[str]:
-    """The one line that the page has room for; a change below is named and not repeated."""
-    for action in finding.actions:
+def step_of(action: Action) -> Step:
+    return Step(action.text, action.after)
+
+
+def brief_action(action: Action) -> str:
+    """What to do, in the few words that fit behind a title."""
+    if action.kind == "staff":
+        return "report the node"
+    if action.before:
+        return f"{action.before} → {action.after}"
+    return action.after or action.text.partition(",")[0].rstrip(".:")
+
+
+def steps_of(finding: Finding, changes: Sequence[Recommendation]) -> list[Step]:
+    """What the page has room for: one step, and a check that comes before it. A change below is
+    named and not repeated.
+    """
+    for n, action in enumerate(finding.actions):
         below = in_changes(action, changes)
         if below:
-            return [_joined(below, action.text.rstrip(":"))]
-    if not finding.actions:
-        return []
-    first, *more = finding.actions
-    step = first.text if first.kind == "staff" and first.text else action_text(first)
-    if step.endswith(":") and more:
-        step = _joined(step, more[0].after)
-    return [step] if step else []
+            checks = [step_of(each) for each in finding.actions[:n] if each.kind == "shell"]
+            return [*checks[:1], Step(" ".join(filter(None, (below, action.text))))]
+    return [each for each in map(step_of, finding.actions[:1]) if any(each)]
 
 
 def in_changes(action: Action, changes: Sequence[Recommendation]) -> str:
-    """The action in words, where "next time" below has its line; else nothing."""
-    return next(filter(None, (_below(action, each) for each in changes)), "")
+    """The action in words, where "next time" below has its lines; else nothing."""
+    known = [each.change for each in changes]
+    if not action.changes:
+        return f"{action.after} (below)." if action.after in _scripts(known) else ""
+    settings = [each.setting for each in known if each in action.changes]
+    if len(settings) < len(action.changes):
+        return ""
+    *more, last = settings
+    if more:
+        return f"Request {', '.join(more)} and {last}, all together (below)."
+    return f"Request {last} (below)."
 
 
-def _below(action: Action, change: Recommendation) -> str:
-    if not change.directive:
-        return f"{action.after} (below)." if action.after == change.after else ""
-    option = f"{change.directive}={change.after}"
-    if change.after and action.after == f"#SBATCH {option}":
-        return f"Ask for {option} (below)."
-    deleted = not change.after and action.kind == "sbatch" and not action.after
-    if deleted and f"{change.directive}=" in action.before:
-        return f"Delete {change.directive} (below)."
-    return ""
-
-
-def _joined(*parts: str) -> str:
-    return " ".join(part for part in parts if part)
+def _scripts(changes: Sequence[Change]) -> list[str]:
+    return [each.after_line for each in changes if not each.option]

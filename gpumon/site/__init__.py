@@ -68,14 +68,10 @@ class Site:
     mem_default_per_core_bytes: Mapping[str, int] = field(default_factory=dict)  # by partition
     links: Mapping[str, str] = field(default_factory=dict)
 
-    def threshold(self, name: str, default: float) -> float:
-        """The site's number for a rule, else the catalogue's."""
-        return self.thresholds.get(name, default)
-
     def gpu_type(
         self, name: str, profile: str = "", mem_bytes: float | None = None
     ) -> GpuType | None:
-        """The GPU that NVML calls `name`, or its MIG `profile`; None where nobody knows it.
+        """The GPU that NVML calls `name`, or its MIG `profile`; None if unknown.
 
         `mem_bytes` decides between boards whose names do not tell how large they are.
         """

@@ -4,38 +4,36 @@ from __future__ import annotations
 
 import os
 import re
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from gpumon.errors import UsageError
+from gpumon.errors import UsageError, suggestion
 from gpumon.model.text import clean, shown
 from gpumon.site import GpuType, NodeType, Policy, Site
+from gpumon.toml import read_toml, site_file
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-_SITE_FILE = "/etc/gpumon/site.toml"
 _TABLE = os.path.join(os.path.dirname(__file__), "gpus.toml")
 _MIB, _GB = 1 << 20, 10**9
+_MOST_LISTED = 20  # names in a complaint
 _TABLES = ("site", "policy", "node", "gpu", "gres", "thresholds", "links", "settings")
 
 
-def load_site(path: str | None = None) -> Site:
+_Toml = Mapping[str, Any]
+_Read = Callable[[Any], Any]  # raises TypeError or ValueError, in words
+
+
+def load_site(path: str | None = None, thresholds: Callable[[], Collection[str]] = tuple) -> Site:
     """The site of `path`, else of $GPUMON_SITE, else of /etc/gpumon/site.toml, else none.
 
-    Without a file: the table of GPUs that ships, and nothing else. Raises UsageError: one line
-    with the file and the key.
+    `thresholds` gives the names that its table [thresholds] may have, if there is one. Without a
+    file: the table of GPUs that ships, and nothing else. Raises UsageError: one line with the file
+    and the key.
     """
-    path = path or os.environ.get("GPUMON_SITE") or None
-    if path is None and os.path.exists(_SITE_FILE):
-        path = _SITE_FILE
+    path = path or site_file()
     gpus = shipped_gpus()
-    return Site(gpus=gpus) if path is None else _Reader(path).site(gpus)
+    return Site(gpus=gpus) if path is None else _Reader(path).site(gpus, thresholds)
 
 
 @lru_cache(maxsize=1)
@@ -45,84 +43,37 @@ def shipped_gpus() -> tuple[GpuType, ...]:
     return tuple(reader.gpu(table, where) for table, where in reader.tables("gpu"))
 
 
-#: of a site's file; the shipped table of GPUs has 10 KB
-MAX_BYTES = 1 << 20
-
-
 class _Reader:
     """One file; every complaint names it and the key."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        try:
-            with open(path, "rb") as file:
-                content = file.read(MAX_BYTES + 1)
-            if len(content) > MAX_BYTES:
-                most = f"{MAX_BYTES >> 20} MiB"
-                raise UsageError(f"{path} is longer than {most}; correct GPUMON_SITE or the file")
-            self._content = tomllib.loads(content.decode())
-        except OSError as error:
-            raise UsageError(f"{path}: {error.strerror}; correct GPUMON_SITE or the file") from None
-        except RecursionError:
-            raise UsageError(f"{path}: nested too deeply; correct the file") from None
-        except (ValueError, OverflowError) as error:  # TOML's errors, and numbers beyond Python's
-            raise UsageError(f"{path}: {error}; correct the file") from None
+        self._content = read_toml(path)
         self._known(self._content, "", _TABLES)
 
-    def site(self, shipped: tuple[GpuType, ...]) -> Site:
-        general = self._table(self._content, "site", "")
-        self._known(general, "site", ("name", "mem_default_per_core_gb"))
-        per_core = self._table(general, "mem_default_per_core_gb", "site")
+    def site(self, shipped: tuple[GpuType, ...], thresholds: Callable[[], Collection[str]]) -> Site:
+        if own := self._table(self._content, "thresholds", ""):
+            self._known(own, "thresholds", thresholds())
+        general = self._values(self._table(self._content, "site", ""), "site", _SITE)
         gpus = [self.gpu(table, where) for table, where in self.tables("gpu")]
-        places = {(gpu.mig_of, gpu.name) for gpu in gpus}
-        gpus += [gpu for gpu in shipped if (gpu.mig_of, gpu.name) not in places]
+        places = {gpu.key for gpu in gpus}
+        gpus += [gpu for gpu in shipped if gpu.key not in places]
+        policy = self._values(self._table(self._content, "policy", ""), "policy", _POLICY)
+        per_core = general.get("mem_default_per_core_gb", {})
         return Site(
-            name=self._get(general, "name", "site", _text, ""),
+            name=general.get("name", ""),
             gpus=self._named(gpus),
             nodes=tuple(self._node(table, where, gpus) for table, where in self.tables("node")),
-            policy=self._policy(),
-            thresholds=self._each("thresholds", _number),
-            mem_default_per_core_bytes={
-                name: int(
-                    self._get(per_core, name, "site.mem_default_per_core_gb", _number, 0) * _GB
-                )
-                for name in per_core
-            },
-            links=self._each("links", _text),
+            policy=Policy(**policy),
+            thresholds=self._each(self._content, "thresholds", "", _number),
+            mem_default_per_core_bytes={name: int(gb * _GB) for name, gb in per_core.items()},
+            links=self._each(self._content, "links", "", _text),
         )
 
-    def gpu(self, table: Mapping[str, Any], where: str) -> GpuType:
-        self._known(
-            table,
-            where,
-            ("name", "match", "cc", "mem_mib", "year", "nvlink", "peak", "bandwidth_gb_per_s",
-             "gres", "constraint", "partition", "infiniband", "mig_of", "price", "source"),
-        )  # fmt: skip
-        peak = self._table(table, "peak", where)
-        year = self._get(table, "year", where, _whole, None)
-        return GpuType(
-            name=self._need(table, "name", where, _text),
-            match=self._need(table, "match", where, _pattern),
-            cc=self._need(table, "cc", where, _capability),
-            mem_bytes=self._need(table, "mem_mib", where, _whole) * _MIB,
-            peak={name: self._need(peak, name, f"{where}.peak", _number) for name in peak},
-            bandwidth_gb_per_s=self._get(table, "bandwidth_gb_per_s", where, _number, None),
-            year=year,
-            nvlink=self._get(table, "nvlink", where, _switch, False),
-            mig_of=self._get(table, "mig_of", where, _text, ""),
-            source=self._get(table, "source", where, _text, ""),
-            **self._names(table, where),
-        )
-
-    def _names(self, table: Mapping[str, Any], where: str) -> dict[str, Any]:
-        """What the site calls a GPU."""
-        return {
-            "gres": self._get(table, "gres", where, _text, ""),
-            "constraint": self._get(table, "constraint", where, _text, ""),
-            "partition": self._get(table, "partition", where, _text, ""),
-            "infiniband": self._get(table, "infiniband", where, _switch, None),
-            "price": self._get(table, "price", where, _number, None),
-        }
+    def gpu(self, table: _Toml, where: str) -> GpuType:
+        values = self._values(table, where, _GPU, needed=("name", "match", "cc", "mem_mib"))
+        self._known(values.get("peak", {}), f"{where}.peak", _PEAKS)
+        return GpuType(mem_bytes=values.pop("mem_mib") * _MIB, **values)
 
     def _named(self, gpus: list[GpuType]) -> tuple[GpuType, ...]:
         """The GPUs with the names that the table [gres] gives: "A100-80" or "A100-80/1g.10gb"."""
@@ -130,85 +81,69 @@ class _Reader:
         found = {gpu.key: gpu for gpu in gpus}
         for name in given:
             if name not in found:
-                raise self._wrong("gres", f"no GPU {name!r}; add it as [[gpu]], or correct it")
-            names = self._table(given, name, "gres")
-            where = f"gres.{name}"
-            self._known(names, where, ("gres", "constraint", "partition", "infiniband", "price"))
-            found[name] = replace(found[name], **self._names(names, where))
+                raise self._wrong("gres", f"unknown GPU {name!r}; add it as [[gpu]] or correct it")
+            names = self._values(self._table(given, name, "gres"), f"gres.{name}", _NAMES)
+            found[name] = replace(found[name], **names)
         return tuple(found.values())
 
-    def _node(self, table: Mapping[str, Any], where: str, gpus: list[GpuType]) -> NodeType:
-        self._known(table, where, ("gpu", "gpus", "cores", "mem_gb", "nvlink", "partitions"))
-        gpu = self._get(table, "gpu", where, _text, "")
+    def _node(self, table: _Toml, where: str, gpus: list[GpuType]) -> NodeType:
+        values: dict[str, Any] = {"gpu": "", "gpus": 0}
+        values |= self._values(table, where, _NODE, needed=("cores", "mem_gb"))
+        gpu = values["gpu"]
         if gpu and gpu not in {each.key for each in gpus}:
-            raise self._wrong(f"{where}.gpu", f"no GPU {gpu!r}; add it as [[gpu]], or correct it")
-        return NodeType(
-            gpu=gpu,
-            gpus=self._get(table, "gpus", where, _whole, 0),
-            cores=self._need(table, "cores", where, _whole),
-            mem_bytes=int(self._need(table, "mem_gb", where, _number) * _GB),
-            nvlink=self._get(table, "nvlink", where, _switch, False),
-            partitions=self._get(table, "partitions", where, _texts, ()),
-        )
-
-    def _policy(self) -> Policy:
-        table = self._table(self._content, "policy", "")
-        self._known(table, "policy", tuple(Policy.__dataclass_fields__))
-        return Policy(
-            zero_start_h=self._get(table, "zero_start_h", "policy", _number, None),
-            zero_run_h=self._get(table, "zero_run_h", "policy", _number, None),
-            warn_min=self._get(table, "warn_min", "policy", _numbers, ()),
-            exempt_partitions=self._get(table, "exempt_partitions", "policy", _texts, ()),
-            exempt_walltime_below_h=self._get(
-                table, "exempt_walltime_below_h", "policy", _number, None
-            ),
-        )
+            raise self._wrong(
+                f"{where}.gpu", f"unknown GPU {gpu!r}; add it as [[gpu]] or correct it"
+            )
+        return NodeType(mem_bytes=int(values.pop("mem_gb") * _GB), **values)
 
     # -- one value
 
-    def tables(self, name: str) -> list[tuple[Mapping[str, Any], str]]:
+    def tables(self, name: str) -> list[tuple[_Toml, str]]:
         """The entries of an array of tables, each with how a complaint names it."""
         found = self._content.get(name, [])
         if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-            raise self._wrong(name, f"write [[{name}]], once for each")
+            raise self._wrong(name, f"must be tables; write each as [[{name}]]")
         return [(each, f"{name}[{at}]") for at, each in enumerate(found)]
 
-    def _table(self, table: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
+    def _table(self, table: _Toml, name: str, where: str) -> _Toml:
         found = table.get(name, {})
         if not isinstance(found, dict):
             raise self._wrong(f"{where}.{name}".strip("."), "must be a table")
         return found
 
-    def _each(self, name: str, read: Callable[[Any], Any]) -> dict[str, Any]:
-        table = self._table(self._content, name, "")
-        return {key: self._need(table, key, name, read) for key in table}
+    def _each(self, table: _Toml, name: str, where: str, read: _Read) -> dict[str, Any]:
+        """A table of values that are all read alike, by names that the site chooses."""
+        found, path = self._table(table, name, where), f"{where}.{name}".strip(".")
+        return {key: self._value(found, key, path, read) for key in found}
 
-    def _known(self, table: Mapping[str, Any], where: str, names: tuple[str, ...]) -> None:
-        for name in table:
-            if name not in names:
-                raise self._wrong(
-                    f"{where}.{name}".strip("."), f"unknown; known are {', '.join(names)}"
-                )
+    def _values(
+        self, table: _Toml, where: str, shape: Mapping[str, _Read], needed: Collection[str] = ()
+    ) -> dict[str, Any]:
+        """What stands in the table, each value read as `shape` says."""
+        self._known(table, where, tuple(shape))
+        for name in needed:
+            if name not in table:
+                raise self._wrong(f"{where}.{name}", "is missing")
+        return {
+            name: self._each(table, name, where, _number)
+            if read is _numbers_by_name
+            else self._value(table, name, where, read)
+            for name, read in shape.items()
+            if name in table
+        }
 
-    def _need(
-        self, table: Mapping[str, Any], name: str, where: str, read: Callable[[Any], Any]
-    ) -> Any:
-        if name not in table:
-            raise self._wrong(f"{where}.{name}", "is missing")
+    def _value(self, table: _Toml, name: str, where: str, read: _Read) -> Any:
         try:
             return read(table[name])
         except (TypeError, ValueError) as error:
             raise self._wrong(f"{where}.{name}", f"{error}, not {shown(table[name])}") from None
 
-    def _get(
-        self,
-        table: Mapping[str, Any],
-        name: str,
-        where: str,
-        read: Callable[[Any], Any],
-        default: Any,
-    ) -> Any:
-        return self._need(table, name, where, read) if name in table else default
+    def _known(self, table: _Toml, where: str, names: Collection[str]) -> None:
+        for name in table:
+            if name not in names:
+                near = suggestion(name, names)
+                listed = f"; known: {', '.join(names)}" if len(names) <= _MOST_LISTED else ""
+                raise self._wrong(f"{where}.{name}".strip("."), f"unknown{near or listed}")
 
     def _wrong(self, key: str, what: str) -> UsageError:
         return UsageError(f"{self._path}: {clean(key, 100)}: {what}")
@@ -222,14 +157,20 @@ def _text(value: Any) -> str:
 
 def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
-        raise TypeError("must be a number from 0 on")
+        raise TypeError("must be a number, 0 or more")
     return float(value)
 
 
 def _whole(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 53:
-        raise TypeError("must be a whole number from 0 on")
+        raise TypeError("must be a whole number, 0 or more")
     return value
+
+
+def _positive(value: Any) -> int:
+    if not _whole(value):
+        raise ValueError("must be a whole number, 1 or more")
+    return int(value)
 
 
 def _switch(value: Any) -> bool:
@@ -240,7 +181,7 @@ def _switch(value: Any) -> bool:
 
 def _texts(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
-        raise TypeError("must be a list of texts")
+        raise TypeError("must be a list of strings")
     return tuple(_text(each) for each in value)
 
 
@@ -256,10 +197,61 @@ def _pattern(value: Any) -> str:
     except (re.error, RecursionError, OverflowError) as error:
         why = clean(str(error), 80)
         raise ValueError(f"must be a regular expression ({why})") from None
+    if _is_slow(str(value)):
+        raise ValueError(
+            f"must be a regular expression with at most {_MOST_REPEATS} of * + {{}}, none of them "
+            "behind a ), and without references"
+        )
     return str(value)
+
+
+def _is_slow(pattern: str) -> bool:
+    """Whether it may run endlessly on some name: with repeats of repeats the time grows
+    exponentially, with n repeats as the n-th power of the name's length.
+    """
+    plain = _ONE_CHARACTER.sub("x", pattern)
+    parts = [plain] if "(" in plain else plain.split("|")
+    repeats = max(len(_REPEATS.findall(part)) for part in parts)
+    return repeats > _MOST_REPEATS or bool(_ENDLESS.search(plain))
+
+
+#: an escaped character or a class; what repeats; a repeated group, or a reference to one
+_ONE_CHARACTER = re.compile(r"\\[^1-9]|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
+_REPEATS = re.compile(r"[*+{]")
+_ENDLESS = re.compile(r"\)\s*[*+{]|\(\?\w*x|\\[1-9]|\(\?P=")
+_MOST_REPEATS = 3
 
 
 def _capability(value: Any) -> str:
     if not re.fullmatch(r"\d{1,2}\.\d", _text(value)):
         raise ValueError('must be a compute capability like "8.0"')
     return str(value)
+
+
+def _numbers_by_name(value: Any) -> Any:
+    """A table of numbers, by names that the site chooses; read one by one."""
+    return value
+
+
+#: TFLOPS, or TOPS
+_PEAKS = ("fp64", "fp64_tensor", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4")
+#: of each table, its keys and how their values are read
+_SITE = {"name": _text, "mem_default_per_core_gb": _numbers_by_name}
+_POLICY = {
+    "zero_start_h": _number, "zero_run_h": _number, "warn_min": _numbers,
+    "exempt_partitions": _texts, "exempt_walltime_below_h": _number,
+}  # fmt: skip
+_NODE = {
+    "gpu": _text, "gpus": _whole, "cores": _positive, "mem_gb": _number, "nvlink": _switch,
+    "partitions": _texts,
+}  # fmt: skip
+#: what the site calls a GPU
+_NAMES = {
+    "gres": _text, "constraint": _text, "partition": _text, "infiniband": _switch,
+    "price": _number,
+}  # fmt: skip
+_GPU = {
+    "name": _text, "match": _pattern, "cc": _capability, "mem_mib": _positive, "year": _whole,
+    "nvlink": _switch, "peak": _numbers_by_name, "bandwidth_gb_per_s": _number,
+    "mig_of": _text, "source": _text, **_NAMES,
+}  # fmt: skip

@@ -1,1 +1,1 @@
-"""What Slurm says: running its commands, parsing their output, one typed job."""
+"""Slurm: running its commands, parsing their output, one typed job."""

@@ -1,21 +1,25 @@
 """Asking Slurm: one job with all that its commands know of it, many jobs, usage, the queue.
 
-Nothing is asked more often than its period; in between the last answer is given again.
+No query runs more often than its period; in between the last answer is returned again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import signal
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple, TypeVar
 
 from gpumon.errors import NotFoundError
 from gpumon.model import clock as our_clock
 from gpumon.model.text import clean
-from gpumon.slurm import ids, records, sacct, scontrol, sinfo, squeue, sstat
+from gpumon.slurm import ids, nodes, records, sacct, scontrol, sinfo, squeue, sstat
 from gpumon.slurm.choose import choose
 from gpumon.slurm.job import Job, Step
-from gpumon.slurm.pace import LEAST_PERIOD_S, Pace
-from gpumon.slurm.runner import Result, Runner, SlurmError
+from gpumon.slurm.looking import PATIENCE_S, Looks, with_only_share
+from gpumon.slurm.pace import FRESH_S, LEAST_PERIOD_S, Answers, Pace, Printed, Told
+from gpumon.slurm.records import Unread
+from gpumon.slurm.runner import NoSlurmError, Result, Runner, SlurmError
 
 #: epoch times, whole array ranges, English
 ENVIRONMENT = {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "4096", "LC_ALL": "C"}
@@ -23,17 +27,29 @@ ENVIRONMENT = {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "4096", "LC_ALL": 
 CONTROLLER_PERIOD_S = 30.0
 SSTAT_PERIOD_S = 60.0
 SACCT_PERIOD_S = 300.0
-#: s; what does not change while gpumon runs
+#: s; what does not change while gpumon runs, and how old it may be when it starts
 _FACTS_PERIOD_S = 86400.0
+_OLD_FACTS_S = 3600.0
 
 _MAX_SCRIPT = 4 << 20
 _ACCOUNTING_OFF = "accounting storage is disabled"
 _UNKNOWN_JOB = "invalid job id"
 _FOREIGN = "invalid user id"
+_NO_CONFIG = "could not establish a configuration source"
+
+
+Answer = TypeVar("Answer")
 
 
 class AccountingOffError(SlurmError):
     """The cluster keeps no accounting."""
+
+
+class Accounted(NamedTuple):
+    """What the accounting has: jobs, and rows that could not be read."""
+
+    jobs: list[Job]
+    unread: Unread
 
 
 class Slurm:
@@ -43,21 +59,25 @@ class Slurm:
         self,
         runner: Runner,
         *,
+        answers: Answers | None = None,
         clock: Callable[[], float] = our_clock.since_boot,
         now: Callable[[], float] = our_clock.now,
         timeout_s: float = 15.0,
         controller_period_s: float = CONTROLLER_PERIOD_S,
     ) -> None:
+        """`answers`: shared with other programs of this user."""
         self._runner = runner
         self._timeout_s = timeout_s
         self._controller_period_s = controller_period_s
+        self._clock = clock
         self._now = now
-        self._pace = Pace(clock)
+        self._pace = Pace(clock, answers)
+        self._looks = Looks(self._listed, self._shown)
 
     # -- one job
 
     def job(self, text: str) -> Job:
-        """All that Slurm knows of this job, its id as people type it; a step's names its job.
+        """Everything Slurm has of this job, by the ID that users type; a step's ID names its job.
 
         Raises UsageError (no id, or an array of which no task is named), NotFoundError, and
         SlurmError where neither the controller nor the accounting answers.
@@ -70,63 +90,73 @@ class Slurm:
             if controller_error:
                 raise controller_error
             raise NotFoundError(_not_found(id, accounting_error))
-        return self._with_facts(_combined(now, past, accounting_error))
+        job = self._with_facts(_combined(now, past, accounting_error))
+        if controller_error is None:
+            return job
+        return with_only_share(
+            replace(job, missing={**job.missing, "queue": str(controller_error)})
+        )
 
     def live(self, id: str, *, soon: bool = False) -> list[Job]:
-        """What the controller knows: of an array all tasks, of a het job all components.
+        """From the controller: of an array all tasks, of a het job all components.
 
-        squeue, whose rows no job's name can forge, says which jobs these are; scontrol adds
-        their allocations. Empty where the controller knows none: it forgets jobs minutes after
-        their end. `soon`: something has happened, so an answer may be as young as is allowed.
-        Raises SlurmError.
+        Empty where the controller knows none: it forgets jobs minutes after their end. `soon`:
+        something has happened, so an answer may be as young as is allowed. Raises SlurmError.
         """
-        period_s = LEAST_PERIOD_S if soon else self._controller_period_s
-        listed = self.queue([id], states=["all"], period_s=period_s)
-        if not listed:
-            return []
+        return self._looks.look(id, LEAST_PERIOD_S if soon else self._controller_period_s)
 
-        def call() -> list[Job]:
-            answer = self._run(scontrol.show_job(id))
-            return [] if answer.code else scontrol.parse(answer.out, single=len(listed) == 1)
+    def _listed(self, id: str, period_s: float) -> list[Job]:
+        return self.queue([id], states=["all"], period_s=period_s)
 
-        shown = self._pace.ask(("show job", id), period_s, call)
-        details = {job.raw_id: job for job in reversed(shown)}
-        return [_detailed(job, details.get(job.raw_id)) for job in listed]
+    def _shown(
+        self, id: str, period_s: float, *, shares: bool = False, local: bool = False,
+        single: bool = False, strict: bool = False, first_s: float = FRESH_S,
+        timeout_s: float | None = None,
+    ) -> list[Job]:  # fmt: skip
+        """As `looking.Show` has it."""
 
-    def jobs(
+        def parse(told: Told) -> Told:
+            if not _is_unknown(told.result):
+                _checked("scontrol", told.result)
+            return told
+
+        argv = scontrol.show_job(id, shares=shares, local=local)
+        told = self._ask(lambda _: argv, parse, period_s, first_s=first_s, timeout_s=timeout_s)
+        if strict and scontrol.may_be_forged(told.result.out):
+            raise SlurmError(f"scontrol shows fields of job {id} twice")
+        return self._timed(scontrol.parse(told.result.out, single=single), told)
+
+    def jobs(self, job_ids: Sequence[str], *, duplicates: bool = False) -> list[Job]:
+        """These jobs as `accounted` has them, where rows that cannot be read do not matter."""
+        return self.accounted(job_ids, duplicates=duplicates).jobs
+
+    def accounted(
         self,
         job_ids: Sequence[str] = (),
         *,
         user: str = "",
         since: str = "",
         until: str = "",
-        states: Sequence[str] = (),
         duplicates: bool = False,
-    ) -> list[Job]:
+    ) -> Accounted:
         """Jobs from the accounting in one call: these, or a user's, in a window of time.
 
         `since` and `until` as sacct takes them; `duplicates`: earlier attempts of requeued jobs
         too. Raises AccountingOffError and SlurmError.
         """
         available = self._fields("sacct")
-        question = ("sacct", *job_ids, "", user, since, until, *states, str(duplicates))
+        options = _options({"-j": ",".join(job_ids), "-u": user, "-S": since, "-E": until})
+        options += ["-D"] if duplicates else []
 
-        def call() -> list[Job]:
-            delimiter = records.new_delimiter()
-            command = sacct.argv(
-                delimiter,
-                available,
-                job_ids=job_ids,
-                user=user,
-                since=since,
-                until=until,
-                states=states,
-                duplicates=duplicates,
-            )
-            output = _checked("sacct", self._run(command))
-            return self._told(sacct.parse(output, delimiter, sacct.fields(available)))
+        def parse(told: Told) -> Accounted:
+            output, unread = _checked("sacct", told.result), Unread()
+            names, told_at = sacct.fields(available), self._told_at(told)
+            jobs = sacct.parse(output, told.delimiter, names, unread, told_at)
+            return Accounted(jobs, unread)
 
-        return self._pace.ask(question, SACCT_PERIOD_S, call)
+        return self._ask(
+            lambda delimiter: sacct.argv(delimiter, available, options), parse, SACCT_PERIOD_S
+        )
 
     def queue(
         self,
@@ -137,17 +167,20 @@ class Slurm:
         period_s: float | None = None,
     ) -> list[Job]:
         """Jobs in the queue: these, a user's, or all. Raises SlurmError."""
+        options = [f"--jobs={','.join(job_ids)}"] if job_ids else []
+        options += _options({"-u": user, "-t": ",".join(states)})
 
-        def call() -> list[Job]:
-            delimiter = records.new_delimiter()
-            command = squeue.argv(delimiter, job_ids=job_ids, user=user, states=states)
-            answer = self._run(command)
-            if answer.code and _UNKNOWN_JOB in answer.err.lower():
+        def parse(told: Told) -> list[Job]:
+            if _is_unknown(told.result):
                 return []
-            return self._told(squeue.parse(_checked("squeue", answer), delimiter))
+            output = _checked("squeue", told.result)
+            return self._timed(squeue.parse(output, told.delimiter), told)
 
-        question = ("squeue", *job_ids, "", user, *states)
-        return self._pace.ask(question, period_s or self._controller_period_s, call)
+        return self._ask(
+            lambda delimiter: squeue.argv(delimiter, options),
+            parse,
+            period_s or self._controller_period_s,
+        )
 
     # -- usage of running jobs
 
@@ -155,14 +188,13 @@ class Slurm:
         """Running steps with their usage so far, by job. Own jobs only; raises SlurmError."""
         available = self._fields("sstat")
 
-        def call() -> dict[str, tuple[Step, ...]]:
-            answer = self._run(sstat.argv(available, raw_ids))
-            found = sstat.parse(_checked("sstat", answer), sstat.fields(available))
-            if not found and _FOREIGN in answer.err.lower():
-                raise SlurmError("sstat tells the usage of a running job only to its owner")
+        def parse(told: Told) -> dict[str, tuple[Step, ...]]:
+            found = sstat.parse(_checked("sstat", told.result), sstat.fields(available))
+            if not found and _FOREIGN in told.result.err.lower():
+                raise SlurmError("sstat shows the usage of a running job only to its owner")
             return found
 
-        return self._pace.ask(("sstat", *raw_ids), SSTAT_PERIOD_S, call)
+        return self._ask(lambda _: sstat.argv(available, raw_ids), parse, SSTAT_PERIOD_S)
 
     def with_usage(self, job: Job) -> Job:
         """The running job with its steps' usage from sstat; where that fails, with the reason."""
@@ -179,9 +211,6 @@ class Slurm:
                 tasks=measured.tasks if measured.tasks is not None else before.tasks,
                 cpu_s=measured.cpu_s,
                 max_rss_bytes=measured.max_rss_bytes,
-                max_rss_node=measured.max_rss_node,
-                max_rss_task=measured.max_rss_task,
-                ave_rss_bytes=measured.ave_rss_bytes,
                 usage=measured.usage,
                 source=sstat.SOURCE,
             )
@@ -195,38 +224,49 @@ class Slurm:
     def version(self) -> str:
         """Of Slurm, as `24.11.7`. Raises SlurmError."""
 
-        def call() -> str:
-            words = _checked("sacct", self._run(["sacct", "-V"])).decode("utf-8", "replace").split()
+        def parse(told: Told) -> str:
+            words = _checked("sacct", told.result).decode("utf-8", "replace").split()
             return clean(words[-1], 40) if words else ""
 
-        return self._pace.ask(("version",), _FACTS_PERIOD_S, call)
+        return self._ask(lambda _: ["sacct", "-V"], parse, _FACTS_PERIOD_S, share=False)
 
     def config(self) -> scontrol.Config:
         """The controller's configuration. Raises SlurmError."""
 
-        def call() -> scontrol.Config:
-            answer = self._run(["scontrol", "show", "config"])
-            return scontrol.parse_config(_checked("scontrol", answer))
+        def parse(told: Told) -> scontrol.Config:
+            return scontrol.parse_config(_checked("scontrol", told.result))
 
-        return self._pace.ask(("config",), _FACTS_PERIOD_S, call)
+        return self._ask(
+            lambda _: ["scontrol", "show", "config"], parse, _FACTS_PERIOD_S,
+            first_s=_OLD_FACTS_S, timeout_s=PATIENCE_S,
+        )  # fmt: skip
 
-    def nodes(self) -> list[sinfo.Node]:
-        """All nodes with their GPUs. Raises SlurmError."""
+    def nodes(self, names: Sequence[str]) -> list[nodes.NodeState]:
+        """Where these nodes are, and whether Slurm reaches them. Raises SlurmError."""
 
-        def call() -> list[sinfo.Node]:
-            delimiter = records.new_delimiter()
-            return sinfo.parse(_checked("sinfo", self._run(sinfo.argv(delimiter))), delimiter)
+        def parse(told: Told) -> list[nodes.NodeState]:
+            return nodes.parse(_checked("scontrol", told.result))
 
-        return self._pace.ask(("sinfo",), self._controller_period_s, call)
+        argv = nodes.argv(names)
+        return self._ask(lambda _: argv, parse, LEAST_PERIOD_S, timeout_s=PATIENCE_S)
 
-    def gpu_queue(self, gpu_type: str) -> sinfo.GpuSupply | None:
-        """GPUs of this type: all, idle, and waited for; None where there are none."""
-        supply = sinfo.supply(self.nodes()).get(gpu_type)
-        if supply is None:
-            return None
-        pending = self.queue(states=("PENDING",))
-        waiting = sum(job.requested.resources.gpu_types.get(gpu_type, 0) for job in pending)
-        return replace(supply, waiting=waiting)
+    def idle_gpus(self) -> dict[str, int]:
+        """How many of each type no job uses. Raises SlurmError."""
+
+        def parse(told: Told) -> dict[str, int]:
+            return sinfo.parse(_checked("sinfo", told.result), told.delimiter)
+
+        return self._ask(sinfo.argv, parse, self._controller_period_s)
+
+    def down_nodes(self, nodes: Sequence[str]) -> set[str]:
+        """Those of these nodes that are down or do not respond. Raises SlurmError."""
+
+        def parse(told: Told) -> set[str]:
+            return sinfo.parse_down(_checked("sinfo", told.result), told.delimiter)
+
+        return self._ask(
+            lambda delimiter: sinfo.states_argv(delimiter, nodes), parse, self._controller_period_s
+        )
 
     def batch_script(self, text: str) -> str:
         """The job's script as it was submitted, from the controller or the accounting.
@@ -235,39 +275,59 @@ class Slurm:
         """
         id = ids.parse(text).job
 
-        def call() -> str:
-            answer = self._run(["scontrol", "write", "batch_script", id, "-"])
-            if answer.code == 0 and answer.out.startswith(b"#!"):
-                return answer.out[:_MAX_SCRIPT].decode("utf-8", "replace")
-            stored = self._run(["sacct", "-B", "-j", id]).out[:_MAX_SCRIPT]
-            return stored.decode("utf-8", "replace").partition("#!")[2]
-
-        script = self._pace.ask(("script", id), self._controller_period_s, call)
+        write = ["scontrol", "write", "batch_script", id, "-"]
+        script = self._script(write) or self._script(["sacct", "-B", "-j", id])
         if not script:
             raise NotFoundError(
-                f"Slurm does not show the script of job {id}: it shows it to the owner, and after "
-                "the job's end only where the site stores scripts"
+                f"the script of job {id} is not available: Slurm shows it only to the owner, and "
+                "after the job's end only if the site stores scripts"
             )
-        return script if script.startswith("#!") else "#!" + script
+        return script
+
+    def _script(self, argv: list[str]) -> str:
+        """What follows the first `#!`: sacct prints a heading before."""
+
+        def parse(told: Told) -> str:
+            text = told.result.out[:_MAX_SCRIPT].decode("utf-8", "replace")
+            return "".join(text.partition("#!")[1:])
+
+        return self._ask(lambda _: argv, parse, self._controller_period_s, share=False)
 
     # -- asking
 
-    def _told(self, jobs: list[Job]) -> list[Job]:
-        """The jobs of an answer that came just now."""
-        told_at = self._now()
+    def _ask(
+        self, argv: Callable[[str], list[str]], parse: Callable[[Told], Answer], period_s: float, *,
+        first_s: float = FRESH_S, share: bool = True, timeout_s: float | None = None,
+    ) -> Answer:  # fmt: skip
+        """What `parse` makes of a command's answer. `argv` gets the delimiter of its rows."""
+        patience_s = min(timeout_s or self._timeout_s, self._timeout_s)
+
+        def run() -> Printed:
+            delimiter = records.new_delimiter()
+            words = argv(delimiter)
+            return self._runner.run(words, env=ENVIRONMENT, timeout_s=patience_s), delimiter
+
+        return self._pace.ask(
+            tuple(argv("")), period_s, run, parse,
+            first_s=first_s, share=share, timeout_s=patience_s,
+        )  # fmt: skip
+
+    def _timed(self, jobs: list[Job], told: Told) -> list[Job]:
+        """The jobs of an answer, with its time on our clock."""
+        told_at = self._told_at(told)
         return [replace(job, told_at=told_at) for job in jobs]
 
-    def _run(self, argv: list[str]) -> Result:
-        return self._runner.run(argv, env=ENVIRONMENT, timeout_s=self._timeout_s)
+    def _told_at(self, told: Told) -> float:
+        """When an answer came, on our clock."""
+        return self._now() - (self._clock() - told.at)
 
     def _fields(self, command: str) -> list[str]:
         """The fields that this release's command has: an unknown one is fatal to it."""
 
-        def call() -> list[str]:
-            output = _checked(command, self._run([command, "--helpformat"]))
-            return output.decode("utf-8", "replace").split()
+        def parse(told: Told) -> list[str]:
+            return _checked(command, told.result).decode("utf-8", "replace").split()
 
-        return self._pace.ask(("fields", command), _FACTS_PERIOD_S, call)
+        return self._ask(lambda _: [command, "--helpformat"], parse, _FACTS_PERIOD_S, share=False)
 
     def _tried(self, ask: Callable[[], list[Job]]) -> tuple[list[Job], SlurmError | None]:
         try:
@@ -290,23 +350,45 @@ class Slurm:
         )
 
 
+def _is_unknown(answer: Result) -> bool:
+    return answer.code != 0 and _UNKNOWN_JOB in answer.err.lower()
+
+
+def _options(values: Mapping[str, str]) -> list[str]:
+    return [word for option, value in values.items() if value for word in (option, value)]
+
+
 def _checked(command: str, answer: Result) -> bytes:
-    """What it printed. Raises SlurmError with its own words where it failed."""
+    """What it printed. Raises SlurmError with its own words where it failed, and NoSlurmError where
+    the commands are installed but belong to no cluster.
+    """
     if _ACCOUNTING_OFF in answer.err.lower():
-        raise AccountingOffError("accounting is off on this cluster: Slurm keeps no past jobs")
+        raise AccountingOffError(
+            "accounting is disabled on this cluster: Slurm keeps no ended jobs"
+        )
+    if answer.code and _NO_CONFIG in answer.err.lower():
+        raise NoSlurmError(
+            f"{command} is not set up for a cluster here; run gpumon on a login node, "
+            "or use --login HOST"
+        )
     if answer.code:
-        lines = [line for line in answer.err.splitlines() if line.strip()] or ["it says nothing"]
-        said = clean(lines[-1].strip(), 200).removeprefix(f"{command}: ").removeprefix("error: ")
-        raise SlurmError(f"{command} failed: {said}; try again, or ask your cluster's staff")
+        complaint = _complaint(command, answer)
+        raise SlurmError(f"{command} failed: {complaint}; try again, or ask your cluster's staff")
     return answer.out
 
 
-def _detailed(job: Job, details: Job | None) -> Job:
-    """A job of squeue with what scontrol adds; shares of nodes that are not the job's are not."""
-    if details is None or details.is_pending != job.is_pending:  # it started in between
-        return replace(job, missing={**job.missing, "allocations": "scontrol did not tell them"})
-    own = tuple(share for share in details.allocations if share.node in job.nodes)
-    return job.merged(replace(details, allocations=own))
+def _complaint(command: str, answer: Result) -> str:
+    """The last line of a failed command's errors, or how it ended.
+
+    `scontrol show job -d` of Slurm 22.05 to 24.05 crashes without a word if the controller does
+    not answer its second question, the one about the nodes.
+    """
+    if answer.code < 0 and -answer.code in set(signal.Signals):
+        return f"killed by {signal.Signals(-answer.code).name}"
+    lines = [line.strip() for line in answer.err.splitlines() if line.strip()]
+    if not lines:
+        return f"exit code {answer.code} without a message"
+    return clean(lines[-1], 200).removeprefix(f"{command}: ").removeprefix("error: ")
 
 
 def _combined(now: Job | None, past: Job | None, accounting_error: SlurmError | None) -> Job:
@@ -316,7 +398,7 @@ def _combined(now: Job | None, past: Job | None, accounting_error: SlurmError | 
         if past is None and accounting_error:
             return replace(only, missing={**only.missing, "usage": str(accounting_error)})
         if past is None:
-            missing = {**only.missing, "usage": "the accounting does not know the job yet"}
+            missing = {**only.missing, "usage": "the job is not in the accounting yet"}
             return replace(only, missing=missing)
         return only
     if now.submit and past.submit and abs(now.submit - past.submit) > 1:
@@ -331,7 +413,7 @@ def _combined(now: Job | None, past: Job | None, accounting_error: SlurmError | 
 def _not_found(id: ids.JobId, accounting_error: SlurmError | None) -> str:
     if accounting_error:
         return (
-            f"the controller does not know job {id.whole} (it forgets jobs minutes after their "
+            f"job {id.whole} is not in the controller (which drops jobs minutes after their "
             f"end), and {accounting_error}"
         )
-    return f"there is no job {id.whole} that Slurm shows you; check the number with: squeue --me"
+    return f"Slurm shows you no job {id.whole}; check the job ID with 'squeue --me'"

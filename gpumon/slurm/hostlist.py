@@ -36,7 +36,7 @@ def expand(text: str) -> list[str]:
             continue
         item = _ITEM.match(text, position)
         if not item:
-            raise ValueError(f"no host list: {text!r} has brackets that do not match")
+            raise ValueError(f"not a valid host list:  {text!r} has brackets that do not match")
         hosts += _expand_item(item.group(), MAX_HOSTS - len(hosts))
         position = item.end()
     return hosts
@@ -55,7 +55,7 @@ def _expand_item(item: str, room: int) -> list[str]:
         names = [name + part[1] + number for name in names for number in numbers]
         position = part.end()
     if position != len(item):
-        raise ValueError(f"no host list: {item!r} has text behind its last bracket")
+        raise ValueError(f"not a valid host list:  {item!r} has text behind its last bracket")
     return names
 
 
@@ -64,11 +64,11 @@ def _expand_ranges(text: str) -> list[str]:
     for part in text.split(","):
         match = _RANGE.fullmatch(part)
         if not match:
-            raise ValueError(f"no host list: [{text}] holds something else than ranges")
+            raise ValueError(f"not a valid host list:  [{text}] holds something else than ranges")
         width = len(match[1]) + len(match[2])
         first, last = int(match[2]), int(match[3] or match[2])
         if first > last:
-            raise ValueError(f"no host list: the range {part} runs backwards")
+            raise ValueError(f"not a valid host list:  the range {part} runs backwards")
         if last - first + len(numbers) >= MAX_HOSTS:
             raise ValueError(f"host list of more than {MAX_HOSTS} names")
         numbers += [str(number).zfill(width) for number in range(first, last + 1)]

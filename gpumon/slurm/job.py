@@ -1,4 +1,4 @@
-"""A job as Slurm knows it: one typed object, whichever of its commands told what.
+"""A job in Slurm: one typed object, whichever of Slurm's commands supplied the fields.
 
 Sizes are bytes, times epoch seconds, durations seconds. A figure that is not known is None (or
 empty), and then `missing` may say why; `sources` says for each field which command told it. A
@@ -8,20 +8,12 @@ figure of 0 is a figure that Slurm gave as 0.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any, TypeVar
 
-#: states after which a job uses nothing any more
-ENDED_STATES = frozenset((
-    "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL",
-    "DEADLINE", "OUT_OF_MEMORY", "REVOKED",
-))  # fmt: skip
-#: states in which a job's processes may be on its nodes
-RUNNING_STATES = frozenset((
-    "RUNNING", "SUSPENDED", "COMPLETING", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING",
-))  # fmt: skip
-#: states in which its time stands still
-HELD_STATES = frozenset(("SUSPENDED", "STOPPED"))
+from gpumon.plain import dataclass
+from gpumon.slurm.states import ENDED_STATES, HELD_STATES, PENDING_STATES, RUNNING_STATES
+
 #: s; clocks that differ by less agree: Slurm counts whole seconds, and its answer takes a while
 _NEAR_S = 5.0
 
@@ -51,7 +43,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked for, in the form it was asked for, where that is known."""
+    """The user's request, in the form it was made, as far as known."""
 
     resources: Resources = field(default_factory=Resources)
     mem_form: str = ""  # node, cpu, gpu: --mem, --mem-per-cpu, --mem-per-gpu; "" not known
@@ -60,7 +52,7 @@ class Request:
     cpus_per_task: int | None = None
     tasks_per_node: int | None = None
     constraint: str = ""  # features
-    gres: str = ""  # "gpu:a100:2", as asked per node, task or job
+    gres: str = ""  # "gpu:a100:2", as requested per node, task or job
     gres_form: str = ""  # node, task, socket, job: --gres/--gpus-per-node, …; "" not known
 
 
@@ -70,11 +62,8 @@ class NodeAllocation:
 
     node: str
     cpus: int | None = None
-    cpu_ids: tuple[int, ...] = ()
     mem_bytes: int | None = None
     gpus: int | None = None
-    gpu_types: Mapping[str, int] = field(default_factory=dict)
-    gpu_indices: tuple[int, ...] | None = None  # in gres.conf's order, which is not NVML's
 
 
 @dataclass(frozen=True)
@@ -82,15 +71,12 @@ class Usage:
     """TRESUsageIn*: by TRES name (`mem` in bytes, `cpu` in seconds, `gres/gpuutil` percent)."""
 
     total: Mapping[str, float] = field(default_factory=dict)
-    average: Mapping[str, float] = field(default_factory=dict)
     maximum: Mapping[str, float] = field(default_factory=dict)
-    maximum_node: Mapping[str, str] = field(default_factory=dict)
-    maximum_task: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step. Usage is None while it runs and sacct was asked: not yet known, never 0."""
+    """One step. Usage from sacct is None while it runs: not yet known, never 0."""
 
     id: str  # batch, extern, interactive, 0, 1, … ("0+1" of a het step)
     name: str = ""
@@ -106,12 +92,17 @@ class Step:
     tasks: int | None = None
     cpu_s: float | None = None  # max(TotalCPU, TRESUsageInTot[cpu])
     max_rss_bytes: int | None = None  # of the largest task; four meanings by version and plug-in
-    max_rss_node: str = ""
-    max_rss_task: int | None = None
-    ave_rss_bytes: int | None = None
     usage: Usage = field(default_factory=Usage)
     allocated: Resources = field(default_factory=Resources)
     source: str = ""  # sacct, sstat
+
+
+@dataclass(frozen=True)
+class Past:
+    """How the attempt before this one ended."""
+
+    state: str  # NODE_FAIL, PREEMPTED, REQUEUED, …
+    failed_nodes: tuple[str, ...] = ()  # as far as they are known
 
 
 @dataclass(frozen=True)
@@ -145,9 +136,12 @@ class Job:
     expected_start: float | None = None  # of a pending job, if the scheduler has an estimate
     elapsed_s: float | None = None  # without the time it was suspended
     told_at: float | None = field(default=None, compare=False)  # our clock as of `elapsed_s`
+    #: since and until when it was suspended (epoch s; None: still), as far as that was watched
+    suspensions: tuple[tuple[float, float | None], ...] = field(default=(), compare=False)
     time_limit_s: float | None = None
     time_limit_words: str = ""  # UNLIMITED, Partition_Limit: no number
     restarts: int | None = None
+    past: Past | None = field(default=None, compare=False)  # of a job that was started again
     node_list: str = ""  # gpu[01-02]
     nodes: tuple[str, ...] = ()
     batch_node: str = ""
@@ -165,15 +159,15 @@ class Job:
     comment: str = ""
     admin_comment: str = ""
     slurm_version: str = ""
-    sources: Mapping[str, str] = field(default_factory=dict)  # field -> command that told it
-    missing: Mapping[str, str] = field(default_factory=dict)  # field -> why nobody knows
+    sources: Mapping[str, str] = field(default_factory=dict)  # field -> command that supplied it
+    missing: Mapping[str, str] = field(default_factory=dict)  # field -> why it is unknown
     #: what measures its steps (JobAcctGatherType): cgroup/v1, cgroup/v2, cgroup, linux
     acct_gather: str = ""
     acct_params: str = ""  # JobAcctGatherParams: no_file_cache, UsePss, …
 
     @property
     def is_pending(self) -> bool:
-        return self.state in ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT")
+        return self.state in PENDING_STATES
 
     @property
     def is_running(self) -> bool:
@@ -182,6 +176,15 @@ class Job:
     @property
     def has_ended(self) -> bool:
         return self.state in ENDED_STATES
+
+    def is_same_attempt(self, before: Job) -> bool:
+        """Whether it has not started anew since an earlier answer, as far as both show it."""
+        return not (
+            _differ(self.restarts, before.restarts)
+            or _differ(self.start, before.start)
+            or (self.is_pending and not before.is_pending)
+            or (before.has_ended and not self.has_ended)
+        )
 
     @property
     def gpus(self) -> int | None:
@@ -198,6 +201,26 @@ class Job:
             return None
         goes_on = self.is_running and self.state not in HELD_STATES
         return self.elapsed_s + (max(0.0, now - self.told_at) if goes_on else 0.0)
+
+    def as_of(self, now: float) -> Job:
+        """The same job with the time it has run counted up to `now` of our clock."""
+        elapsed_s = self.elapsed_at(now)
+        if elapsed_s is None or self.told_at is None:
+            return self
+        return replace(self, elapsed_s=elapsed_s, told_at=max(now, self.told_at))
+
+    @property
+    def suspended_s(self) -> float | None:
+        """How long it was suspended in all by now, or by its end; None where that is not known."""
+        if self.start is None or self.elapsed_s is None:
+            return None
+        if self.state == "RUNNING" and self.end is not None and self.time_limit_s:
+            return max(0.0, self.end - self.time_limit_s - self.start)  # Slurm moves its end
+        until = self.end if self.has_ended else self.told_at
+        if until is None:
+            return None
+        suspended_s = max(0.0, until - self.start - self.elapsed_s)
+        return suspended_s if self.has_ended or suspended_s >= _NEAR_S else 0.0
 
     @property
     def ahead_s(self) -> float | None:
@@ -225,7 +248,7 @@ class Job:
         return replace(self, sources={name: command for name in _known(self)})
 
     def merged(self, other: Job) -> Job:
-        """This job, with what only `other` knows of it; this one is believed where both know.
+        """This job, completed by `other`; where both have a value, this one's is used.
 
         Steps of the two are joined by id, ours first; what was requested and allocated, figure
         by figure.
@@ -256,11 +279,15 @@ class Job:
         )  # fmt: skip
 
 
+def _differ(one: float | None, other: float | None) -> bool:
+    return one is not None and other is not None and one != other
+
+
 _Figures = TypeVar("_Figures", Request, Resources)
 
 
 def _filled(ours: _Figures, other: _Figures) -> _Figures:
-    """`ours`, with what only `other` knows."""
+    """`ours`, completed by `other`."""
     taken: dict[str, Any] = {
         each.name: getattr(other, each.name)
         for each in fields(ours)
@@ -272,18 +299,19 @@ def _filled(ours: _Figures, other: _Figures) -> _Figures:
 
 
 _NOTHING = (Request(), Resources())
-_NAMES = tuple(each.name for each in fields(Job) if each.name != "told_at")
+_SETS = frozenset(map(type, _NOTHING))
+_NAMES = tuple(each.name for each in fields(Job) if each.compare)
 
 
 def known_names(values: Mapping[str, Any]) -> list[str]:
     """Names of a job's fields that hold something else than "not known"; 0 is known."""
-    return [name for name in _NAMES if _is_known(values.get(name))]
-
-
-def _is_known(value: object) -> bool:
-    if not value:
-        return value == 0
-    return not isinstance(value, (Request, Resources)) or value not in _NOTHING
+    given = values.get
+    return [
+        name
+        for name in _NAMES
+        if ((value := given(name)) or value == 0)
+        and (type(value) not in _SETS or value not in _NOTHING)
+    ]
 
 
 def _known(job: Job) -> list[str]:

@@ -11,18 +11,15 @@ import binascii
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from gpumon.model.text import clean
+from gpumon.plain import dataclass
 
 _PREFIX = "JS1:"
 _NO_FIGURE = "jobstats has none, as for MIG instances"
 _MAX_BYTES = 16 << 20
-_REASONS = {
-    "Short": "the job was too short for jobstats",
-    "None": "jobstats had no data of this job",
-}
 
 
 @dataclass(frozen=True)
@@ -48,28 +45,22 @@ class NodeSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """A job as jobstats saw it. Where it says only why there is nothing, `reason` has that."""
+    """A job as jobstats saw it."""
 
-    gpus: int | None = None
     elapsed_s: float | None = None
     nodes: Mapping[str, NodeSummary] = field(default_factory=dict)
-    reason: str = ""
 
 
 def parse(admin_comment: str) -> Summary | None:
-    """The summary in an AdminComment, or None where it holds none. Raises nothing."""
-    start = admin_comment.find(_PREFIX)
-    if start < 0:
-        return None
-    word = (admin_comment[start + len(_PREFIX) :].split() or [""])[0]
-    if word in _REASONS:
-        return Summary(reason=_REASONS[word])
-    document = _decoded(word)
+    """The summary in an AdminComment, or None: also of a job that was too short for one (`Short`),
+    or of which jobstats had no data (`None`). Raises nothing.
+    """
+    _, begins, text = admin_comment.partition(_PREFIX)
+    document = _decoded((text.split() or [""])[0]) if begins else None
     if document is None:
-        return Summary(reason="jobstats' summary cannot be read")
+        return None
     nodes = document.get("nodes")
     return Summary(
-        _whole(document.get("gpus")),
         _number(document.get("total_time")),
         {
             clean(name, 256): _node(node)

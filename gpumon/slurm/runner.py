@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from gpumon import ending
-from gpumon.errors import GpumonError
+from gpumon.errors import GpumonError, shortage
 
 #: bytes of a command's errors that are kept, and of its output: 100,000 jobs of sacct have 100 MB
 _MAX_ERROR = 1 << 16
@@ -23,7 +23,7 @@ _STEERING = ("SACCT_", "SCONTROL_", "SINFO_", "SQUEUE_", "SSTAT_")
 
 
 class SlurmError(GpumonError):
-    """A command of Slurm did not answer what was asked."""
+    """A command of Slurm failed."""
 
 
 class NoSlurmError(SlurmError):
@@ -36,7 +36,7 @@ class TooMuchError(SlurmError):
     def __init__(self, program: str) -> None:
         most = f"{MAX_OUTPUT >> 20} MiB"
         super().__init__(
-            f"{program} printed more than {most}; ask for fewer jobs or a shorter time"
+            f"{program} printed more than {most}; request fewer jobs or a shorter period"
         )
 
 
@@ -76,33 +76,36 @@ class LocalRunner:
         except (OSError, ValueError) as error:
             if shutil.which(argv[0]) is None:  # also where a folder of PATH may not be searched
                 raise NoSlurmError(
-                    f"there is no {argv[0]} here; run gpumon on a login node, or give --login HOST"
+                    f"{argv[0]} not found; run gpumon on a login node, or use --login HOST"
                 ) from error
-            raise SlurmError(f"cannot run {argv[0]}: {error}") from error
-        ending.adopt(process.pid)
+            raise SlurmError(f"cannot run {argv[0]}: {shortage(error) or error}") from error
         try:
             out, err = printed(process, argv[0], timeout_s)
         except subprocess.TimeoutExpired as error:
-            _end(process)
             raise SlurmTimeoutError(
-                f"Slurm does not answer: {argv[0]} took over {timeout_s:g} s; try again later"
+                f"Slurm is not responding: {argv[0]} took over {timeout_s:g} s; try again later"
             ) from error
-        except BaseException:  # Ctrl-C
-            _end(process)
-            raise
-        finally:
-            ending.release(process.pid)
         return Result(process.returncode, out, err.decode("utf-8", "replace"))
 
 
 def printed(
     process: subprocess.Popen[bytes], program: str, timeout_s: float
 ) -> tuple[bytes, bytes]:
-    """Its output and the beginning of its errors, once it has ended.
+    """Its output and the beginning of its errors, once it has ended; its group ends with it.
 
-    Raises TooMuchError, and subprocess.TimeoutExpired after `timeout_s`; it still runs then.
+    Raises TooMuchError, and subprocess.TimeoutExpired after `timeout_s`.
     """
-    until = time.monotonic() + timeout_s
+    ending.adopt(process.pid)
+    with process:  # closes its pipes
+        try:
+            return _printed(process, program, time.monotonic() + timeout_s)
+        finally:
+            ending.signal_group(process.pid, signal.SIGKILL)
+            process.wait()
+            ending.release(process.pid)
+
+
+def _printed(process: subprocess.Popen[bytes], program: str, until: float) -> tuple[bytes, bytes]:
     assert process.stdout is not None
     assert process.stderr is not None
     if process.stdin is not None:
@@ -114,7 +117,7 @@ def printed(
         while waiting.get_map():
             ready = waiting.select(max(until - time.monotonic(), 0.0))
             if not ready:
-                raise subprocess.TimeoutExpired(process.args, timeout_s)
+                raise subprocess.TimeoutExpired(process.args, 0)
             for key, _ in ready:
                 piece = os.read(key.fd, _PIECE_BYTES)
                 if not piece:
@@ -124,22 +127,8 @@ def printed(
             if len(out) > MAX_OUTPUT:
                 raise TooMuchError(program)
     process.wait(max(until - time.monotonic(), 0.0))
-    for pipe in (process.stdout, process.stderr):
-        pipe.close()
     return bytes(out), bytes(err)
 
 
 def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(_STEERING)}
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill the command and what it started, and take its pipes back."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    process.wait()
-    for pipe in (process.stdout, process.stderr):
-        if pipe:
-            pipe.close()

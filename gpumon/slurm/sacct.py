@@ -1,4 +1,4 @@
-"""`sacct`: how it is asked, and its rows as jobs with their steps.
+"""`sacct`: its call, and its rows as jobs with their steps.
 
 The job's row decides its state; steps differ (an OOM in a step leaves the job FAILED). While a
 step runs, its usage is blank or zero in the accounting: not yet known, never 0.
@@ -15,7 +15,9 @@ from typing import Any
 from gpumon.errors import UsageError
 from gpumon.model.text import clean
 from gpumon.slurm import hostlist, ids, records, tres, values
-from gpumon.slurm.job import ENDED_STATES, Job, Request, Step, known_names
+from gpumon.slurm.job import Job, Request, Step, known_names
+from gpumon.slurm.records import Unread
+from gpumon.slurm.states import ENDED_STATES, PENDING_STATES
 
 SOURCE = "sacct"
 #: what gpumon asks for, where the installed release has it; free text last
@@ -24,15 +26,14 @@ FIELDS = (
     "ElapsedRaw", "Start", "End", "Submit", "Eligible", "Timelimit", "TimelimitRaw", "Partition",
     "Account", "QOS", "User", "UID", "NNodes", "NCPUS", "AllocCPUS", "ReqCPUS", "NTasks",
     "NodeList", "Constraints", "Reason", "ReqMem", "ReqTRES", "AllocTRES", "TotalCPU", "MaxRSS",
-    "MaxRSSNode", "MaxRSSTask", "AveRSS", "TRESUsageInTot", "TRESUsageInAve", "TRESUsageInMax",
-    "TRESUsageInMaxNode", "TRESUsageInMaxTask", "Restarts", "SLUID", "FailedNode", "StdOut",
-    "StdErr", "AdminComment", "Comment", "JobName", "WorkDir", "SubmitLine",
+    "TRESUsageInTot", "TRESUsageInMax", "Restarts", "SLUID", "FailedNode", "StdOut", "StdErr",
+    "AdminComment", "Comment", "JobName", "WorkDir", "SubmitLine",
 )  # fmt: skip
 
-NOT_YET = "not yet known: Slurm's accounting has it when the step ends"
+NOT_YET = "not yet available: Slurm records it when the step ends"
 NEVER_RAN = "the job never ran"
 NO_STEPS = "the accounting shows no steps of this job"
-NO_USAGE = "the accounting holds no usage of this job's steps"
+NO_USAGE = "the accounting has no usage of this job's steps"
 
 #: characters; a summary of a job on a thousand GPUs fits (js1)
 MAX_ADMIN_COMMENT = 1 << 20
@@ -40,74 +41,83 @@ MAX_ADMIN_COMMENT = 1 << 20
 Row = Mapping[str, str]
 
 
-def argv(
-    delimiter: str,
-    available: Collection[str],
-    *,
-    job_ids: Sequence[str] = (),
-    user: str = "",
-    since: str = "",
-    until: str = "",
-    states: Sequence[str] = (),
-    duplicates: bool = False,
-) -> list[str]:
-    """The call for these jobs, or a user's in a window; `available`: what --helpformat says."""
+def argv(delimiter: str, available: Collection[str], options: Sequence[str] = ()) -> list[str]:
+    """The call for the jobs that the options choose; `available`: what --helpformat says."""
     chosen = fields(available)
-    command = ["sacct", "-P", "-n", f"--delimiter={delimiter}", "-o", ",".join(chosen)]
-    if "StdOut" in chosen:  # both came with 24.05
-        command.append("--expand-patterns")
-    if job_ids:
-        command += ["-j", ",".join(job_ids)]
-    if user:
-        command += ["-u", user]
-    if since:
-        command += ["-S", since]
-    if until:
-        command += ["-E", until]
-    if states:
-        command += ["-s", ",".join(states)]
-    return [*command, "-D"] if duplicates else command
+    # both came with 24.05
+    patterns = ["--expand-patterns"] if "StdOut" in chosen else []
+    names = ",".join(chosen)
+    return ["sacct", "-P", "-n", f"--delimiter={delimiter}", "-o", names, *patterns, *options]
 
 
-def fields(available: Collection[str]) -> list[str]:
-    """Those of FIELDS that are available; one that is not makes sacct fail."""
+def fields(available: Collection[str], wanted: Sequence[str] = FIELDS) -> list[str]:
+    """Those that are available; one that is not makes the command fail."""
     there = {name.lower() for name in available}
-    return [name for name in FIELDS if name.lower() in there]
+    return [name for name in wanted if name.lower() in there]
 
 
-def parse(output: bytes, delimiter: str, names: Sequence[str]) -> list[Job]:
-    """The jobs in what sacct printed, without header, for these fields, in its order."""
+def parse(
+    output: bytes,
+    delimiter: str,
+    names: Sequence[str],
+    unread: Unread | None = None,
+    told_at: float | None = None,
+) -> list[Job]:
+    """The jobs in what sacct printed, without header, for these fields, in its order.
+
+    Rows that cannot be read go to `unread`. `told_at`: our clock as of the answer.
+    """
     text = output.decode("utf-8", "replace")
-    return jobs(records.rows(text, delimiter, names))
+    return jobs(records.rows(text, delimiter, names, unread), unread=unread, told_at=told_at)
 
 
-def jobs(rows: Iterable[Row], zone: tzinfo | None = None) -> list[Job]:
+def jobs(
+    rows: Iterable[Row],
+    zone: tzinfo | None = None,
+    unread: Unread | None = None,
+    **same: Any,
+) -> list[Job]:
     """Rows by lower-case field name as jobs, each with its steps; attempts of a requeue apart.
 
-    Steps whose job's row is not there are left out. `zone` is that of times which are not epoch.
+    Rows without an ID, and steps whose job's row is not there, go to `unread`. `zone` is that of
+    times which are not epoch; `same`: fields that all of the jobs have.
     """
-    found: list[Job] = []
+    found: list[dict[str, Any]] = []
     steps: list[list[Step]] = []
-    newest: dict[str, int] = {}
+    newest: dict[tuple[str, str], int] = {}
     for row in rows:
-        raw, _, step = (row.get("jobidraw") or row.get("jobid", "")).partition(".")
-        if not step and raw:
-            newest[raw] = len(found)
-            found.append(_job(row, zone))
+        id = _id_of(row)
+        raw, _, step = id.partition(".")
+        key = (row.get("cluster", ""), raw)  # the clusters of a federation use the same numbers
+        if raw and not step:
+            newest[key] = newest["", raw] = len(found)  # steps may not name their cluster
+            found.append(_facts({**row, "jobidraw": raw}, zone) | same)
             steps.append([])
-        elif raw in newest:
-            steps[newest[raw]].append(_step(step, row, zone))
-    return [joined(job, tuple(own)) for job, own in zip(found, steps)]
+        elif raw and key in newest:
+            steps[newest[key]].append(_step(step, row, zone))
+        elif unread is not None:
+            unread.add(f"step {id} without its job" if step else ",".join(row.values()))
+    return [_joined(facts, tuple(own)) for facts, own in zip(found, steps)]
 
 
-def joined(job: Job, steps: tuple[Step, ...]) -> Job:
+def _id_of(row: Row) -> str:
+    """The ID of a job or step, raw where that is one; "" where the row has none."""
+    for name in ("jobidraw", "jobid"):
+        text = row.get(name, "").strip()
+        if text[:1].isdecimal():
+            return text
+    return ""
+
+
+def _joined(facts: dict[str, Any], steps: tuple[Step, ...]) -> Job:
     """The job with its steps, its source, and why its usage is not known where it is not."""
-    missing = dict(job.missing)
-    cpu_s = job.cpu_s
-    if job.is_pending or (job.has_ended and not job.elapsed_s and not steps):
-        missing["usage"] = missing["cpu_s"] = NEVER_RAN if job.has_ended else "the job waits"
+    missing = {}
+    state, cpu_s = facts["state"], facts["cpu_s"]
+    has_ended = state in ENDED_STATES
+    if state in PENDING_STATES or (has_ended and not facts["elapsed_s"] and not steps):
+        missing["usage"] = missing["cpu_s"] = NEVER_RAN if has_ended else "the job is pending"
         cpu_s = None
-    elif not job.has_ended:
+    elif not has_ended:
         missing["usage"] = NOT_YET
         if not cpu_s:  # a busy job shows 0 here
             missing["cpu_s"] = NOT_YET
@@ -119,9 +129,8 @@ def joined(job: Job, steps: tuple[Step, ...]) -> Job:
             cpu_s = None
     elif not any(step.usage.total for step in steps):
         missing["usage"] = NO_USAGE
-    told = {**vars(job), "steps": steps, "cpu_s": cpu_s}
-    sources = dict.fromkeys(known_names(told), SOURCE)
-    return replace(job, steps=steps, cpu_s=cpu_s, sources=sources, missing=missing)
+    facts |= {"steps": steps, "cpu_s": cpu_s}
+    return Job(**facts, missing=missing, sources=dict.fromkeys(known_names(facts), SOURCE))
 
 
 def _uid(row: Row) -> int | None:
@@ -130,11 +139,18 @@ def _uid(row: Row) -> int | None:
     return uid if uid or row.get("user") == "root" else None
 
 
-def _job(row: Row, zone: tzinfo | None) -> Job:
+def job(row: Row, zone: tzinfo | None) -> Job:
+    """The job of a row, which need not have all fields; its steps and sources are left out."""
+    return Job(**_facts(row, zone))
+
+
+def _facts(row: Row, zone: tzinfo | None) -> dict[str, Any]:
+    """The fields of a Job that are in its row."""
+
     def text(name: str) -> str:
         return values.known(row.get(name, ""))
 
-    shown = text("jobid").partition(".")[0]
+    shown = (text("jobid") or text("jobidraw")).partition(".")[0]
     state = values.state(row.get("state", ""))
     limit, words = values.time_limit(row.get("timelimit", ""), row.get("timelimitraw", ""))
     elapsed = values.count(row.get("elapsedraw", ""))
@@ -142,8 +158,8 @@ def _job(row: Row, zone: tzinfo | None) -> Job:
     allocated = tres.resources(row.get("alloctres", ""))
     if not allocated.tres and state.word != "PENDING":  # 22.05 has the request in it till then
         allocated = replace(allocated, cpus=values.count(row.get("alloccpus", "")) or None)
-    return Job(
-        raw_id=(text("jobidraw") or shown).partition(".")[0],
+    return dict(
+        raw_id=text("jobidraw").partition(".")[0] or shown,
         sluid=text("sluid"),
         cluster=text("cluster"),
         name=text("jobname"),
@@ -185,6 +201,8 @@ def _job(row: Row, zone: tzinfo | None) -> Job:
 def _request(row: Row) -> Request:
     resources = tres.resources(row.get("reqtres", ""))
     mem, form = values.req_mem(row.get("reqmem", ""))
+    if mem == 0:  # --mem=0, all memory of each node
+        form = form or "node"
     if resources.cpus is None:
         resources = replace(resources, cpus=values.count(row.get("reqcpus", "")))
     if resources.mem_bytes is None and mem is not None:
@@ -228,10 +246,8 @@ def with_usage(step: Step, row: Row) -> Step:
 
 
 def _usage(row: Row) -> dict[str, Any]:
-    """The fields of a Step that say what it used."""
-    used = tres.usage(
-        *(row.get("tresusagein" + part, "") for part in ("tot", "ave", "max", "maxnode", "maxtask"))
-    )
+    """The usage fields of a Step."""
+    used = tres.usage(row.get("tresusageintot", ""), row.get("tresusageinmax", ""))
     known = [
         seconds
         for seconds in (values.duration(row.get("totalcpu", "")), used.total.get("cpu"))
@@ -240,20 +256,12 @@ def _usage(row: Row) -> dict[str, Any]:
     return {
         "cpu_s": max(known, default=None),  # TotalCPU lacks killed processes
         "max_rss_bytes": values.size(row.get("maxrss", "")),
-        "max_rss_node": values.known(row.get("maxrssnode", "")),
-        "max_rss_task": values.count(row.get("maxrsstask", "")),
-        "ave_rss_bytes": values.size(row.get("averss", "")),
         "usage": used,
     }
 
 
-def identified(job: Job, shown: str) -> Job:
-    """The job under its id as people say it, with what that tells: of an array, of a het job."""
-    return replace(job, **_identity(shown))
-
-
 def _identity(shown: str) -> dict[str, Any]:
-    """The fields of a Job that its id tells."""
+    """The fields of a Job that follow from its ID."""
     if shown.isdecimal() and len(shown) <= 10 and shown.isascii():  # nearly all
         return {"id": shown}
     try:

@@ -1,34 +1,116 @@
-"""`sacct --json` of Slurm 21.08 to 26.05 as jobs.
+"""`sacct --json` of Slurm 21.08 to 26.05, as the rows that `sacct -P` would print.
 
 Its shape drifts with every release: a number is a number or `{set, infinite, number}`, a state a
 word or a list of words, a missing text null or "". All of it is read leniently; what is not
-understood is not known.
+understood is left blank.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpumon.model.text import clean
-from gpumon.slurm import sacct, tres, values
-from gpumon.slurm.job import ENDED_STATES, ExitCode, Job, Request, Resources, Step, Usage
+from gpumon.slurm import sacct, values
+from gpumon.slurm.job import Job
+from gpumon.slurm.records import Unread
 
-_MIB = 1 << 20
+#: fields of sacct that stand in the document as they are, of a job and of a step
+_JOB = {
+    "jobidraw": ("job_id",),
+    "sluid": ("sluid",),
+    "cluster": ("cluster",),
+    "jobname": ("name",),
+    "account": ("account",),
+    "partition": ("partition",),
+    "qos": ("qos",),
+    "reason": ("state", "reason"),
+    "submit": ("time", "submission"),
+    "eligible": ("time", "eligible"),
+    "start": ("time", "start"),
+    "end": ("time", "end"),
+    "elapsedraw": ("time", "elapsed"),
+    "timelimitraw": ("time", "limit"),
+    "restarts": ("restart_cnt",),
+    "nodelist": ("nodes",),
+    "failednode": ("failed_node",),
+    "constraints": ("constraints",),
+    "submitline": ("submit_line",),
+    "workdir": ("working_directory",),
+    "comment": ("comment", "job"),
+    "admincomment": ("comment", "administrator"),
+}
+_STEP = {
+    "jobname": ("step", "name"),
+    "state": ("state",),
+    "start": ("time", "start"),
+    "end": ("time", "end"),
+    "elapsedraw": ("time", "elapsed"),
+    "nodelist": ("nodes", "range"),
+    "nnodes": ("nodes", "count"),
+    "ntasks": ("tasks", "count"),
+}
 
 
-def jobs(document: Mapping[str, Any]) -> list[Job]:
-    """The jobs of a decoded document, `{"jobs": [...]}`."""
-    version = _version(document)
-    listed = document.get("jobs")
-    each = [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
-    return [_job(item, version) for item in each]
+def jobs(document: Mapping[str, Any], unread: Unread | None = None) -> list[Job]:
+    """The jobs of a decoded document, `{"jobs": [...]}`; others of its items go to `unread`."""
+    items = document.get("jobs")
+    for item in items if isinstance(items, list) else ():
+        if unread is not None and not isinstance(item, dict):
+            unread.add(str(item))
+    rows = (row for item in _list(items) for row in _rows(item))
+    meta = document.get("meta")
+    version = _text(meta, "slurm", "release") or _text(meta, "Slurm", "release")
+    return sacct.jobs(rows, unread=unread, slurm_version=version)
 
 
-def _version(document: Mapping[str, Any]) -> str:
-    meta = _at(document, "meta")
-    return _text(_at(meta, "slurm", "release")) or _text(_at(meta, "Slurm", "release"))
+def _rows(item: Any) -> Iterator[sacct.Row]:
+    """A job's row, then those of its steps."""
+    steps = [(id, step) for step in _list(_at(item, "steps")) if (id := _step_id(step))]
+    known = (_cpu_s(step) for step in _list(_at(item, "steps")))
+    own = [seconds for seconds in known if seconds is not None]
+    total = _cpu_s(item)
+    state, by = _text(item, "state", "current"), _text(item, "kill_request_user")
+    first, comma, flags = state.partition(",")
+    failed = first == "FAILED"
+    row = {name: _text(item, *path) for name, path in _JOB.items()}
+    yield {
+        **row,
+        "jobid": _shown(item),
+        "user": _text(item, "user") or _text(item, "association", "user"),
+        "state": f"{first} by {by}{comma}{flags}" if by and first == "CANCELLED" else state,
+        "exitcode": _exit_code(_at(item, "exit_code"), lost=failed),
+        # 21.08 and 22.05, whose status is a word, lose all but signals
+        "derivedexitcode": _exit_code(
+            _at(item, "derived_exit_code"),
+            lost=isinstance(_at(item, "derived_exit_code", "status"), str),
+        ),
+        "timelimit": "UNLIMITED" if _at(item, "time", "limit", "infinite") is True else "",
+        "reqmem": _req_mem(_at(item, "required")),
+        "reqtres": _tres(_at(item, "tres", "requested"), "M"),
+        "alloctres": _tres(_at(item, "tres", "allocated"), "M"),
+        # 22.05 leaves the job's own total at 0
+        "totalcpu": _duration(max(total or 0.0, sum(own)) if total is not None or own else None),
+        "stdout": _text(item, "stdout_expanded") or _text(item, "stdout"),
+        "stderr": _text(item, "stderr_expanded") or _text(item, "stderr"),
+    }
+    for id, step in steps:
+        yield {"jobidraw": f"{row['jobidraw']}.{id}", **_step(step)}
+
+
+def _step(item: Any) -> dict[str, str]:
+    used = _at(item, "tres", "requested")
+    largest = _list(_at(used, "max"))
+    peak = next((each for each in largest if _tres_name(each) == "mem"), None)
+    row = {name: _text(item, *path) for name, path in _STEP.items()}
+    return {
+        **row,
+        "exitcode": _exit_code(_at(item, "exit_code"), lost=row["state"].startswith("FAILED")),
+        "alloctres": _tres(_at(item, "tres", "allocated"), "M"),
+        "totalcpu": _duration(_cpu_s(item)),
+        "maxrss": _text(peak, "count"),
+        "tresusageintot": _tres(_at(used, "total")),
+        "tresusageinmax": _tres(largest),
+    }
 
 
 def _at(value: Any, *path: str) -> Any:
@@ -38,219 +120,86 @@ def _at(value: Any, *path: str) -> Any:
     return value
 
 
-def _text(value: Any) -> str:
+def _list(value: Any) -> list[Any]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _text(value: Any, *path: str) -> str:
+    """A text or number of any of its shapes; "" where it is not set, or infinite."""
+    value = _at(value, *path)
+    if isinstance(value, dict):
+        value = value.get("number") if value.get("set") and not value.get("infinite") else None
     if isinstance(value, list):
         value = ",".join(str(item) for item in value)
     return values.known(str(value)) if isinstance(value, (str, int)) else ""
 
 
-def _number(value: Any) -> int | None:
-    """A whole number of any of its shapes; None where it is not set, infinite or a sentinel."""
-    if isinstance(value, dict):
-        value = value.get("number") if value.get("set") and not value.get("infinite") else None
-    if isinstance(value, bool) or not isinstance(value, (int, str)):
-        return None
-    return values.count(str(value))
+def _number(value: Any, *path: str) -> int | None:
+    return values.count(_text(value, *path))
 
 
-def _moment(value: Any) -> float | None:
-    number = _number(value)
-    return values.moment(str(number)) if number is not None else None
+def _cpu_s(item: Any) -> float | None:
+    seconds = _number(item, "time", "total", "seconds")
+    micro = _number(item, "time", "total", "microseconds")
+    return None if seconds is None else seconds + (micro or 0) / 1e6
 
 
-def _cpu_s(times: Any) -> float | None:
-    seconds, micro = _number(_at(times, "total", "seconds")), _at(times, "total", "microseconds")
+def _duration(seconds: float | None) -> str:
     if seconds is None:
-        return None
-    return seconds + (_number(micro) or 0) / 1e6
+        return ""
+    minutes, rest = divmod(seconds, 60)
+    return f"{int(minutes) // 60}:{int(minutes) % 60:02}:{rest:09.6f}"
 
 
-def _exit_code(value: Any) -> ExitCode | None:
+def _exit_code(value: Any, *, lost: bool) -> str:
+    """`1:0`. `lost`: success stands here for what is not known; 22.05 writes it for failures."""
     if isinstance(value, int) and not isinstance(value, bool):
-        return ExitCode(value >> 8, value & 0x7F)
-    code = _number(_at(value, "return_code"))
-    signal = _number(_at(value, "signal", "id"))
-    if signal is None:
-        signal = _number(_at(value, "signal", "signal_id"))
-    return ExitCode(code or 0, signal or 0) if code is not None or signal is not None else None
+        code, signal = value >> 8, value & 0x7F
+    else:
+        told = _number(value, "return_code"), _number(value, "signal", "id")
+        old = _number(value, "signal", "signal_id")
+        if told == (None, None) and old is None:
+            return ""
+        code, signal = told[0] or 0, told[1] or old or 0
+    return "" if lost and not code and not signal else f"{code}:{signal}"
 
 
-def _told(code: ExitCode | None, state: str) -> ExitCode | None:
-    """22.05 writes success for what FAILED with an exit code: then it is not known."""
-    return None if state == "FAILED" and code == ExitCode(0) else code
+def _req_mem(required: Any) -> str:
+    """Before 23.02 one figure, `memory`, does not tell whether it is per node or per core."""
+    per_cpu, per_node = _text(required, "memory_per_cpu"), _text(required, "memory_per_node")
+    return f"{per_cpu}Mc" if per_cpu else f"{per_node}Mn" if per_node else ""
 
 
-def _derived(value: Any) -> ExitCode | None:
-    """The highest of the steps'; 21.08 and 22.05, whose status is a word, lose all but signals."""
-    code = _exit_code(value)
-    return None if isinstance(_at(value, "status"), str) and code == ExitCode(0) else code
-
-
-def _tres(items: Any, mem_unit: int) -> dict[str, int]:
-    """A list of `{type, name, count}` by TRES name; memory is in units of `mem_unit` bytes."""
-    found = {}
-    for item in items if isinstance(items, list) else ():
-        name, amount = _tres_name(item), _number(_at(item, "count"))
-        if name and amount is not None:
-            found[name] = amount * mem_unit if name == "mem" else amount
-    return found
+def _tres(items: Any, mem_unit: str = "") -> str:
+    """A list of `{type, name, count}`; of usage memory is in bytes and CPU in milliseconds."""
+    amounts = {_tres_name(item): _number(item, "count") for item in _list(items)}
+    found = {name: str(amount) for name, amount in amounts.items() if amount is not None}
+    if mem_unit and "mem" in found:
+        found["mem"] += mem_unit
+    elif not mem_unit and "cpu" in found:
+        found["cpu"] = _duration((amounts["cpu"] or 0) / 1000)
+    return ",".join(f"{name}={value}" for name, value in found.items())
 
 
 def _tres_name(item: Any) -> str:
-    kind, name = _text(_at(item, "type")), _text(_at(item, "name"))
+    kind, name = _text(item, "type"), _text(item, "name")
     return f"{kind}/{name}" if name else kind
 
 
-def _resources(items: Any) -> Resources:
-    return tres.from_tres(_tres(items, _MIB))
-
-
-def _state(value: Any) -> values.State:
-    return values.state(_text(value))
-
-
-def _job(item: Mapping[str, Any], version: str) -> Job:
-    times, state = _at(item, "time"), _state(_at(item, "state", "current"))
-    ended = state.word in ENDED_STATES
-    limit = _number(_at(times, "limit"))
-    infinite = _at(times, "limit", "infinite") is True
-    listed = item.get("steps")
-    steps = tuple(
-        _step(step) for step in (listed if isinstance(listed, list) else ()) if _step_id(step)
-    )
-    total = _cpu_s(times)
-    each = (_cpu_s(_at(step, "time")) for step in (listed if isinstance(listed, list) else ()))
-    own = [seconds for seconds in each if seconds is not None]
-    job = Job(
-        raw_id=str(_number(item.get("job_id")) or ""),
-        sluid=_text(item.get("sluid")),
-        cluster=_text(item.get("cluster")),
-        name=_text(item.get("name")),
-        user=_text(item.get("user")) or _text(_at(item, "association", "user")),
-        account=_text(item.get("account")),
-        partition=_text(item.get("partition")),
-        qos=_text(item.get("qos")),
-        state=state.word,
-        state_flags=state.flags,
-        state_by=_text(item.get("kill_request_user")) if state.word == "CANCELLED" else "",
-        reason=_text(_at(item, "state", "reason")),
-        exit_code=_told(_exit_code(item.get("exit_code")), state.word) if ended else None,
-        derived_exit_code=_derived(item.get("derived_exit_code")) if ended else None,
-        submit=_moment(_at(times, "submission")),
-        eligible=_moment(_at(times, "eligible")),
-        start=_moment(_at(times, "start")),
-        end=_moment(_at(times, "end")),
-        elapsed_s=_number(_at(times, "elapsed")),
-        time_limit_s=limit * 60.0 if limit is not None else None,
-        time_limit_words="UNLIMITED" if infinite else "",
-        restarts=_number(item.get("restart_cnt")),
-        node_list=_text(item.get("nodes")),
-        nodes=sacct.nodes_of(_text(item.get("nodes"))),
-        failed_node=_text(item.get("failed_node")),
-        requested=_request(item),
-        allocated=_resources(_at(item, "tres", "allocated")),
-        # 22.05 leaves the job's own total at 0
-        cpu_s=max([total or 0.0, sum(own)]) if own or total is not None else None,
-        submit_line=_text(item.get("submit_line")),
-        work_dir=_text(item.get("working_directory")),
-        std_out=_text(item.get("stdout_expanded")) or _text(item.get("stdout")),
-        std_err=_text(item.get("stderr_expanded")) or _text(item.get("stderr")),
-        comment=_text(_at(item, "comment", "job")),
-        admin_comment=clean(
-            str(_at(item, "comment", "administrator") or ""), sacct.MAX_ADMIN_COMMENT
-        ),
-        slurm_version=version,
-    )
-    return sacct.joined(sacct.identified(job, _shown(item)), steps)
-
-
-def _shown(item: Mapping[str, Any]) -> str:
+def _shown(item: Any) -> str:
     """The id as people say it: 6_1, 6_[2-4], 14+1, 12."""
-    raw = str(_number(item.get("job_id")) or "")
-    array = _number(_at(item, "array", "job_id"))
+    raw = _text(item, "job_id")
+    array, leader = _number(item, "array", "job_id"), _number(item, "het", "job_id")
     if array:
         task = _at(item, "array", "task_id")
         number = task if isinstance(task, int) else _number(task)
         if number is not None:
             return f"{array}_{number}"
-        waiting = _text(_at(item, "array", "task")).strip("[]")
+        waiting = _text(item, "array", "task").strip("[]")
         return f"{array}_[{waiting}]" if waiting else raw
-    leader, offset = _number(_at(item, "het", "job_id")), _number(_at(item, "het", "job_offset"))
-    return f"{leader}+{offset or 0}" if leader else raw
-
-
-def _request(item: Mapping[str, Any]) -> Request:
-    """Before 23.02 one figure, `memory`, does not say whether it is per node or per core."""
-    required = _at(item, "required")
-    per_node = _number(_at(required, "memory_per_node"))
-    per_cpu = _number(_at(required, "memory_per_cpu"))
-    amount = per_cpu if per_cpu is not None else per_node
-    return Request(
-        _resources(_at(item, "tres", "requested")),
-        mem_form="" if amount is None else "cpu" if per_cpu is not None else "node",
-        mem_form_bytes=amount * _MIB if amount is not None else None,
-        constraint=_text(item.get("constraints")),
-    )
+    return f"{leader}+{_number(item, 'het', 'job_offset') or 0}" if leader else raw
 
 
 def _step_id(step: Any) -> str:
     """`batch`, `0`: without the job's id, which is there from 23.02 on."""
-    shown = _text(_at(step, "step", "id"))
-    return shown.rpartition(".")[2]
-
-
-def _step(item: Mapping[str, Any]) -> Step:
-    times, state = _at(item, "time"), _state(item.get("state"))
-    ended = state.word in ENDED_STATES
-    allocated = _resources(_at(item, "tres", "allocated"))
-    step = Step(
-        id=_step_id(item),
-        name=_text(_at(item, "step", "name")),
-        state=state.word,
-        exit_code=_told(_exit_code(item.get("exit_code")), state.word) if ended else None,
-        start=_moment(_at(times, "start")),
-        end=_moment(_at(times, "end")),
-        elapsed_s=_number(_at(times, "elapsed")),
-        node_list=_text(_at(item, "nodes", "range")),
-        node_count=_number(_at(item, "nodes", "count")),
-        cpus=allocated.cpus,
-        tasks=_number(_at(item, "tasks", "count")),
-        allocated=allocated,
-        source=sacct.SOURCE,
-    )
-    if not ended:
-        return step
-    used = _usage(_at(item, "tres", "requested"))
-    known = [seconds for seconds in (_cpu_s(times), used.total.get("cpu")) if seconds is not None]
-    peak, average = used.maximum.get("mem"), used.average.get("mem")
-    return replace(
-        step,
-        cpu_s=max(known, default=None),
-        max_rss_bytes=int(peak) if peak is not None else None,
-        max_rss_node=used.maximum_node.get("mem", ""),
-        max_rss_task=used.maximum_task.get("mem"),
-        ave_rss_bytes=int(average) if average is not None else None,
-        usage=used,
-    )
-
-
-def _usage(requested: Any) -> Usage:
-    """TRESUsageIn*; here memory is in bytes and CPU in milliseconds."""
-
-    def amounts(name: str) -> dict[str, float]:
-        found = _tres(_at(requested, name), 1)
-        return {key: value / 1000 if key == "cpu" else float(value) for key, value in found.items()}
-
-    largest = _at(requested, "max")
-    greatest: Sequence[Any] = largest if isinstance(largest, list) else ()
-    return Usage(
-        amounts("total"),
-        amounts("average"),
-        amounts("max"),
-        {_tres_name(item): _text(_at(item, "node")) for item in greatest},
-        {
-            _tres_name(item): task
-            for item in greatest
-            if (task := _number(_at(item, "task"))) is not None
-        },
-    )
+    return _text(step, "step", "id").rpartition(".")[2]

@@ -16,6 +16,7 @@ from gpumon.errors import UsageError
 from gpumon.model.text import clean
 from gpumon.slurm import records, sacct, sacct_json
 from gpumon.slurm.job import Job
+from gpumon.slurm.records import Unread
 
 #: a dump is read whole; a year of a busy site has a fraction of this
 MAX_BYTES = 1 << 30
@@ -26,8 +27,9 @@ _FIELD = re.compile(r"[A-Za-z][A-Za-z0-9/]*")
 _QUOTES = "\"'"
 
 
-def read(path: str, zone: tzinfo | None = None) -> list[Job]:
-    """The jobs in the file. `zone` is that of its times (None: the system's).
+def read(path: str, zone: tzinfo | None = None, unread: Unread | None = None) -> list[Job]:
+    """The jobs in the file. `zone` is that of its times (None: the system's); rows that cannot be
+    read go to `unread`.
 
     Raises UsageError, in one sentence, where it cannot be read or is no such dump.
     """
@@ -41,49 +43,52 @@ def read(path: str, zone: tzinfo | None = None) -> list[Job]:
     if len(data) > MAX_BYTES:
         raise UsageError(f"{shown} is larger than 1 GiB; save fewer jobs")
     try:
-        return parse(data, zone)
+        return parse(data, zone, unread)
     except UsageError as error:
         raise UsageError(f"{shown} {error}") from error
 
 
-def parse(data: bytes, zone: tzinfo | None = None) -> list[Job]:
+def parse(data: bytes, zone: tzinfo | None = None, unread: Unread | None = None) -> list[Job]:
     """The jobs in a dump. Raises UsageError where it is none, the name of the file left out."""
     text = data.decode("utf-8-sig", "replace").replace("\r\n", "\n").lstrip("\n")
     if text.lstrip()[:1] == "{":
-        return _json(text)
+        return _json(text, unread)
     header, _, body = text.partition("\n")
     if not re.search(r"\bjobid(raw)?\b", header, re.IGNORECASE):
-        raise UsageError(f"is no dump of sacct: its first line names no JobID; {_HINT}")
+        raise UsageError(f"is not a dump of sacct: its first line names no JobID; {_HINT}")
     if re.match(r"[- ]*-{3}[- ]*$", body.partition("\n")[0]):
-        raise UsageError(f"is sacct's table for people, which cuts values; {_HINT}")
-    rows = _csv_rows(text) if header.lstrip()[:1] in _QUOTES or "," in header else None
-    jobs = sacct.jobs(rows if rows is not None else _rows(header, body), zone)
+        raise UsageError(f"is sacct's default table, which truncates values; {_HINT}")
+    is_csv = header.lstrip()[:1] in _QUOTES or "," in header
+    rows = _csv_rows(text, unread) if is_csv else _rows(header, body, unread)
+    jobs = sacct.jobs(rows, zone, unread)
     if not jobs and body.strip():
-        raise UsageError(f"holds no rows that fit its header; {_HINT}")
+        raise UsageError(f"has no rows that match its header; {_HINT}")
     return jobs
 
 
-def _json(text: str) -> list[Job]:
+def _json(text: str, unread: Unread | None) -> list[Job]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UsageError("is JSON that ends early or is broken; save it anew") from error
+        raise UsageError("is incomplete or invalid JSON; save it again") from error
     if not isinstance(document.get("jobs"), list):
         raise UsageError(f"is JSON without a list of jobs; {_HINT}")
-    return sacct_json.jobs(document)
+    return sacct_json.jobs(document, unread)
 
 
-def _rows(header: str, body: str) -> Iterator[dict[str, str]]:
+def _rows(header: str, body: str, unread: Unread | None) -> Iterator[dict[str, str]]:
     names = _FIELD.findall(header)
     between = _FIELD.split(header)
     delimiter = between[1] if len(between) > 2 else ""
     if not delimiter or not all(part == delimiter for part in between[1:-1]):
-        raise UsageError(f"has a first line that is no list of sacct's fields; {_HINT}")
+        raise UsageError(f"has a first line that is not a list of sacct's fields; {_HINT}")
     trailing = [""] if between[-1] == delimiter else []
-    yield from records.rows(body, delimiter, [*names, *trailing])
+    if header in body:  # of several dumps in one file
+        body = "\n".join(line for line in body.split("\n") if line != header)
+    yield from records.rows(body, delimiter, [*names, *trailing], unread)
 
 
-def _csv_rows(text: str) -> Iterator[dict[str, str]]:
+def _csv_rows(text: str, unread: Unread | None) -> Iterator[dict[str, str]]:
     """Of comma-separated values with quotes around those that hold commas."""
     reader = csv.reader(io.StringIO(text))
     try:
@@ -91,5 +96,7 @@ def _csv_rows(text: str) -> Iterator[dict[str, str]]:
         for values in reader:
             if len(values) == len(names):
                 yield dict(zip(names, values))
+            elif unread is not None and any(values):
+                unread.add(",".join(values))
     except csv.Error as error:
         raise UsageError(f"is a damaged CSV file: {error}; {_HINT}") from error

@@ -8,14 +8,13 @@ with line ends can still forge the owner's own job here: who a job belongs to, s
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import tzinfo
-from typing import NamedTuple
 
-from gpumon.model.text import clean
 from gpumon.slurm import sacct, tres, values
-from gpumon.slurm.job import ENDED_STATES, Job, NodeAllocation, Request, Resources
+from gpumon.slurm.job import Job, NodeAllocation, Request, Resources
 
 SOURCE = "scontrol"
 _MIB = 1 << 20
@@ -29,20 +28,49 @@ _WHOLE_LINE = (
 )  # fmt: skip
 _USER = re.compile(r"(.*)\((\d+)\)")
 _MEM_PER_GPU = re.compile(r"(?:gres[:/])?gpu[:=](\d+[KMGT]?)")
+#: field -> as sacct calls it
+_FIELDS = {
+    "JobId": "jobidraw", "SLUID": "sluid", "JobName": "jobname", "Account": "account",
+    "Partition": "partition", "QOS": "qos", "JobState": "state", "Reason": "reason",
+    "ExitCode": "exitcode", "DerivedExitCode": "derivedexitcode", "SubmitTime": "submit",
+    "EligibleTime": "eligible", "StartTime": "start", "EndTime": "end", "RunTime": "elapsed",
+    "TimeLimit": "timelimit", "Restarts": "restarts", "NodeList": "nodelist",
+    "FailedNode": "failednode", "SubmitLine": "submitline", "WorkDir": "workdir",
+    "StdOut": "stdout", "StdErr": "stderr", "Comment": "comment", "AdminComment": "admincomment",
+}  # fmt: skip
 _FORMS = {
     "TresPerNode": "node",
     "TresPerTask": "task",
     "TresPerSocket": "socket",
     "TresPerJob": "job",
 }
-_PROCESS = re.compile(r"\s*(-?\d+)\s+(\d+)\s+(\S+)\s")
-_PIDINFO = re.compile(r"JobId=(\d+)(?:\.(\S+))? ends")
-_REMAINING = re.compile(r"remaining time is (\d+) seconds")
 
 
-def show_job(id: str) -> list[str]:
-    """The call for one job, of an array all tasks, of a het job all components."""
-    return ["scontrol", "show", "job", "-d", id]
+def show_job(id: str, *, shares: bool = False, local: bool = False) -> list[str]:
+    """The call for one job, of an array all tasks, of a het job all components.
+
+    `shares`: also those of each node, for which it fetches the table of all nodes. `local`: of this
+    cluster, without asking for its federation.
+    """
+    where = ["--local"] if local else []
+    return ["scontrol", *where, "show", "job", *(["-d"] if shares else []), id]
+
+
+def may_be_forged(output: bytes) -> bool:
+    """Whether a field may be from a name with line ends: it is there twice, or not at all."""
+    records = _RECORD.split(output.decode("utf-8", "replace"))
+    return not all(_is_whole(record) for record in records if record.startswith("JobId="))
+
+
+def _is_whole(record: str) -> bool:
+    lines = (line.strip() for line in record.split("\n")[1:])
+    keys = Counter(
+        key
+        for line in lines
+        if line.partition("=")[0] not in _WHOLE_LINE
+        for key, _ in _PAIR.findall(line)
+    )
+    return keys["UserId"] == keys["JobState"] == 1 and all(keys[key] < 2 for key in _FIELDS)
 
 
 def parse(output: bytes, zone: tzinfo | None = None, *, single: bool = False) -> list[Job]:
@@ -77,60 +105,21 @@ def _fields(record: str) -> tuple[dict[str, str], list[dict[str, str]]]:
 
 def _job(record: str, zone: tzinfo | None) -> Job:
     found, groups = _fields(record)
-
-    def text(name: str) -> str:
-        return values.known(found.get(name, ""))
-
-    def time(name: str) -> float | None:
-        return values.moment(found.get(name, ""), zone)
-
-    state = values.state(found.get("JobState", ""))
-    ended = state.word in ENDED_STATES
+    row = {theirs: found.get(ours, "") for ours, theirs in _FIELDS.items()}
     user = _USER.fullmatch(found.get("UserId", ""))
-    limit, words = values.time_limit(found.get("TimeLimit", ""))
-    job = Job(
-        raw_id=text("JobId"),
-        sluid=text("SLUID"),
-        name=text("JobName"),
-        user=values.known(user[1]) if user else "",
-        uid=values.count(user[2]) if user else None,
-        account=text("Account"),
-        partition=text("Partition"),
-        qos=text("QOS"),
-        state=state.word,
-        state_flags=state.flags,
-        reason=text("Reason"),
-        exit_code=values.exit_code(found.get("ExitCode", "")) if ended else None,
-        derived_exit_code=values.exit_code(found.get("DerivedExitCode", "")) if ended else None,
-        submit=time("SubmitTime"),
-        eligible=time("EligibleTime"),
-        elapsed_s=values.duration(found.get("RunTime", "")),
-        time_limit_s=limit,
-        time_limit_words=words,
-        restarts=values.count(found.get("Restarts", "")),
-        node_list=text("NodeList"),
-        nodes=sacct.nodes_of(text("NodeList")),
-        batch_node=text("BatchHost"),
-        failed_node=text("FailedNode"),
-        expected_nodes=text("SchedNodeList"),
-        submit_line=text("SubmitLine"),
-        work_dir=text("WorkDir"),
-        std_out=text("StdOut"),
-        std_err=text("StdErr"),
-        comment=text("Comment"),
-        admin_comment=clean(found.get("AdminComment", "").strip(), sacct.MAX_ADMIN_COMMENT),
+    row["user"], row["uid"] = user.groups() if user else ("", "")
+    row["jobid"] = _shown(found)
+    job = replace(
+        sacct.job(row, zone),
+        batch_node=values.known(found.get("BatchHost", "")),
+        expected_nodes=values.known(found.get("SchedNodeList", "")),
         requested=_request(found),
+        allocated=Resources(),
     )
-    job = sacct.identified(job, _shown(found))
     if job.is_pending:  # its times are the scheduler's estimate
-        return replace(job, expected_start=time("StartTime")).with_source(SOURCE)
-    return replace(
-        job,
-        start=time("StartTime"),
-        end=time("EndTime"),
-        allocated=_allocated(found),
-        allocations=tuple(_allocations(found, groups)),
-    ).with_source(SOURCE)
+        return replace(job, expected_start=job.start, start=None, end=None).with_source(SOURCE)
+    allocations = tuple(_allocations(found, groups))
+    return replace(job, allocated=_allocated(found), allocations=allocations).with_source(SOURCE)
 
 
 def _shown(found: Mapping[str, str]) -> str:
@@ -149,7 +138,8 @@ def _shown(found: Mapping[str, str]) -> str:
 def _allocated(found: Mapping[str, str]) -> Resources:
     allocated = tres.resources(found.get("AllocTRES") or found.get("TRES", ""))
     if allocated.gpus is None and "JOB_GRES" in found:  # tracked as TRES or not
-        gpus, types, _ = tres.gpus_of(found["JOB_GRES"])
+        gpus, types = tres.gpus_of(found["JOB_GRES"])
+        types.pop("", None)
         return replace(allocated, gpus=gpus, gpu_types=types)
     return allocated
 
@@ -200,33 +190,26 @@ def _allocations(
     had_gpus = bool(tres.gpus_of(found.get("JOB_GRES", ""))[0])
     told = any(group.get("GRES") for group in groups)
     for group in groups:
-        gpus, types, indices = tres.gpus_of(group.get("GRES", ""))
-        known = told or not had_gpus
+        gpus, _ = tres.gpus_of(group.get("GRES", ""))
         cpus = tres.parse_indices(group.get("CPU_IDs", "")) or ()
         for node in sacct.nodes_of(group.get("Nodes", "")):
             yield NodeAllocation(
                 node,
                 cpus=len(cpus) if cpus else None,
-                cpu_ids=cpus,
                 mem_bytes=values.size(group.get("Mem", ""), "M"),
-                gpus=gpus if known else None,
-                gpu_types=types,
-                gpu_indices=(() if gpus == 0 else indices) if known else None,
+                gpus=gpus if told or not had_gpus else None,
             )
 
 
 @dataclass(frozen=True)
 class Config:
-    """What `scontrol show config` says; `values` has all of it by name."""
+    """The cluster from `scontrol show config`."""
 
     version: str = ""
     cluster: str = ""
     gathered_by: str = ""  # cgroup/v1, cgroup/v2, cgroup, linux: what MaxRSS means
     gather_params: str = ""
-    storage_type: str = ""  # accounting_storage/slurmdbd; "" where accounting is off
-    tracked_tres: tuple[str, ...] = ()
-    min_job_age_s: int | None = None  # scontrol forgets a job so long after its end
-    values: Mapping[str, str] | None = None
+    slurmd_port: str = ""  # `6818`, or a range
 
 
 def parse_config(output: bytes) -> Config:
@@ -236,16 +219,12 @@ def parse_config(output: bytes) -> Config:
         name, equals, value = line.partition("=")
         if equals:
             found.setdefault(name.strip(), values.known(value))
-    age = found.get("MinJobAge", "").partition(" ")[0]
     return Config(
         found.get("SLURM_VERSION", ""),
         found.get("ClusterName", ""),
         _gathered_by(found),
         found.get("JobAcctGatherParams", ""),
-        found.get("AccountingStorageType", ""),
-        tuple(name for name in found.get("AccountingStorageTRES", "").split(",") if name),
-        values.count(age),
-        found,
+        found.get("SlurmdPort", ""),
     )
 
 
@@ -253,38 +232,3 @@ def _gathered_by(found: Mapping[str, str]) -> str:
     kind = found.get("JobAcctGatherType", "").rpartition("/")[2]
     plugin = found.get("CgroupPlugin", "")
     return plugin if kind == "cgroup" and plugin.startswith("cgroup/v") else kind
-
-
-class JobProcess(NamedTuple):
-    """A process of a job on this node. Job ids are raw ones."""
-
-    pid: int
-    job: str
-    step: str
-
-
-def parse_listpids(output: bytes) -> list[JobProcess]:
-    """The output of `scontrol listpids`; the mark of an empty `.extern`, PID -1, is left out."""
-    found = []
-    for line in output.decode("utf-8", "replace").splitlines():
-        match = _PROCESS.match(line + " ")
-        if match and int(match[1]) > 0:
-            found.append(JobProcess(int(match[1]), match[2], values.known(match[3])))
-    return found
-
-
-class PidInfo(NamedTuple):
-    """The job of a process; `step` from 26.05 on, `remaining_s` until its limit."""
-
-    job: str
-    step: str
-    remaining_s: int | None
-
-
-def parse_pidinfo(output: bytes) -> PidInfo | None:
-    """The output of `scontrol pidinfo PID`; None where it tells of no job."""
-    text = output.decode("utf-8", "replace")
-    job, left = _PIDINFO.search(text), _REMAINING.search(text)
-    if not job:
-        return None
-    return PidInfo(job[1], values.known(job[2] or ""), values.count(left[1]) if left else None)

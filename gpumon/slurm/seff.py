@@ -1,4 +1,4 @@
-"""`seff`'s two percentages, by the rule of each Slurm release, to say why ours differ.
+"""`seff`'s two percentages, by the rule of each Slurm version, to explain why ours differ.
 
 Source: contribs/seff/seff.in of the tags 22.05 to 26.05, and what it prints. CPU seconds are the
 job row's TotalCPU. Memory: before 24.11 that of the task with the highest peak of all steps,
@@ -8,8 +8,7 @@ requested (22.05 and before), else allocated.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from gpumon.plain import dataclass
 from gpumon.slurm import values
 from gpumon.slurm.job import Job, Step
 
@@ -24,7 +23,6 @@ class Seff:
     cpu_s: float | None
     core_s: float | None  # elapsed × allocated CPUs
     mem_bytes: int | None
-    mem_of_bytes: int | None
     missing: str = ""
 
 
@@ -52,7 +50,6 @@ def seff(job: Job, version: str = "") -> Seff:
         job.cpu_s,
         core_s,
         mem,
-        of,
         _missing(job, name, mem),
     )
 
@@ -76,7 +73,7 @@ def _percent(part: float | None, whole: float | None) -> float | None:
 
 def _missing(job: Job, rule: str, mem: int | None) -> str:
     if not rule:
-        return "the release of Slurm is not known, and with it seff's rule for memory"
+        return "Slurm's version is unknown, so seff's rule for memory is too"
     if not job.has_ended:
         return "the job has not ended; seff counts ended steps only"
-    return "the accounting holds no memory of this job's steps" if mem is None else ""
+    return "the accounting has no memory usage of this job's steps" if mem is None else ""

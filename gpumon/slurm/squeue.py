@@ -5,80 +5,52 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gpumon.slurm import records, sacct, tres, values
-from gpumon.slurm.job import Job, Request
+from gpumon.slurm import records, sacct, values
+from gpumon.slurm.job import Job, Request, Resources
 
 SOURCE = "squeue"
-#: of `-O`; the same in 20.11 to 26.05, free text last
-FIELDS = (
-    "JobID", "JobArrayID", "State", "NumNodes", "NumCPUs", "tres-alloc", "StartTime", "EndTime",
-    "SubmitTime", "EligibleTime", "TimeLimit", "TimeUsed", "UserName", "UserID", "Account",
-    "Partition", "QOS", "NodeList", "SchedNodes", "BatchHost", "Feature", "Reason", "Comment",
-    "WorkDir", "Name",
-)  # fmt: skip
+#: of `-O`, and as sacct calls them; the same in 20.11 to 26.05, free text last
+FIELDS = {
+    "JobID": "jobidraw", "JobArrayID": "jobid", "State": "state", "tres-alloc": "alloctres",
+    "StartTime": "start", "EndTime": "end", "SubmitTime": "submit", "EligibleTime": "eligible",
+    "TimeLimit": "timelimit", "TimeUsed": "elapsed", "UserName": "user", "UserID": "uid",
+    "Account": "account", "Partition": "partition", "QOS": "qos", "NodeList": "nodelist",
+    "SchedNodes": "schednodes", "BatchHost": "batchhost", "Feature": "constraints",
+    "Reason": "reason", "Comment": "comment", "WorkDir": "workdir", "Name": "jobname",
+}  # fmt: skip
 
 
-def argv(
-    delimiter: str, *, job_ids: Sequence[str] = (), user: str = "", states: Sequence[str] = ()
-) -> list[str]:
-    """The call for these jobs, or a user's, or all."""
+def argv(delimiter: str, options: Sequence[str] = ()) -> list[str]:
+    """The call for the jobs that the options choose, or all."""
     form = ",".join(f"{name}:{delimiter}" for name in FIELDS)
-    command = ["squeue", "-h", "-a", "-O", form]
-    if job_ids:
-        command.append(f"--jobs={','.join(job_ids)}")
-    if user:
-        command += ["-u", user]
-    return [*command, "-t", ",".join(states)] if states else command
+    return ["squeue", "-h", "-a", "-O", form, *options]
 
 
 def parse(output: bytes, delimiter: str) -> list[Job]:
     """The jobs in what that call printed."""
     text = output.decode("utf-8", "replace")
     names = [name.lower() for name in FIELDS]
-    names[:2] = ["jobidraw", "jobid"]  # as sacct calls them
-    return [_job(row) for row in records.rows(text, delimiter, [*names, ""])]
+    names[:2] = ["jobidraw", "jobid"]  # whose forms are known
+    rows = records.rows(text, delimiter, [*names, ""])
+    return [_job(dict(zip(FIELDS.values(), row.values()))) for row in rows]
 
 
 def _job(row: sacct.Row) -> Job:
-    def text(name: str) -> str:
-        return values.known(row[name])
-
-    state = values.state(row["state"])
-    limit, words = values.time_limit(row["timelimit"])
-    resources = tres.resources(row["tres-alloc"])
-    shown = text("jobid")
-    job = Job(
-        raw_id=text("jobidraw"),
-        name=text("name"),
-        user=text("username"),
-        uid=values.count(row["userid"]),
-        account=text("account"),
-        partition=text("partition"),
-        qos=text("qos"),
-        state=state.word,
-        state_flags=state.flags,
-        reason=text("reason"),
-        submit=values.moment(row["submittime"]),
-        eligible=values.moment(row["eligibletime"]),
-        elapsed_s=values.duration(row["timeused"]),
-        time_limit_s=limit,
-        time_limit_words=words,
-        node_list=text("nodelist"),
-        nodes=sacct.nodes_of(text("nodelist")),
-        batch_node=text("batchhost"),
-        expected_nodes=text("schednodes"),
-        comment=text("comment"),
-        work_dir=text("workdir"),
+    job = sacct.job(row, None)
+    job = replace(
+        job,
+        batch_node=values.known(row["batchhost"]),
+        expected_nodes=values.known(row["schednodes"]),
     )
-    job = sacct.identified(job, shown)
-    if job.is_pending:  # the column then holds what was asked for
-        request = Request(resources, constraint=text("feature"))
-        job = replace(job, requested=request, expected_start=values.moment(row["starttime"]))
-    else:
+    if job.is_pending:  # the column then holds the request
         job = replace(
             job,
-            allocated=resources,
-            start=values.moment(row["starttime"]),
-            end=values.moment(row["endtime"]),
+            requested=replace(job.requested, resources=job.allocated),
+            allocated=Resources(),
+            expected_start=job.start,
+            start=None,
+            end=None,
         )
+    else:
+        job = replace(job, requested=Request())
     return job.with_source(SOURCE)

@@ -1,4 +1,4 @@
-"""`sstat`: usage of a job's running steps, asked from the nodes. Own jobs only.
+"""`sstat`: usage of a job's running steps, queried from the nodes. Own jobs only.
 
 It exits 0 on errors and then prints nothing but, at most, its header: no step is no answer. None
 of its fields holds what users write, and it knows no other delimiter.
@@ -12,17 +12,11 @@ from gpumon.slurm import records, sacct, values
 from gpumon.slurm.job import Step
 
 SOURCE = "sstat"
-FIELDS = (
-    "JobID", "NTasks", "Nodelist", "MaxRSS", "MaxRSSNode", "MaxRSSTask", "AveRSS", "AveCPU",
-    "TRESUsageInTot", "TRESUsageInAve", "TRESUsageInMax", "TRESUsageInMaxNode",
-    "TRESUsageInMaxTask",
-)  # fmt: skip
+FIELDS = ("JobID", "NTasks", "Nodelist", "MaxRSS", "TRESUsageInTot", "TRESUsageInMax")
 
 
 def fields(available: Collection[str]) -> list[str]:
-    """Those of FIELDS that are available; one that is not makes sstat fail."""
-    there = {name.lower() for name in available}
-    return [name for name in FIELDS if name.lower() in there]
+    return sacct.fields(available, FIELDS)
 
 
 def argv(available: Collection[str], ids: Sequence[str]) -> list[str]:

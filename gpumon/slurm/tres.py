@@ -23,12 +23,11 @@ _KEPT = 4096
 
 
 class Gres(NamedTuple):
-    """One generic resource: `gpu:a100:2(IDX:0-1)`. `indices` is None where none are told."""
+    """One generic resource: `gpu:a100:2(IDX:0-1)`, whose indices are not NVML's."""
 
     name: str
     type: str
     amount: int
-    indices: tuple[int, ...] | None = None
 
 
 def _pairs(text: str) -> Iterator[tuple[str, str]]:
@@ -58,7 +57,8 @@ def from_tres(tres: Mapping[str, int]) -> Resources:
         if name.startswith(_GPU + ":")
     }
     gpus = tres.get(_GPU, sum(types.values()) if types else None)
-    return Resources(tres.get("cpu"), tres.get("mem"), gpus, types, tres.get("node"), dict(tres))
+    memory = tres.get("mem") or None  # 0: all of each node, however much that is
+    return Resources(tres.get("cpu"), memory, gpus, types, tres.get("node"), dict(tres))
 
 
 def parse_indices(text: str) -> tuple[int, ...] | None:
@@ -82,31 +82,26 @@ def parse_gres(text: str) -> list[Gres]:
     """
     found = []
     for item in _OUTSIDE_COMMA.split(values.known(text)):
-        plain, _, inside = item.strip().partition("(")
+        plain = item.strip().partition("(")[0]
         match = _GRES.fullmatch(plain)
         if not match or (not plain.startswith("gres") and "=" in plain):
             continue
         name, kind, number = match.groups()
-        told = inside.rstrip(")").partition("IDX:")[2]
         amount = values.size(number) if number else 1
-        found.append(Gres(name, kind or "", amount or 0, parse_indices(told) if told else None))
+        found.append(Gres(name, kind or "", amount or 0))
     return found
 
 
-def gpus_of(text: str) -> tuple[int, dict[str, int], tuple[int, ...] | None]:
-    """Of a GRES list: (GPUs, by type, indices or None); `shard` and `mps` do not count."""
-    gpus = [gres for gres in parse_gres(text) if gres.name == "gpu"]
+def gpus_of(text: str) -> tuple[int, dict[str, int]]:
+    """Of a GRES list: GPUs, and by type ("" for none); `shard` and `mps` do not count."""
     types: dict[str, int] = {}
-    indices: tuple[int, ...] | None = None
-    for gres in gpus:
-        if gres.type:
+    for gres in parse_gres(text):
+        if gres.name == "gpu":
             types[gres.type] = types.get(gres.type, 0) + gres.amount
-        if gres.indices is not None:
-            indices = (indices or ()) + gres.indices
-    return sum(gres.amount for gres in gpus), types, indices
+    return sum(types.values()), types
 
 
-@lru_cache(_KEPT)  # of a step with one task, total, mean and greatest are the same text
+@lru_cache(_KEPT)  # of a step with one task, total and greatest are the same text
 def _amounts(text: str) -> Mapping[str, float]:
     found: dict[str, float] = {}
     for name, value in _pairs(text):
@@ -116,13 +111,6 @@ def _amounts(text: str) -> Mapping[str, float]:
     return found
 
 
-def usage(total: str, average: str, maximum: str, node: str, task: str) -> Usage:
-    """TRESUsageInTot, …Ave, …Max, …MaxNode and …MaxTask as one Usage."""
-    tasks = ((name, values.count(value)) for name, value in _pairs(task))
-    return Usage(
-        _amounts(total),
-        _amounts(average),
-        _amounts(maximum),
-        dict(_pairs(node)),
-        {name: number for name, number in tasks if number is not None},
-    )
+def usage(total: str, maximum: str) -> Usage:
+    """TRESUsageInTot and TRESUsageInMax as one Usage."""
+    return Usage(_amounts(total), _amounts(maximum))

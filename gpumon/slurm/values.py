@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, tzinfo
+from functools import lru_cache
 from typing import NamedTuple
 
 from gpumon.model.text import clean
@@ -15,21 +16,22 @@ from gpumon.slurm.job import ExitCode
 
 #: words that Slurm prints where it has no value
 _NOTHING = frozenset(("", "(null)", "n/a", "none", "unknown", "none assigned", "invalid", "null"))
-_UNITS: dict[str, int] = {"": 1, "?": 1, "B": 1} | {
-    unit: 1024**n for n, unit in enumerate("KMGTPE", 1)
-}
-_SIZE = re.compile(r"(\d{1,20})(?:\.(\d{1,6}))?([KMGTPE?B]?)")
+_UNITS: dict[str, int] = {"": 1, "B": 1} | {unit: 1024**n for n, unit in enumerate("KMGTPE", 1)}
+_SIZE = re.compile(r"(\d{1,20})(?:\.(\d{1,6}))?([KMGTPEB]?)")
 _DURATION = re.compile(r"(?:(?:(\d{1,18})-)?(\d{1,18}):)?(\d{1,5}):(\d{1,5})(?:\.(\d{1,9}))?")
-_COUNT = re.compile(r"\d{1,20}")
 _EXIT = re.compile(r"(\d{1,5})(?::(\d{1,5}))?")
 _CANCELLED = re.compile(r"(\w+) by (\S+)")
 _REQ_MEM = re.compile(r"([\d.]+[KMGTPE?B]?)([nc]?)")
+_WORDS = re.compile(r"[A-Za-z_]+")
 _VERSION = re.compile(r"(\d{2})\.(\d{2})(?:\.(\d{1,3}))?")
 #: INFINITE and NO_VAL of 32 and 64 bits (slurm.h); any of them stands for "no value"
 _SENTINELS = frozenset(2**bits - less for bits in (32, 64) for less in (1, 2))
+_DIGITS = 20  # of a whole number
 _MOST = 2**63  # 8 EiB: no job's count or memory
 _LONGEST_S = 10**9  # 31 years: `213503982334-14:25:51` of sstat is a sentinel
 _LATEST = 4_000_000_000  # 2096; NO_VAL as a time lies behind it
+#: texts that are kept with what they mean, and their characters: rows repeat them again and again
+_KEPT, _SHORT = 4096, 100
 
 
 class State(NamedTuple):
@@ -42,24 +44,35 @@ class State(NamedTuple):
 
 def known(value: str) -> str:
     """The text, cleaned; "" where it is one of Slurm's words for nothing."""
-    value = value.strip()
-    if not value:
-        return ""
-    value = clean(value)
+    return _known_before(value) if len(value) <= _SHORT else _known(value)
+
+
+def _known(value: str) -> str:
+    value = clean(value.strip())
     return "" if value.lower() in _NOTHING else value
 
 
+_known_before = lru_cache(_KEPT)(_known)
+
+
+def _is_whole(value: str) -> bool:
+    return value.isdecimal() and len(value) <= _DIGITS
+
+
 def count(value: str) -> int | None:
-    """A whole number that is none of Slurm's sentinels."""
+    """A whole number, not one of Slurm's sentinels; from 1024 on Slurm may print it as `1K`."""
     value = value.strip()
-    if not value or not _COUNT.fullmatch(value):
-        return None
+    if not _is_whole(value):
+        return size(value) if value.endswith(("K", "M")) else None
     number = int(value)
     return None if number in _SENTINELS or number > _MOST else number
 
 
 def size(value: str, unit: str = "") -> int | None:
-    """Bytes of `628748K`, `1.50G`, `4096`; `unit` is that of a figure without one. Divisor 1024."""
+    """Bytes of `628748K`, `1.50G`, `4096`; `unit` is that of a figure without one. Divisor 1024.
+
+    `16?` is Slurm's way to print a sentinel of 64 bits: not known.
+    """
     match = _SIZE.fullmatch(value.strip().upper()) if value else None
     if not match:
         return None
@@ -87,25 +100,30 @@ def duration(value: str) -> float | None:
 def moment(value: str, zone: tzinfo | None = None) -> float | None:
     """Epoch seconds of a time, printed as such or as local time of `zone` (None: the system's)."""
     value = value.strip()
-    if _COUNT.fullmatch(value):
+    if _is_whole(value):
         return float(value) if 0 < int(value) < _LATEST else None
     try:
         parsed = datetime.fromisoformat(value)
-        seconds = (parsed if parsed.tzinfo else parsed.replace(tzinfo=zone)).timestamp()
+        if zone is not None and parsed.tzinfo is None:
+            parsed = parsed.replace(tzinfo=zone)
+        seconds = parsed.timestamp()
     except (ValueError, OverflowError, OSError):
         return None
     return seconds if 0 < seconds < _LATEST else None
 
 
+@lru_cache(_KEPT)
 def time_limit(value: str, minutes: str = "") -> tuple[float | None, str]:
     """(seconds, "") of a limit, or (None, its words): UNLIMITED, Partition_Limit."""
     whole = count(minutes)
     if whole is not None and whole * 60 < _LONGEST_S:
         return whole * 60.0, ""
     seconds = duration(value)
-    return seconds, "" if seconds is not None else known(value)
+    words = (text for text in (known(value), known(minutes)) if _WORDS.fullmatch(text))
+    return seconds, "" if seconds is not None else next(words, "")
 
 
+@lru_cache(_KEPT)
 def state(value: str) -> State:
     """`CANCELLED by 20001`, `RUNNING,LAUNCH_FAILED`, `OUT_OF_ME+`; an unknown word stays."""
     first, *flags = known(value).split(",")
@@ -114,6 +132,7 @@ def state(value: str) -> State:
     return State(word.rstrip("+").upper(), by, tuple(flag for flag in flags if flag))
 
 
+@lru_cache(_KEPT)
 def exit_code(value: str) -> ExitCode | None:
     """`1:0`, `0:125`, `3`."""
     match = _EXIT.fullmatch(value.strip())

@@ -1,15 +1,11 @@
-"""What a source is, and how lines become samples in a sink."""
+"""What a source is, and the sink that it feeds."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from gpumon.model import clock
-from gpumon.model.axis import Axis
 from gpumon.model.sample import Header, Sample
 from gpumon.model.view import Status
-from gpumon.sources.intake import Intake
-from gpumon.sources.rate import Rate
 
 
 class Sink(Protocol):
@@ -38,37 +34,3 @@ class Source(Protocol):
 
     def now(self) -> float:
         """Epoch seconds of what is shown: by our clock, which never steps, or a recording's."""
-
-
-class Feed:
-    """Decodes the lines of one stream into a sink; bad lines are counted, never fatal.
-
-    `node` is the stream's own name for itself, from its header. A stream of another major version
-    ends with WireError, because nothing in it can be trusted; one that sends more than `rate`
-    allows with TooFast.
-    """
-
-    def __init__(self, sink: Sink, rate: Rate | None = None, axis: Axis | None = None) -> None:
-        """`axis`: of this node, also in the streams before."""
-        self._sink = sink
-        self._intake = Intake(rate)
-        self._axis = axis or Axis()
-        self.node = ""
-        self.ended = ""  # text of the stream's own `end` event
-
-    @property
-    def bad_lines(self) -> int:
-        return self._intake.bad_lines
-
-    def line(self, line: bytes) -> None:
-        """Take one line."""
-        for item in self._intake.line(line):
-            if isinstance(item, Header):
-                self.node = self.node or item.node  # a stream is of one node to its end
-                self._sink.header(self.node, self._axis.header(item, clock.now()))
-                continue
-            item = self._axis.sample(item, clock.now())
-            self._sink.add(self.node, item)
-            for event in item.events:
-                if event.kind == "end":
-                    self.ended = event.text or "ended"

@@ -7,9 +7,12 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from gpumon.slurm.job import Job
 from gpumon.slurm.runner import Runner, SlurmError
+
+if TYPE_CHECKING:
+    from gpumon.slurm.job import Job
 
 #: bytes from the end of a file, and s between two looks at it
 TAIL_BYTES = 65536
@@ -91,7 +94,7 @@ class JobFiles:
         """The last lines as they were at the last look. Raises OSError with why there are none."""
         path = self.path(stream)
         if not path:
-            raise OSError(0, "Slurm does not say where the job writes")
+            raise OSError(0, "Slurm does not report where the job writes")
         self._wanted, self._asked = path, time.monotonic()
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._follow, daemon=True, name="job files")

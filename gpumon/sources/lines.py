@@ -7,23 +7,28 @@ import zlib
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from gpumon.errors import GpumonError, NotFoundError, WireError
+from gpumon.errors import ForeignLineError, GpumonError, NotFoundError, WireError
 from gpumon.model.axis import Axis
 from gpumon.model.sample import Header, Sample
 from gpumon.model.text import clean
-from gpumon.wire import MAX_LINE_BYTES, Decoder
+from gpumon.model.units import plural
+from gpumon.sources.kinds import kind_of
+from gpumon.wire import MAX_LINE_BYTES
+from gpumon.wire.decoder import Decoder
 
 _TORN = "the end is missing: the file stops in the middle of a line"
 _TORN_GZIP = "the end is missing: the gzip file was cut off, and its checksum with it"
-_CHUNK_BYTES = 1 << 18
+_CHUNK_BYTES, _HEAD_BYTES = 1 << 18, 512
+#: lines before the first of a stream, as a login shell may print
+_MOST_BEFORE = 1000
 
 
 def read_stream(path: str, problems: list[str] | None = None) -> Iterator[Header | Sample]:
     """Headers and samples of a stream in a file of lines.
 
-    The checksum of a gzip file is verified before anything of it is given. A torn last line is
-    dropped, which is added to `problems`. Raises NotFoundError, GpumonError (unreadable, damaged)
-    or WireError.
+    The checksum of a gzip file is verified before anything of it is given. A torn last line and
+    lines that cannot be read are left out, which is added to `problems`. Raises NotFoundError,
+    GpumonError (unreadable, damaged) or WireError, where nothing of it is a stream.
     """
     said = [] if problems is None else problems
     try:
@@ -35,6 +40,11 @@ def read_stream(path: str, problems: list[str] | None = None) -> Iterator[Header
             yield from _items(stream, said)
     except FileNotFoundError:
         raise NotFoundError(f"no file {path}; give the path of a recorded stream") from None
+    except ForeignLineError:
+        raise WireError(
+            f"{clean(path, 200)} is {_kind(path, is_packed=packed)}, not a recording; expected a "
+            ".gpumon file or the output of 'gpumon collect'"
+        ) from None
     except WireError as error:
         raise WireError(f"{clean(path, 200)}: {error}") from None
     except EOFError:  # of a torn gzip file what was read stands
@@ -55,15 +65,35 @@ def _is_whole(path: str) -> bool:
     return True
 
 
+def _kind(path: str, *, is_packed: bool) -> str:
+    with gzip.open(path, "rb") if is_packed else open(path, "rb") as stream:
+        return kind_of(stream.read(_HEAD_BYTES))
+
+
 def _items(stream: gzip.GzipFile | BinaryIO, problems: list[str]) -> Iterator[Header | Sample]:
     decoder, axis = Decoder(), Axis()
+    first: WireError | None = None  # of the lines that cannot be read
+    bad, is_stream = 0, False
     while line := stream.readline(MAX_LINE_BYTES + 1):
         if not line.endswith(b"\n") and len(line) <= MAX_LINE_BYTES:
             _add(problems, _TORN)
-            return
-        item = decoder.line(line)
+            break
+        try:
+            item = decoder.line(line)
+        except WireError as error:
+            first, bad = first or error, bad + 1
+            if bad > _MOST_BEFORE and not is_stream:
+                break
+            while line and not line.endswith(b"\n"):  # the rest of one that is too long
+                line = stream.readline(_CHUNK_BYTES)
+            continue
         if item is not None:
+            is_stream = True
             yield axis.item(item)
+    if not is_stream:
+        raise first or ForeignLineError("not one line of a gpumon stream")
+    if first is not None:
+        _add(problems, f"{plural(bad, 'line')} could not be read: {first}")
 
 
 def _add(problems: list[str], problem: str) -> None:

@@ -3,92 +3,36 @@
 from __future__ import annotations
 
 import heapq
-import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from math import floor
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from gpumon.errors import GpumonError, WireError
-from gpumon.model.past import Past
+from gpumon.model.backfill import Backfill
 from gpumon.model.sample import Header, Sample
 from gpumon.model.view import Status
-from gpumon.recording import SUFFIX, Recording, is_recording
+from gpumon.sources.backfill import PROCESS_EVENTS, FileBackfill, Item
 from gpumon.sources.base import Sink
-from gpumon.sources.buckets import GRID_S
-from gpumon.sources.lines import read_stream
-from gpumon.sources.past import PROCESS_EVENTS, FilePast, Item
-
-if TYPE_CHECKING:
-    from gpumon.analysis.gather import Gathering
-
-
-class Track(NamedTuple):
-    """One node's stream: its name for messages, and its items from a moment on (None: all).
-
-    `digested` gives all items faster than one by one, where the file can (`Recording.digested`).
-    """
-
-    name: str
-    items: Callable[[float | None], Iterator[Header | Sample]]
-    digested: Callable[[float], Iterator[Item]] | None = None
-    span_s: float = 0.0
-    problems: Sequence[str] = ()  # what is missing or damaged; grows while it is read
+from gpumon.sources.buckets import END_S
+from gpumon.sources.tracks import Track
 
 
 @runtime_checkable
-class PastSink(Sink, Protocol):
+class BackfillSink(Sink, Protocol):
     """One that need not be told of long ago sample by sample."""
 
-    def reset(self, gathering: Gathering | None = None) -> None:
-        """Forget everything; `gathering` is a new one that can take what `past` gives."""
-
-    def past(self, node: str, pasts: Sequence[Past], items: Iterator[Item]) -> None:
+    def backfill(self, node: str, backfills: Sequence[Backfill], items: Iterator[Item]) -> None:
         """What was before the next sample: its series in buckets, and all of it to be gathered."""
-
-
-def tracks_of(paths: Sequence[str], unread: list[str] | None = None) -> list[Track]:
-    """Recordings, or files of plain lines. Raises NotFoundError, GpumonError or WireError.
-
-    With `unread` files that cannot be read are left out, and the reasons appended to it; it raises
-    only where none can.
-    """
-    found: list[Track] = []
-    refused: GpumonError | None = None
-    for path in paths:
-        try:
-            found.append(_track_of(path))
-        except GpumonError as error:
-            if unread is None:
-                raise
-            refused = error
-            unread.append(str(error))
-    if refused is not None and not found:
-        raise refused
-    return found
-
-
-def _track_of(path: str) -> Track:
-    name = os.path.basename(path)
-    if not path.endswith(SUFFIX) and not is_recording(path):
-        problems: list[str] = []
-        return Track(name, partial(_all_of, path, problems), problems=problems)
-    read = Recording(path)
-    return Track(name, read.items, read.digested, read.end - read.start, read.problems)
-
-
-def _all_of(path: str, problems: list[str], _since: float | None) -> Iterator[Header | Sample]:
-    return read_stream(path, problems)
 
 
 class ReplaySource:
     """Plays streams on one clock at `speed`; the first `ahead_s` seconds are there at once.
 
     Streams of several nodes are merged by their own times. With `loop` they begin again at their
-    end, on a clock that goes on, so that the plots go on too.
+    end, on a clock that continues, so that the plots continue too.
 
     Going back, or far ahead, empties the sink and feeds it again: what is then shown is what
     playing up to there would have shown. Short streams are fed from their start; of long ones
@@ -108,7 +52,7 @@ class ReplaySource:
     ) -> None:
         """`unread`: why files that belong to it are not among the tracks."""
         self._tracks = tracks
-        self._unread = f"{len(unread)} recordings are not read: {unread[0]}" if unread else ""
+        self._unread = f"{len(unread)} recordings could not be read: {unread[0]}" if unread else ""
         self.speed = speed
         self._loop = loop
         self._wake = threading.Condition()
@@ -117,6 +61,8 @@ class ReplaySource:
         self._aim: float | None = None  # where it is going; None: not known yet
         self._paused_at: float | None = None
         self.seeking = False
+        self.progress = 0.0  # of a seek, 0 to 1, on its `_way`: from and to when it must read
+        self._way = (0.0, 0.0)
         self._nodes: dict[int, str] = {}  # number of the track -> node, as its header says
         self._said: dict[int, str] = {}  # of the same: what was said of its problems
         self._pending: _Item | None = None
@@ -125,16 +71,18 @@ class ReplaySource:
         for track in tracks:
             first = next(track.items(None), None)
             if not isinstance(first, Header):
-                raise WireError(f"{track.name} holds no recorded stream")
+                raise WireError(f"{track.name} contains no recorded stream")
             firsts.append(first.time)
         self.origin = min(firsts)
         known = all(track.span_s for track in tracks) and not loop
         ends = [first + track.span_s for first, track in zip(firsts, tracks)]
         self.end = max(ends) if known else None  # epoch s
-        self._pasts = [] if loop else _pasts_of(tracks)
+        self._backfills = [] if loop else _backfills_of(tracks)
         self.at_end = False
         #: more moments worth going to, epoch s in order; whoever finds some sets them at any time
         self.moments: Sequence[float] = ()
+        self._round_s = 0.0  # by which what begins again is later than it was recorded
+        self._news = ""
         self._base_time = self.origin + ahead_s
         self._base_mono = time.monotonic()
 
@@ -149,7 +97,7 @@ class ReplaySource:
             self._lose(sink, error)
             return
         threading.Thread(target=self._run, args=(sink,), daemon=True, name="replay").start()
-        threading.Thread(target=self._read_pasts, daemon=True, name="past").start()
+        threading.Thread(target=self._read_backfills, daemon=True, name="backfill").start()
 
     def stop(self) -> None:
         with self._wake:
@@ -172,7 +120,7 @@ class ReplaySource:
         return self._paused_at is not None
 
     def pause(self) -> None:
-        """Hold the clock, or let it go on."""
+        """Hold the clock, or let it continue."""
         with self._wake:
             if self._paused_at is None:
                 self._paused_at = self.now()
@@ -199,6 +147,18 @@ class ReplaySource:
             self._target = self._aim = max(to, self.origin)
             self.seeking = True
             self._wake.notify_all()
+
+    def stay(self) -> None:
+        """Seek no further: stay where it has come to."""
+        with self._wake:
+            if self.seeking:
+                self._target, self._aim = _HERE, None
+                self._wake.notify_all()
+
+    def news(self) -> str:
+        """What `next_event` came to, or that it begins again, once; "" before."""
+        news, self._news = self._news, ""
+        return news
 
     def next_event(self) -> None:
         """Go to the next mark, Xid, change of a device's state, or of `moments`."""
@@ -266,17 +226,20 @@ class ReplaySource:
             here = self.now()
             self.at_end = False
         if target == _NEXT_EVENT:
-            target = self._find_event(here)
+            target, self._news = self._find_event(here)
             with self._wake:
                 self._aim = target if self._target is None else self._aim
-        begin = floor((target - FINE_S) / GRID_S) * GRID_S
+        target = here if target == _HERE else target
+        begin = floor((target - FINE_S) / END_S) * END_S
         is_near = here <= target <= here + _LONG_S or begin <= self.origin + _LONG_S
-        far = bool(self._pasts) and not is_near
-        if far and isinstance(sink, PastSink) and self._wait_for_pasts(begin):
-            self._begin_at(sink, begin)
+        self.progress, self._way = 0.0, (here, target)
+        if self._backfills and not is_near and isinstance(sink, BackfillSink):
+            if self._wait_for_backfills(begin, target):
+                self._begin_at(sink, begin)
         elif target < here:
             sink.reset()
             self._rewind()
+            self._last, self._way = self.origin, (self.origin, target)
         self._feed_until(sink, target)
         with self._wake:
             self.seeking = self._target is not None
@@ -284,57 +247,68 @@ class ReplaySource:
             self._set_clock(at)
             self._paused_at = at if was_paused else None
 
-    def _find_event(self, after: float) -> float:
-        """When the next event is; `after` itself when there is none."""
+    def _find_event(self, here: float) -> tuple[float, str]:
+        """When the next event is, and what it is; `here` itself when there is none."""
+        after = here - self._round_s
         moment = next((at for at in self.moments if at > after + 0.5), None)
         known: dict[int, dict[int, str]] = {}
         for at, number, item in self._merged(loop=False, since=after):
+            if self._stopping or self._target is not None:
+                return here, ""
             if isinstance(item, Sample):
                 states = {key: state.state for key, state in item.states.items()}
-                told = any(event.kind in _EVENT_KINDS for event in item.events)
+                told = next((each for each in item.events if each.kind in _EVENT_KINDS), None)
                 changed = states != known.get(number, {})
                 known[number] = states
                 if moment is not None and at >= moment:
-                    return moment
+                    return moment + self._round_s, "what a finding is about begins here"
                 if at > after + 0.5 and (told or changed):
-                    return at
-        return after
+                    what = f"{told.kind} {told.text}".strip() if told else "a GPU's state changed"
+                    return at + self._round_s, what
+        return here, "no further finding, mark or Xid"
 
     def _rewind(self) -> None:
         self._items = self._merged(loop=self._loop)
         self._pending = None
 
-    def _read_pasts(self) -> None:
+    def _read_backfills(self) -> None:
         """In a thread of its own, from the beginning of the replay on."""
-        for past in self._pasts:
-            for _ in past.read():
+        for backfill in self._backfills:
+            for _ in backfill.read():
                 with self._wake:
                     if self._stopping:
                         return
                     self._wake.notify_all()
 
-    def _wait_for_pasts(self, until: float) -> bool:
-        """False when something else is to be done first."""
+    def _wait_for_backfills(self, begin: float, target: float) -> bool:
+        """Until they have reached `begin`; False when something else is to be done first."""
+        self._way = (self.origin, target)
         with self._wake:
-            while any(past.reached < until for past in self._pasts):
+            while self._gathered() < begin:
                 if self._stopping or self._target is not None:
                     return False
                 self._wake.wait(_ASK_S)
+                self._note_progress(self._gathered())
         return True
 
-    def _begin_at(self, sink: PastSink, begin: float) -> None:
-        """Empty the sink, and feed what was before `begin` in buckets."""
-        from gpumon.analysis.gather_run import RunGathering
-        from gpumon.analysis.room import LIVE
+    def _gathered(self) -> float:
+        """Until when all backfills have been read."""
+        return min(each.reached for each in self._backfills)
 
-        sink.reset(RunGathering(LIVE))
+    def _note_progress(self, at: float) -> None:
+        begin, end = self._way
+        self.progress = min(max((at - begin) / (end - begin), 0.0), 1.0) if end > begin else 0.0
+
+    def _begin_at(self, sink: BackfillSink, begin: float) -> None:
+        """Empty the sink, and feed what was before `begin` in buckets."""
+        sink.reset()
         streams = []
-        for number, (track, past) in enumerate(zip(self._tracks, self._pasts)):
+        for number, (track, backfill) in enumerate(zip(self._tracks, self._backfills)):
             opening, items = _opened(track.items(begin), begin)
-            pasts = [*past.before(begin), *opening]
-            if pasts:
-                node = self._nodes[number] = pasts[0].header.node
-                sink.past(node, pasts, past.items_before(begin))
+            backfills = [*backfill.before(begin), *opening]
+            if backfills:
+                node = self._nodes[number] = backfills[0].header.node
+                sink.backfill(node, backfills, backfill.items_before(begin))
                 self._say_live(number, sink)
             streams.append(_numbered(number, items))
         self._items = heapq.merge(*streams, key=_time_of)
@@ -345,6 +319,7 @@ class ReplaySource:
         while (entry := self._next()) is not None and entry[0] <= to:
             if self._stopping or self._target is not None:
                 return
+            self._note_progress(entry[0])
             if entry[0] < to - _WHOLE_S and isinstance(entry[2], Sample):
                 entry = (*entry[:2], _without_processes(entry[2]))
             self._deliver(entry, sink)
@@ -354,6 +329,9 @@ class ReplaySource:
         shift = 0.0
         while True:
             last = self.origin
+            if loop:
+                self._round_s = shift
+                self._news = "the recording begins again" if shift else ""
             streams = [_numbered(n, track.items(since)) for n, track in enumerate(self._tracks)]
             for at, number, item in heapq.merge(*streams, key=_time_of):
                 last = max(last, at)
@@ -380,7 +358,7 @@ class ReplaySource:
         sink.status(self._nodes[number], self._status("live", said))
 
     def _missing(self, number: int) -> str:
-        found = self._tracks[number].problems
+        found = self._tracks[number].problems()
         if not found and not self._unread:
             return ""
         return "; ".join([*found, self._unread] if self._unread and not number else found)
@@ -393,7 +371,7 @@ class ReplaySource:
 
 
 _Item = tuple[float, int, "Header | Sample"]  # time, number of the track, item
-_NEXT_EVENT = -1.0
+_NEXT_EVENT, _HERE = -1.0, -2.0
 _EVENT_KINDS = ("mark", "xid", "gap")
 MIN_SPEED, MAX_SPEED = 0.1, 1000.0
 
@@ -402,10 +380,10 @@ MIN_SPEED, MAX_SPEED = 0.1, 1000.0
 _WHOLE_S = 180.0
 #: the finest buckets of a series reach no further back
 FINE_S = 920.0
-#: so much is fed about as fast as a past
+#: so much is fed about as fast as a backfill
 _LONG_S = 1800.0
 _LOOP_AHEAD_S = 3600.0
-#: of all nodes together: pasts of 16 days take a fifth of a GB
+#: of all nodes together: backfills of 16 days take a fifth of a GB
 _MOST_S = 16 * 86_400.0
 _ASK_S = 1.0
 
@@ -424,18 +402,18 @@ def _numbered(number: int, items: Iterator[Header | Sample]) -> Iterator[_Item]:
         yield item.time, number, item
 
 
-def _pasts_of(tracks: Sequence[Track]) -> list[FilePast]:
+def _backfills_of(tracks: Sequence[Track]) -> list[FileBackfill]:
     """Nothing where feeding all is as fast, or where they would take too much memory."""
     long = max(track.span_s for track in tracks) > 2 * _LONG_S
     if not long or sum(track.span_s for track in tracks) > _MOST_S:
         return []
-    found = [FilePast(t.digested, t.items) for t in tracks if t.digested is not None]
+    found = [FileBackfill(t.rolled, t.items) for t in tracks if t.rolled is not None]
     return found if len(found) == len(tracks) else []
 
 
 def _opened(
     items: Iterator[Header | Sample], begin: float
-) -> tuple[list[Past], Iterator[Header | Sample]]:
+) -> tuple[list[Backfill], Iterator[Header | Sample]]:
     """What the frame that holds `begin` repeats and says of processes before it; then the rest."""
     header: Header | None = None
     rest: list[Header | Sample] = []
@@ -450,7 +428,7 @@ def _opened(
             header = item
         else:
             rest.append(item)
-    return ([] if header is None else [Past(header, {}, rest)]), items
+    return ([] if header is None else [Backfill(header, {}, rest)]), items
 
 
 def _shifted(item: Header | Sample, shift: float) -> Header | Sample:

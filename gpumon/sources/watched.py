@@ -1,4 +1,7 @@
-"""A job from before its start to its end: Slurm is asked now and then, its nodes are followed."""
+"""A job through its life: Slurm is asked now and then, and the nodes it names are followed.
+
+What an answer names is what is followed: after a requeue, with other nodes, grown or shrunk.
+"""
 
 from __future__ import annotations
 
@@ -7,36 +10,43 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from gpumon.errors import GpumonError, NotFoundError
 from gpumon.model import clock
-from gpumon.model.sample import Header, JobContext
 from gpumon.model.text import clean
-from gpumon.slurm.job import HELD_STATES, Job, NodeAllocation
+from gpumon.model.view import Silence
+from gpumon.slurm.job import Job
 from gpumon.slurm.pace import LEAST_PERIOD_S
+from gpumon.slurm.states import HELD_STATES
+from gpumon.slurm.suspension import Suspensions
+from gpumon.sources.attach import NOTHING, AttachSource, Plan
 from gpumon.sources.base import Sink
-from gpumon.sources.stream import Rung
-from gpumon.sources.supervisor import AttachSource, NodeTask
+from gpumon.sources.placement import Placement
+from gpumon.transport.stream import Attempt
 
-#: Slurm's man pages ask for no loops; this is the least that they leave
-ASK_S = 30.0
-#: for a job that waits: with the spread below, its start is seen within 15 s ...
-PENDING_S = 12.5
-#: ... unless it has waited for so long while it was watched
+#: with the spread below, what changes in Slurm is seen within 15 s ...
+ASK_S = 12.5
+#: ... unless the job has waited for so long while it was watched, or has ended
+SELDOM_S = 30.0
 PENDING_FOR_S = 600.0
+#: so long after its end a job may be put back into the queue: Slurm's default MinJobAge
+ENDED_FOR_S = 300.0
 #: so much longer at most, so that not all who watch ask at once
 _SPREAD = 1.2
 #: when no node tells anything any more, Slurm is asked so often: a job may need that long to end
 _SOON_ASKS = 4
 MAX_NEWS = 100  # sentences that nobody has read yet
+_REQUEUED = "the job was requeued"
+_STARTED_AGAIN = "the job has started again"
 
 
 class WatchedJob:
     """A Source of all nodes of a job (of a het job, of its components), and what is known of it.
 
     `look` asks Slurm for the jobs as they are now, of late or (True) as soon as is allowed; it may
-    block and raise GpumonError. `attach` makes the source of a running job's nodes.
+    block and raise GpumonError. `plan` names the nodes of running jobs, and the ways to them; it
+    may raise GpumonError. `nodes` follows them. `explained` adds why a job was started again, and
+    may block.
     """
 
     name = "attach"
@@ -45,38 +55,45 @@ class WatchedJob:
         self,
         jobs: Sequence[Job],
         look: Callable[[bool], Sequence[Job]],
-        attach: Callable[[Sequence[Job]], AttachSource],
-        ask_s: float = ASK_S,
+        plan: Callable[[Sequence[Job]], Plan],
+        nodes: AttachSource,
+        explained: Callable[[Job], Job] = lambda job: job,
+        ask_s: float = SELDOM_S,
     ) -> None:
         self._ahead_s: float | None = None  # our clock, of Slurm's, as the newest answer showed it
-        self._jobs = self._on_our_clock(jobs)
         self._look = look
-        self._attach = attach
+        self._plan = plan
+        self._nodes = nodes
+        self._explained = explained
         self._ask_s = ask_s
-        self._nodes: AttachSource | None = None
-        self._lock = threading.Lock()
+        self._placement = Placement()
+        self._placement.take(jobs)
+        self._suspensions: dict[str, Suspensions] = {}  # by raw id
+        self._jobs = self._on_our_clock(jobs)
         self._stopping = threading.Event()
         self._dark = threading.Event()  # no node is live any more: has the job ended?
         self._news: deque[str] = deque(maxlen=MAX_NEWS)
-        self._silent = False
+        self.silence: Silence | None = None  # as long as Slurm does not answer
 
     # -- as a source
 
     def start(self, sink: Sink) -> None:
-        self._sink = sink
+        self._nodes.when_dark = self._dark.set
+        self._nodes.start(sink)
         self._follow()
         threading.Thread(target=self._watch, daemon=True, name="slurm").start()
 
     def stop(self) -> None:
         self._stopping.set()
         self._dark.set()
-        with self._lock:
-            nodes = self._nodes
-        if nodes is not None:
-            nodes.stop()
+        self._nodes.stop()
 
     def now(self) -> float:
         return clock.now()
+
+    def ask_soon(self) -> None:
+        """Something may have happened: Slurm is asked as soon as it may be."""
+        self._dark.set()
 
     # -- for the screen
 
@@ -88,170 +105,103 @@ class WatchedJob:
         return list(self._jobs)
 
     def news(self) -> str:
-        """A line that has not been told yet, else ""."""
+        """A line that has not been shown yet, else ""."""
         return self._news.popleft() if self._news else ""
 
-    def rungs(self, node: str) -> list[Rung]:
+    def attempts(self, node: str) -> list[Attempt]:
         """Which way was taken to a node, and which were refused, with reasons."""
-        return self._nodes.rungs(node) if self._nodes is not None else []
+        return self._nodes.attempts(node)
 
     def commands(self, node: str) -> list[str]:
         """What people may run to mend the ways that were refused."""
-        return self._nodes.commands(node) if self._nodes is not None else []
+        return self._nodes.commands(node)
 
     def _on_our_clock(self, jobs: Sequence[Job]) -> list[Job]:
-        """The jobs with their times where the samples' are, however wrong our clock is."""
+        """The jobs of a new answer, with their times where the samples' are, however wrong our
+        clock is, and with the time they were suspended.
+        """
         known = [ahead_s for job in jobs if (ahead_s := job.ahead_s) is not None]
         self._ahead_s = min(known, key=abs, default=self._ahead_s)
-        return [job.on_our_clock(self._ahead_s) for job in jobs]
+        ours = [job.on_our_clock(self._ahead_s) for job in jobs]
+        return [self._suspensions.setdefault(job.raw_id, Suspensions()).take(job) for job in ours]
 
     # -- the watching thread
 
     def _follow(self) -> None:
-        """Begin with the nodes once the job runs."""
-        with self._lock:
-            if self._nodes is not None or self._stopping.is_set():
-                return
-            running = [job for job in self._jobs if job.is_running]
-            if not running:
-                return
-            try:
-                self._nodes = self._attach(running)
-            except GpumonError as error:
-                self._news.append(str(error))
-                return
-            self._nodes.when_dark = self._dark.set
-            self._nodes.start(self._sink)
+        """Have the nodes followed that are the job's now, and no others."""
+        try:
+            placed = [job.on_our_clock(self._ahead_s) for job in self._placement.jobs]
+            self._nodes.follow(self._plan(placed) if placed else NOTHING)
+        except GpumonError as error:
+            self._news.append(str(error))
 
     def _watch(self) -> None:
         soon = 0  # so many questions are to follow each other as soon as is allowed
-        waits_since: float | None = None
+        phase, since = "", time.monotonic()
         while True:
-            if any(job.is_running or job.has_ended for job in self._jobs):
-                waits_since = None
-            elif waits_since is None:
-                waits_since = time.monotonic()
-            waits_s = None if waits_since is None else time.monotonic() - waits_since
-            period_s = min(
-                self._ask_s, LEAST_PERIOD_S if soon else period_for(waits_s, self._ask_s)
-            )
-            if self._dark.wait(period_s * random.uniform(1.0, _SPREAD)):
+            if phase != (phase := phase_of(self._jobs)):
+                since = time.monotonic()
+            lasts_s = time.monotonic() - since
+            if phase == "ended" and lasts_s > ENDED_FOR_S:
+                return
+            period_s = min(period_for(phase, lasts_s), self._ask_s)
+            period_s = min(period_s, LEAST_PERIOD_S) if soon else period_s
+            if self._dark.wait(wait_s(period_s * random.uniform(1.0, _SPREAD), self._age_s())):
                 self._dark.clear()
                 soon = _SOON_ASKS
             if self._stopping.is_set():
                 return
-            self._ask(soon=soon > 0 or period_s < self._ask_s)
+            self._ask(soon=period_s < SELDOM_S)
             soon = max(0, soon - 1)
-            if all(job.has_ended for job in self._jobs):
-                return
+
+    def _age_s(self) -> float:
+        """Of the newest answer, which another program may have got."""
+        return 0.0 if self.silence else self.now() - self._answered_at()
+
+    def _answered_at(self) -> float:
+        """When Slurm answered last."""
+        told = (job.told_at for job in self._jobs if job.told_at is not None)
+        return max(told, default=self.now())
 
     def _ask(self, *, soon: bool) -> None:
         try:
             found = list(self._look(soon))
         except NotFoundError:
-            self._end("Slurm no longer knows the job")
+            self._nodes.end("Slurm no longer lists the job")
             return
         except GpumonError as error:
-            if not self._silent:
-                self._news.append(f"{error}")
-            self._silent = True
+            since = self.silence.since if self.silence else self._answered_at()
+            self.silence = Silence(since, str(error))
             return
-        self._silent = False
+        self.silence = None
         if not found:
             return
+        self._placement.take(found)
         found = self._jobs = self._on_our_clock(found)
-        nodes = self._nodes
-        if nodes is not None and all(job.is_pending for job in found):
-            nodes.end("the job was put back into the queue")
-            with self._lock:
-                self._nodes = None  # it may start again on others
+        if self._placement.started_again:
+            queued = all(job.is_pending for job in found)
+            self._nodes.follow(NOTHING, _REQUEUED if queued else _STARTED_AGAIN)
         self._follow()
-        nodes = self._nodes
-        if nodes is None:
-            return
-        nodes.held = (
-            "the job is suspended" if any(job.state in HELD_STATES for job in found) else ""
-        )
+        is_held = any(job.state in HELD_STATES for job in found)
+        self._nodes.held = "the job is suspended" if is_held else ""
         if all(job.has_ended for job in found):
-            self._end(f"the job has ended: {clean(found[0].state, 40)}")
-
-    def _end(self, text: str) -> None:
-        if self._nodes is not None:
-            self._nodes.end(text)
+            self._nodes.end(f"the job has ended: {clean(found[0].state, 40)}")
+        self._jobs = [self._explained(job) for job in found]
 
 
-def period_for(waits_s: float | None, ask_s: float = ASK_S) -> float:
-    """Seconds between questions about a job that waits for so long by now (None: it does not)."""
-    return PENDING_S if waits_s is not None and waits_s < PENDING_FOR_S else ask_s
+def phase_of(jobs: Sequence[Job]) -> str:
+    """`ended` when all components have; `runs` when one is on its nodes; else `waits`."""
+    if all(job.has_ended for job in jobs):
+        return "ended"
+    return "runs" if any(job.is_running or job.has_ended for job in jobs) else "waits"
 
 
-class Part(NamedTuple):
-    """A job's share of a node, under the name that it has on the screen."""
-
-    name: str
-    job: Job
-    node: str
+def wait_s(period_s: float, age_s: float) -> float:
+    """Seconds until the next question, a period after the answer that is so old by now."""
+    return max(min(1.0, period_s), period_s - min(max(age_s, 0.0), LEAST_PERIOD_S))
 
 
-def parts_of(jobs: Sequence[Job], only: Sequence[str] = ()) -> list[Part]:
-    """What there is to follow of the jobs (components of one het job), on all nodes or `only`.
-
-    An agent speaks for one job. So of two components on one node each has an agent: the first
-    under the node's name, the other as `node1+1`, by its offset.
-    """
-    found: dict[str, Part] = {}
-    for job in jobs:
-        for node in job.nodes:
-            name = f"{node}+{job.het_offset or 0}" if node in found else node
-            found[name] = Part(name, job, node)
-    return [part for part in found.values() if not only or part.node in only]
-
-
-def tasks_of(jobs: Sequence[Job], only: Sequence[str] = ()) -> list[NodeTask]:
-    """What the nodes' agents are told, and what Slurm adds to what they tell."""
-    tasks = []
-    for name, job, node in parts_of(jobs, only):
-        share = next((share for share in job.allocations if share.node == node), None)
-        names = tuple(name for name in (job.raw_id, job.sluid) if name)
-        gpus = share.gpus if share is not None else None
-        notes = [] if name == node else [_beside(job, node)]
-        tasks.append(NodeTask(node, names, gpus, _completer(job, share, notes), name))
-    return tasks
-
-
-def _beside(job: Job, node: str) -> str:
-    return f"The share of component {job.id}, on {node} too; CPU and memory of the host are shared."
-
-
-def _completer(
-    job: Job, share: NodeAllocation | None, notes: Sequence[str] = ()
-) -> Callable[[Header], Header]:
-    """Adds what Slurm knows of the job to what the node's own environment tells."""
-
-    def complete(header: Header) -> Header:
-        own = header.job or JobContext(job.raw_id)
-        told = JobContext(
-            id=job.raw_id,
-            name=job.name,
-            user=job.user,
-            account=job.account,
-            partition=job.partition,
-            cluster=job.cluster,
-            nodes=job.node_list,
-            node_count=len(job.nodes),
-            array=f"{job.array_job_id}_{job.array_task}" if job.array_task else "",
-            cpus=share.cpus if share is not None else None,
-            mem_limit_bytes=own.mem_limit_bytes,  # the cgroup's is what kills
-            gpus=share.gpus if share is not None else None,
-            start=job.start,
-            end=job.end,
-            source="slurm",
-        )
-        filled = {
-            name: getattr(own, name)
-            for name, value in told._asdict().items()
-            if (value is None or value == "") and name != "step"  # the agent's is not the job's
-        }
-        return header._replace(job=told._replace(**filled), notes=[*header.notes, *notes])
-
-    return complete
+def period_for(phase: str, lasts_s: float) -> float:
+    """Seconds between questions about a job that is in this phase for so long by now."""
+    is_slow = phase == "ended" or (phase == "waits" and lasts_s >= PENDING_FOR_S)
+    return SELDOM_S if is_slow else ASK_S

@@ -1,6 +1,6 @@
 """The latest readings and the series of every node, for the screens to read at their own tick.
 
-Threads of streams write, one timer of the screen reads, one lock is between them. Times are
+Threads of streams write, the screen's thread reads, one lock is between them. Times are
 passed in, so that a replay is live with another clock.
 """
 
@@ -10,57 +10,69 @@ from math import ceil
 from threading import Lock
 from typing import Callable, Dict, List, Optional, Sequence
 
-from gpumon.model.depth import DEPTHS, SERIES_A_NODE, depth_of
-from gpumon.model.past import Past
+from gpumon.model.backfill import Backfill
+from gpumon.model.retention import RETENTIONS, SERIES_A_NODE, retention_of
 from gpumon.model.sample import Header, Sample
-from gpumon.model.view import Status
+from gpumon.model.view import LEFT, Status
 from gpumon.store.node import NodeView
 from gpumon.store.processes import ENDED_KEPT_S
 
-__all__ = ["ENDED_KEPT_S", "NodeView", "Store"]
+__all__ = ["ENDED_KEPT_S", "LEFT_KEPT", "NodeView", "Store"]
+
+#: nodes that are the job's no more, whose history stays to be seen
+LEFT_KEPT = 256
 
 
 class Store:
-    """All nodes. Writers are the threads of the streams, the reader is the screen's timer.
+    """All nodes. Writers are the threads of the streams, the reader is the screen.
 
     The more nodes it hears of, and the more series they have, the less it keeps of each
-    (`model/depth.py`).
+    (`model/retention.py`). `others`: nodes of other stores of this process.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, others: int = 0) -> None:
+        self._others = others
         self.generation = 0  # grows with every change of anything
+        self.changed: Callable[[], None] = lambda: None  # called after each
         self._lock = Lock()
         self._nodes: Dict[str, NodeView] = {}
-        self._depth = depth_of(0)
+        self._retention = retention_of(others)
         self._series = 0  # of all nodes
 
     def header(self, node: str, header: Header) -> None:
         """The static facts of a node; devices keep the rows they have."""
         with self._lock:
             self._take(node, NodeView.take_header, header)
+        self.changed()
 
     def add(self, node: str, sample: Sample, received: Optional[float] = None) -> None:
         """One sample. `received`: the reader's clock on arrival, None when both are one clock."""
         with self._lock:
             self._take(node, NodeView.take_sample, sample, received)
+        self.changed()
 
-    def past(self, node: str, pasts: Sequence[Past], items: object = None) -> None:
+    def backfill(self, node: str, backfills: Sequence[Backfill], items: object = None) -> None:
         """What a node said before the next sample; `items` is that in full, for who judges."""
-        for past in pasts:
+        for backfill in backfills:
             with self._lock:
-                self._take(node, NodeView.take_past, past)
+                self._take(node, NodeView.take_backfill, backfill)
+        self.changed()
 
     def status(self, node: str, status: Status) -> None:
         """How the stream of a node fares."""
         with self._lock:
             self._node(node).take_status(status)
+            if status.state == LEFT:
+                self._forget_left()
+        self.changed()
 
-    def reset(self, gathering: object = None) -> None:
-        """Forget all nodes: a replay begins again. `gathering` is for who judges."""
+    def reset(self) -> None:
+        """Forget all nodes: a replay begins again."""
         with self._lock:
             self._nodes.clear()
-            self._depth, self._series = depth_of(0), 0
+            self._retention, self._series = retention_of(self._others), 0
             self.generation += 1
+        self.changed()
 
     def nodes(self) -> List[NodeView]:
         """In the order in which they were first heard of."""
@@ -78,20 +90,26 @@ class Store:
         take(node, *given)
         if node.series_count != before:
             self._series += node.series_count - before
-            self._thin()
+            self._downsample()
 
     def _node(self, name: str) -> NodeView:
         self.generation += 1
         node = self._nodes.get(name)
         if node is None:
-            node = self._nodes[name] = NodeView(name, self._lock, self._depth)
-            self._thin()
+            node = self._nodes[name] = NodeView(name, self._lock, self._retention, len(self._nodes))
+            self._downsample()
         return node
 
-    def _thin(self) -> None:
+    def _forget_left(self) -> None:
+        """Of the nodes that are the job's no more, those that were left first."""
+        left = [name for name, node in self._nodes.items() if node.is_left]
+        for name in left[: max(len(left) - LEFT_KEPT, 0)]:
+            self._series -= self._nodes.pop(name).series_count
+
+    def _downsample(self) -> None:
         """Less of each, where there are more than before; never more again."""
-        depth = depth_of(max(len(self._nodes), ceil(self._series / SERIES_A_NODE)))
-        if DEPTHS.index(depth) > DEPTHS.index(self._depth):
-            self._depth = depth
+        retention = retention_of(max(len(self._nodes), ceil(self._series / SERIES_A_NODE)))
+        if RETENTIONS.index(retention) > RETENTIONS.index(self._retention):
+            self._retention = retention
             for each in self._nodes.values():
-                each.thin(depth)
+                each.downsample(retention)

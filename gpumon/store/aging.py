@@ -50,19 +50,18 @@ def period_s(entity: str, field: str, interval_s: float) -> float:
     return max(ticks, 1) * interval_s
 
 
-def aged(row: Optional[Row], entity: str, field: str, at: float, interval_s: float) -> Latest:
-    """The newest reading of a field with its age at `at`, by the node's clock."""
+def aged(row: Optional[Row], field: str, at: float, limit_s: float) -> Latest:
+    """The newest reading of a field with its age at `at`, by the node's clock; fresh up to
+    `limit_s`.
+    """
     if row is None or field not in row.readings:
         return Latest(NOT_SAMPLED, 0.0, inf, False)
     time = row.times[field]
     age_s = at - time if at > time else 0.0
-    limit_s = _fresh_limits(interval_s).get((entity, field))
-    if limit_s is None:  # a field that the table does not have
-        limit_s = fresh_for_s(0.0, interval_s)
     return Latest(row.readings[field], time, age_s, age_s <= limit_s)
 
 
 @lru_cache(maxsize=16)
-def _fresh_limits(interval_s: float) -> Dict[Tuple[str, str], float]:
+def fresh_limits(interval_s: float) -> Dict[Tuple[str, str], float]:
     """(entity, field) -> the age up to which a reading is fresh, in seconds."""
     return {name: fresh_for_s(group.period_s, interval_s) for name, group in GROUP_OF.items()}

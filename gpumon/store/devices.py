@@ -19,20 +19,27 @@ DEVICES_KEPT = 256
 class DeviceRecord:
     """One device, as the latest header and sample tell it."""
 
-    __slots__ = ("device", "generation", "gone", "state", "xid")
+    __slots__ = ("_view", "device", "gone", "left", "state", "xid")
 
     def __init__(self, device: Device) -> None:
         self.device = device
         self.state: Optional[State] = None
         self.gone = False
+        self.left = False
         self.xid: Optional[Event] = None
-        self.generation = 0
+        self._view: Optional[DeviceView] = None
+
+    @property
+    def is_well(self) -> bool:
+        """Its readings are what they were read as."""
+        return self.state is None and not self.gone and not self.left
 
     def view(self) -> DeviceView:
-        """As the screens get it."""
-        return DeviceView(
-            self.device.key, self.device, self.state, self.gone, self.xid, self.generation
-        )
+        """As the screens get it; the same until something changes."""
+        now = self.device.key, self.device, self.state, self.gone, self.left, self.xid
+        if self._view != now:
+            self._view = DeviceView(*now)
+        return self._view
 
 
 class Devices:
@@ -59,6 +66,12 @@ class Devices:
         """The device of this key."""
         return self._records.get(key)
 
+    def leave(self) -> None:
+        """None of them is the job's any more, until a header lists it again."""
+        for record in self._records.values():
+            record.left, record.gone, record.state = True, False, None
+        self._keys.clear()
+
     def begin(self) -> None:
         """Another stream begins; its numbers say nothing of the one before."""
         self._keys.clear()
@@ -70,13 +83,8 @@ class Devices:
     def take_states(self, sample: Sample) -> None:
         """Note who is not well, and that the others are."""
         states = {self.key_of(key): state for key, state in sample.states.items()}
-        read = sample.rows.get("device", {})
-        ours = {self.key_of(key) for key in read if isinstance(key, int)}
         for key, record in self._records.items():
-            state = states.get(key)
-            if key in ours or state != record.state:
-                record.state = state
-                record.generation += 1
+            record.state = states.get(key)
 
     def take_xid(self, event: Event) -> None:
         """Note a device's latest Xid; the event's device is our key."""
@@ -117,14 +125,14 @@ class Devices:
                 key=key, uuid=device.uuid or known.uuid, name=device.name or known.name
             )
         for key, record in self._records.items():
-            record.gone = key not in placed
-            record.generation += 1
+            record.left = record.left and key not in placed
+            record.gone = key not in placed and not record.left
         forgotten = self._forget()
         self._renumbered = any(number != key for number, key in self._keys.items())
         return forgotten
 
     def _forget(self) -> List[int]:
-        gone = [key for key, record in self._records.items() if record.gone]
+        gone = [key for key, record in self._records.items() if record.gone or record.left]
         forgotten = gone[: max(len(self._records) - DEVICES_KEPT, 0)]
         for key in forgotten:
             del self._records[key]
@@ -149,7 +157,7 @@ class Devices:
         """A device that was lost before it could be asked for its UUID, by its NVML index."""
         of_place: Dict[_Place, List[int]] = {}
         for key, record in self._records.items():
-            if key not in placed:
+            if key not in placed and not record.left:
                 of_place.setdefault((record.device.index, record.device.mig), []).append(key)
 
         def rule(device: Device) -> Optional[int]:

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from copy import copy
 from functools import partial
+from itertools import islice
 from math import inf
 from threading import Lock
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Any, Collection, Dict, List, Optional, Sequence, Tuple
 
 from gpumon.model.axis import Axis
+from gpumon.model.backfill import Backfill
 from gpumon.model.bounded import Recent, left_out_text
-from gpumon.model.depth import Depth
-from gpumon.model.fields import SERIES
-from gpumon.model.past import Past
-from gpumon.model.reading import Missing
+from gpumon.model.fields import COURSES, SERIES
+from gpumon.model.reading import Missing, Reading, number
+from gpumon.model.retention import COURSE_TIERS, COURSES_KEPT, RETENTIONS, Retention
+from gpumon.model.rollup import Bucket
 from gpumon.model.sample import Event, Header, Key, Process, Sample
 from gpumon.model.series import Series, Stats
 from gpumon.model.spacing import Spacing
-from gpumon.model.tier import Bucket
-from gpumon.model.view import DeviceView, Latest, ProcessView, Status
-from gpumon.store.aging import LeastDelay, aged, fresh_for_s, period_s
+from gpumon.model.view import LEFT, DeviceView, Latest, ProcessView, Status
+from gpumon.store.aging import LeastDelay, aged, fresh_for_s, fresh_limits, period_s
 from gpumon.store.devices import DeviceRecord, Devices
 from gpumon.store.processes import Processes
 from gpumon.store.row import Row, Table
@@ -30,25 +31,33 @@ KEYS_KEPT = 4096
 #: rows of devices that no header lists
 UNLISTED_KEPT = 16
 _PURGE_EVERY_S = 10.0
+#: ticks of a row that may wait for its series, where these have buckets of so many seconds or less
+_WAITING, _FINE_S = 10, 1
+_NUMBERS = frozenset((int, float))
 
 
 class NodeView:
     """One node: written by its stream through the store, read by the screens. Thread-safe."""
 
-    def __init__(self, name: str, lock: Lock, depth: Depth) -> None:
+    def __init__(self, name: str, lock: Lock, retention: Retention, place: int = 0) -> None:
+        """`place`: among the nodes, which bring their series up to date one after another."""
         self.name = name
         self.generation = 0  # grows with every change of anything below
         self.header: Optional[Header] = None
         self.last_time: Optional[float] = None  # of the newest sample, on the node's axis
+        self.since = -inf  # on the node's axis; what came before was of an earlier attempt
         self._lock = lock
-        self._depth = depth
+        self._retention = retention
+        self._first_due = place % _WAITING + 1  # samples until what waits is first taken
         self._status = Status("connecting", 0.0)
         self._tables: Dict[str, Table] = {}
         self._devices = Devices()
         self._processes = Processes(self._tables, KEYS_KEPT)
         self._events: Recent[Event] = Recent(EVENTS_KEPT, EVENTS_BYTES)
         self._spacing = Spacing()
-        self._expected_s = 1.0  # between samples, as the series were told
+        #: how often this node samples: what it claims, unless samples come far more often
+        self.interval_s = 1.0
+        self._limits_s = fresh_limits(1.0)
         self._left_out = 0  # rows that there was no room for
         self._unlisted_rows = self._unlisted = 0  # of devices that no header lists
         self.series_count = 0
@@ -61,7 +70,7 @@ class NodeView:
     # -- reading -----------------------------------------------------------------------------------
 
     def frozen(self) -> NodeView:
-        """The node as it is now, for a screen that is held still while samples go on coming."""
+        """The node as it is now, for a screen that is held still while samples continue coming."""
         with self._lock:
             node = copy(self)
             node._tables = {
@@ -73,12 +82,6 @@ class NodeView:
             node._events = self._events.copy()
             node._until = inf if self.last_time is None else self.last_time
             return node
-
-    @property
-    def interval_s(self) -> float:
-        """How often this node samples: what it claims, unless samples come far more often."""
-        claimed = self.header.interval_s if self.header and self.header.interval_s > 0 else 1.0
-        return self._spacing.interval_s(claimed)
 
     @property
     def clock_offset_s(self) -> float:
@@ -99,6 +102,11 @@ class NodeView:
             if age_s <= fresh_for_s(0.0, self.interval_s):
                 return status
             return Status("stale", self.last_time, f"no sample for {age_s:.0f} s", status.source)
+
+    @property
+    def is_left(self) -> bool:
+        """Whether it is the job's no more."""
+        return self._status.state == LEFT
 
     def left_out(self) -> str:
         """What of this node's stream is not kept, as a sentence; "" where all is."""
@@ -127,6 +135,27 @@ class NodeView:
             row = self._tables.get(entity, {}).get(key)
             return self._latest(entity, row, field, now - self._offset_s, self._device(entity, key))
 
+    def numbers(
+        self, entity: str, keys: Sequence[Key], field: str, now: float
+    ) -> List[Optional[float]]:
+        """The numbers of one field that are true now; None for the others. `latest` for many."""
+        with self._lock:
+            at, table = now - self._offset_s, self._tables.get(entity, {})
+            oldest = at - self._limit_s(entity, field)
+            found: List[Optional[float]] = []
+            for key in keys:
+                row = table.get(key)
+                value: Any = None if row is None else row.readings.get(field)
+                if row is None or type(value) not in _NUMBERS or row.times[field] < oldest:
+                    found.append(None)
+                    continue
+                device = self._device(entity, key)
+                if device is not None and not device.is_well:
+                    latest = self._latest(entity, row, field, at, device)
+                    value = number(latest.reading) if latest.fresh else None
+                found.append(value)
+            return found
+
     def row(self, entity: str, key: Key, now: float) -> Dict[str, Latest]:
         """All fields of one entity that readings came for."""
         with self._lock:
@@ -149,17 +178,14 @@ class NodeView:
     def first_time(self, entity: str, key: Key, field: str) -> Optional[float]:
         """Time of the oldest sample of a series."""
         with self._lock:
-            series = self._series(entity, key, field)
-            return series.first_time if series else None
+            row = self._tables.get(entity, {}).get(key)
+            return row.first_time(field) if row is not None else None
 
     def peak(self, entity: str, key: Key, field: str) -> Optional[float]:
-        """The largest value of a numeric field since attached."""
+        """The largest value since attached: of series, and of fields in `store.row.PEAKS`."""
         with self._lock:
             row = self._tables.get(entity, {}).get(key)
-            if row is None:
-                return None
-            series = row.series.get(field)
-            return series.high if series else row.peaks.get(field)
+            return row.peak(field) if row is not None else None
 
     def peak60(self, entity: str, key: Key, field: str) -> Optional[float]:
         """The largest mean of a minute of a series; None before the first minute is over."""
@@ -213,7 +239,10 @@ class NodeView:
 
     def _series(self, entity: str, key: Key, field: str) -> Optional[Series]:
         row = self._tables.get(entity, {}).get(key)
-        return row.series.get(field) if row else None
+        if row is None:
+            return None
+        row.settle()
+        return row.series.get(field)
 
     def _all_latest(self, entity: str, key: Key, at: float) -> Dict[str, Latest]:
         row = self._tables.get(entity, {}).get(key)
@@ -230,9 +259,11 @@ class NodeView:
     def _latest(
         self, entity: str, row: Optional[Row], field: str, at: float, device: Optional[DeviceRecord]
     ) -> Latest:
-        latest = aged(row, entity, field, at, self.interval_s)
+        latest = aged(row, field, at, self._limit_s(entity, field))
         if device is None:
             return latest
+        if device.left:
+            return latest._replace(reading=Missing("not-sampled", LEFT), fresh=False)
         if device.gone:
             return latest._replace(reading=Missing("lost", "no longer listed"), fresh=False)
         if device.state is None:
@@ -240,6 +271,12 @@ class NodeView:
         if device.state.state == "lost":
             return latest._replace(reading=Missing("lost", device.state.detail), fresh=False)
         return latest._replace(fresh=latest.fresh and device.state.state != "hung")
+
+    def _limit_s(self, entity: str, field: str) -> float:
+        """The age up to which a reading is fresh."""
+        limit_s = self._limits_s.get((entity, field))
+        # else a field that the table does not have
+        return fresh_for_s(0.0, self.interval_s) if limit_s is None else limit_s
 
     # -- writing: called by Store under the lock ---------------------------------------------------
 
@@ -253,15 +290,19 @@ class NodeView:
             self._spacing.clear()
             self._delay = LeastDelay()  # the offset stands until the first sample tells a new one
         self._forget(self._devices.place(header.devices))
-        self._expect(self.interval_s)
+        self._expect()
 
-    def _expect(self, interval_s: float) -> None:
-        """Tell all series how often a sample is due."""
-        self._expected_s = interval_s
+    def _expect(self) -> None:
+        """Tell all series how often a sample is due, where that is new."""
+        claimed = self.header.interval_s if self.header and self.header.interval_s > 0 else 1.0
+        interval_s = self._spacing.interval_s(claimed)
+        if interval_s == self.interval_s:
+            return
+        self.interval_s, self._limits_s = interval_s, fresh_limits(interval_s)
         for entity, table in self._tables.items():
             for row in table.values():
-                for field, series in row.series.items():
-                    series.period_s = period_s(entity, field, interval_s)
+                for field in row.series:
+                    row.expect(field, period_s(entity, field, interval_s))
 
     def _forget(self, devices: Sequence[int]) -> None:
         """What was read of devices that there is no room for any more."""
@@ -281,25 +322,46 @@ class NodeView:
         self.last_time = sample.time
         if sample.rows:
             self._spacing.note(sample.time if received is None else received)
-            if self.interval_s != self._expected_s:
-                self._expect(self.interval_s)
+            self._expect()
         if received is not None:
             self._offset_s = self._delay.take(sample.time, received)
+        self._first_due -= 1
+        # of more nodes, samples are rarer, and what waits is more
+        is_due = self._retention.tiers[0][0] > _FINE_S or self._first_due == 0
+        waiting = 1 if is_due else _WAITING
         for entity, rows in self._devices.in_our_keys(sample.rows).items():
             table = self._tables.setdefault(entity, {})
             fields, new = SERIES.get(entity, frozenset()), partial(self._new_series, entity)
+            watched = self._watched(entity, rows)
             for key, readings in rows.items():
                 row = table.get(key)
                 if row is None:
                     if not self._has_room(entity, key, table):
                         continue
                     row = table[key] = Row()
-                row.take(readings, sample.time, fields, new)
+                if key in watched:
+                    course = partial(self._new_course, entity)
+                    row.take(readings, sample.time, COURSES[entity], course, waiting)
+                else:
+                    row.take(readings, sample.time, fields, new, waiting)
         self._devices.take_states(sample)
         self._take_events(sample.events)
         if not self._purged <= sample.time < self._purged + _PURGE_EVERY_S:
             self._purged = sample.time
             self._processes.purge(sample.time)
+
+    def _watched(self, entity: str, rows: Dict[Key, Dict[str, Reading]]) -> Collection[Key]:
+        """Of these rows, those of processes on GPUs whose course is kept."""
+        if entity not in COURSES or self._retention != RETENTIONS[0]:
+            return ()
+        table = self._tables.get(entity, {})
+        found = {key for key in rows if key in table and table[key].series}
+        room = COURSES_KEPT - sum(1 for row in table.values() if row.series)
+        if room > 0:
+            on_gpus = {key[1] for key in self._tables.get("usage", ()) if isinstance(key, tuple)}
+            new = (key for key in rows if isinstance(key, tuple) or key in on_gpus)
+            found.update(islice((key for key in new if key not in found), room))
+        return found
 
     def _has_room(self, entity: str, key: Key, table: Table) -> bool:
         """For a new row."""
@@ -314,19 +376,20 @@ class NodeView:
             return False
         return True
 
-    def take_past(self, past: Past) -> None:
+    def take_backfill(self, backfill: Backfill) -> None:
         """What was said before the first sample that comes."""
-        self.take_header(past.header)
-        for item in past.rest:
+        self.take_header(backfill.header)
+        for item in backfill.rest:
             if isinstance(item, Header):
                 self.take_header(item)
             else:
                 self.take_sample(item, None)
-        for entity, rows in self._devices.in_our_keys(past.rows).items():
+        for entity, rows in self._devices.in_our_keys(backfill.rows).items():
             fields, new = SERIES.get(entity, frozenset()), partial(self._new_series, entity)
-            for key, pasts in rows.items():
-                self._tables.setdefault(entity, {}).setdefault(key, Row()).begin(pasts, fields, new)
-        for sample in past.last:
+            for key, backfills in rows.items():
+                row = self._tables.setdefault(entity, {}).setdefault(key, Row())
+                row.begin(backfills, fields, new)
+        for sample in backfill.last:
             for entity, found in self._devices.in_our_keys(sample.rows).items():
                 table = self._tables.get(entity, {})
                 for key in found.keys() & table.keys():
@@ -337,17 +400,31 @@ class NodeView:
     def take_status(self, status: Status) -> None:
         self.generation += 1
         self._status = status
+        if status.state == LEFT:
+            self._leave(status.since - self._offset_s)
 
-    def thin(self, depth: Depth) -> None:
-        """Keep less from now on: there are more nodes, or more series."""
-        self._depth = depth
+    def _leave(self, time: float) -> None:
+        """The node is the job's no more: its series stay, but what comes next is another part."""
+        self.since = time
+        self._devices.leave()
+        self._processes.begin(time)
         for table in self._tables.values():
             for row in table.values():
-                row.thin(depth.tiers)
+                row.begin_peaks()
+
+    def downsample(self, retention: Retention) -> None:
+        """Keep less from now on: there are more nodes, or more series."""
+        self._retention = retention
+        for table in self._tables.values():
+            for row in table.values():
+                row.downsample(retention.tiers)
 
     def _new_series(self, entity: str, field: str) -> Series:
         self.series_count += 1
-        return Series(period_s(entity, field, self.interval_s), self._depth.tiers)
+        return Series(period_s(entity, field, self.interval_s), self._retention.tiers)
+
+    def _new_course(self, entity: str, field: str) -> Series:
+        return Series(period_s(entity, field, self.interval_s), COURSE_TIERS)
 
     def _take_events(self, events: Sequence[Event]) -> None:
         of_processes = []

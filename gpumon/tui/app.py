@@ -1,4 +1,4 @@
-"""The app: one timer reads the store, draws the view, and acts on keys and clicks."""
+"""The app: reads the store when that changes, draws the screen shown, acts on keys and clicks."""
 
 from __future__ import annotations
 
@@ -8,366 +8,454 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from rich.console import RenderableType
-from textual._compositor import ChopsUpdate
-from textual.app import App, ComposeResult
-from textual.events import Click, MouseScrollDown, MouseScrollUp, Resize
-from textual.screen import Screen
+from textual.actions import parse
+from textual.await_complete import AwaitComplete
+from textual.events import Key as Pressed
+from textual.events import MouseScrollDown, MouseScrollUp
+from textual.screen import ModalScreen
 
-from gpumon import chart
+from gpumon import heap
 from gpumon.config import Settings
-from gpumon.errors import EXIT_FAILED, NO_MEMORY, GpumonError, is_out_of_memory
-from gpumon.store import NodeView, Store
+from gpumon.errors import NO_MEMORY, GpumonError
+from gpumon.files import NotWritten
+from gpumon.model.text import clean
+from gpumon.pipeline import notices
+from gpumon.store.turn import TURNS
 from gpumon.terminal import prepare_output
-from gpumon.tui import theme
-from gpumon.tui.dialogs import FilterScreen, HelpScreen, SignalScreen, Target, send_signal
-from gpumon.tui.driver import Terminal, run_screen
-from gpumon.tui.following import OutputActions
-from gpumon.tui.jobs import JobSource
-from gpumon.tui.judging import Judging
+from gpumon.tui.dialogs.help import HelpDialog
+from gpumon.tui.dialogs.palette import open_palette
+from gpumon.tui.dialogs.prompt import Asker, Prompts
+from gpumon.tui.driver import Terminal
 from gpumon.tui.keys import bindings
-from gpumon.tui.lines import Lines
-from gpumon.tui.marking import MarkActions, Marker
-from gpumon.tui.output import Output
-from gpumon.tui.pacing import Pacing
-from gpumon.tui.player import Player
-from gpumon.tui.playing import PlayerActions
-from gpumon.tui.prompts import PromptActions, Prompts
-from gpumon.tui.reporting import ReportActions
-from gpumon.tui.selecting import SelectActions
-from gpumon.tui.state import View, ViewState, Zone
-from gpumon.tui.update import TightUpdate
-from gpumon.tui.views.device import device_view
-from gpumon.tui.views.job import job_view
-from gpumon.tui.views.keybar import key_bar
-from gpumon.tui.views.node import node_view
-from gpumon.tui.views.nodes import nodes_view
-from gpumon.tui.views.output import output_view
-from gpumon.tui.views.processes import entries, process_view
-from gpumon.tui.views.report import finding_view, report_view
-from gpumon.tui.views.title import title_row
+from gpumon.tui.moment import Moment
+from gpumon.tui.notify import Notifier
+from gpumon.tui.parts.keybar import key_bar
+from gpumon.tui.parts.view import View
+from gpumon.tui.runs.over import RunsOver
+from gpumon.tui.screen_app import ViewApp, run_to_end
+from gpumon.tui.screens import KEYS
+from gpumon.tui.screens.array.screen import ArrayPane
+from gpumon.tui.screens.base import Pane
+from gpumon.tui.shown import Look, Shown
+from gpumon.tui.theme import choose
+from gpumon.tui.update import forget_closed_dialogs
 
 if TYPE_CHECKING:
-    from gpumon.sources.base import Source
+    from gpumon.pipeline.array import WatchedArray
+    from gpumon.pipeline.pipeline import Pipeline
+    from gpumon.slurm.job import Job
+    from gpumon.sources.jobfiles import JobFiles
+    from gpumon.tui.runs.screen import Library
 
-#: address space that must be free for a screen: with less, eight GPUs did not reach it (tried with
-#: seven limits on address space, `tests/e2e/test_address_space.py`)
-_ROOM_BYTES = 32 << 20
-_POLL_S = 0.1  # how often the timer asks whether to draw
+T = TypeVar("T")
+
+#: address space that must be free for a screen: one of eight GPUs takes 42 MiB from here on (by
+#: VmSize, with limits of 100 to 200 MiB), most of it as threads start and rules are imported
+_ROOM_BYTES = 48 << 20
+_EVALUATE_S = 1.0  # when the first samples are on screen
 _SETTLED_S = 20.0  # after so long most of what lasts is there
+_PART_OF = {"node": "nodes", "process": "processes", "finding": "report"}  # lit in the key bar
+_SAID_S = 5.0  # how long a message stays
 #: a thread that comes back from waiting waits so long again for one that computes (findings,
-#: digests); Python's 5 ms are half a second for the readers of 64 nodes
+#: rollups): Python's 5 ms add up in the screen's answer to a key. Few threads compete at a time, as
+#: streams take turns (`store/turn.py`); when all of them did, this starved the screen
 _SWITCH_S = 0.0005
-
-_VIEWS: dict[str, Callable[[ViewState, int, int], View]] = {
-    "job": job_view,
-    "device": device_view,
-    "processes": process_view,
-    "nodes": nodes_view,
-    "node": node_view,
-    "output": output_view,
-    "report": report_view,
-    "finding": finding_view,
-}
+#: new objects after which Python looks for garbage among them. At its own 700 it goes through the
+#: samples of many nodes several times, which are no garbage, and takes a sixth of their CPU
+_NEW_OBJECTS = 5_000
 
 
-_LISTS = ("processes", "nodes", "output", "report")  # the wheel moves three lines
+class GpumonApp(ViewApp[None]):
+    """The dashboard. Threads of the pipeline write what it reads; only this thread draws."""
 
-
-class Clickable(Lines):
-    """Rows of which parts take clicks."""
-
-    def __init__(self, *, id: str) -> None:
-        super().__init__(id=id)
-        self.zones: list[Zone] = []
-
-    def on_click(self, event: Click) -> None:
-        for zone in self.zones:
-            if zone.holds(event.x, event.y):
-                self.app.call_later(self.app.run_action, zone.action)
-                if event.chain == 2 and zone.action.startswith("pick"):
-                    self.app.call_later(self.app.run_action, "open")
-                return
-
-
-class GpumonApp(
-    SelectActions,
-    PlayerActions,
-    MarkActions,
-    OutputActions,
-    PromptActions,
-    ReportActions,
-    App[None],
-):
-    """The dashboard. Threads of the source write the store; only this thread draws."""
-
-    CSS_PATH = "app.tcss"
-    ENABLE_COMMAND_PALETTE = False
-    BINDINGS = bindings()  # type: ignore[assignment]
+    BINDINGS = bindings((*KEYS, *ArrayPane.keys))  # type: ignore[assignment]
 
     def __init__(
         self,
-        source: Source,
-        store: Store,
+        pipeline: Pipeline,
         settings: Settings,
         *,
         whole_node: bool = False,
-        job: JobSource | None = None,
         prompts: Prompts | None = None,
-        output: Output | None = None,
+        output: JobFiles | None = None,
+        array: WatchedArray | None = None,
+        on_end: Callable[[Job], None] | None = None,
+        library: Library | None = None,
+        is_from_list: bool = False,
     ) -> None:
-        palette = theme.choose(settings.theme)
-        # told before the first paint: with NO_COLOR, Textual else draws in shades of grey
-        super().__init__(Terminal, ansi_color=palette in theme.NATIVE)
+        """`array`: what the pipeline tells of, in the place of nodes; its tasks have their own.
+        `on_end` is called when the job, or the whole array, has ended. `library`: recorded runs.
+        `is_from_list`: Esc on the first screen ends the app, and shows the list again.
+        """
+        super().__init__(settings.theme)
         glyphs = "ascii" if settings.ascii or not prepare_output() else "braille"
-        self.state = ViewState(palette, glyphs, settings.zoom_s, whole_node=whole_node)
-        self._source = source
-        self._store = store
-        self.player = source if isinstance(source, Player) else None
-        self.judging = Judging(store, replayed=self.player is not None)
-        self.marker = source if isinstance(source, Marker) else None
-        self.job = job
-        self.prompts = prompts
-        self.output = output
-        self.state.has_output = output is not None
-        self._pacing = Pacing(store)
-        self.fault: Exception | None = None
-        self._missed = False  # a drawing, as the terminal took nothing
+        self._pipeline = pipeline
+        self._prompts = prompts
+        self._asker = Asker(self, prompts) if prompts is not None else None
+        look = Look(settings.zoom_s, glyphs, settings.sort, settings.plots)
+        self._settings, self._look_chosen = settings, look
+        self._shown = (
+            Shown.of(self, pipeline, look, whole_node=whole_node, output=output)
+            if array is None
+            else Shown.of_array(self, pipeline, array, self._open_task, look)
+        )
+        self._array = array
+        self._first = self._shown
+        self._runs = RunsOver(self, library, self._play, self.say)
+        self._is_from_list = is_from_list
+        self._behind: Shown | None = None  # what a run that is played is shown in the place of
+        self._tasks: dict[str, Shown] = {}  # of the array, those that were opened, by id
+        ask = notices.of_pipeline(pipeline) if array is None else notices.of_array(array)
+        is_live = pipeline.player is None
+        self._notifier = Notifier(ask if is_live else None, settings.notify, os.environ, on_end)
+        self._said = ("", 0.0)  # one line in the place of the key bar, and until when
+        self._shows_seeking = False  # the title, in a replay
+
+    # -- what is shown
+
+    @property
+    def moment(self) -> Moment:
+        """Drawn last."""
+        return self._shown.moment
+
+    @moment.setter
+    def moment(self, moment: Moment) -> None:
+        self._shown.moment = moment
+
+    @property
+    def panes(self) -> Mapping[str, Pane]:
+        return self._shown.panes
+
+    @property
+    def pane(self) -> Pane:
+        """The screen in front."""
+        return self._shown.pane
+
+    @pane.setter
+    def pane(self, pane: Pane) -> None:
+        self._shown.pane = pane
+
+    def _open_task(self, id: str) -> None:
+        """Show a task of the array as if it were attached to alone."""
+        followed = self._array.follow(id) if self._array is not None else None
+        if followed is None:
+            self.say(f"{id} is no longer running: gpumon report {id}")
+            return
+        shown = self._tasks.get(id)
+        if shown is None or shown.pipeline is not followed.pipeline:
+            pipeline, output = followed
+            pipeline.listen(self._waker.wake)
+            shown = Shown.of(self, pipeline, self._look_chosen, output=output, is_task=True)
+        kept = self._array.followed() if self._array is not None else {}
+        self._tasks = {id: each for id, each in self._tasks.items() if id in kept}
+        self._tasks[id] = self._shown = shown
+
+    def _play(self, pipeline: Pipeline | None) -> None:
+        """Show a recording in the place of what is shown, or (None) that again."""
+        behind = self._behind or self._shown
+        if pipeline is None:
+            self._shown, self._behind = behind, None
+            self.action_runs()
+            return
+        pipeline.listen(self._waker.wake)
+        pipeline.start()
+        pipeline.evaluate()
+        self._behind = behind
+        self._shown = Shown.of(self, pipeline, self._look_chosen)
+        self.say("Esc comes back to the runs")
+        self.draw()
 
     # -- life
 
-    def compose(self) -> ComposeResult:
-        yield Clickable(id="title")
-        yield Clickable(id="view")
-        yield Clickable(id="keys")
-
     def on_mount(self) -> None:
-        for each in theme.textual_themes():
-            self.register_theme(each)
-        self._parts = {
-            name: self.query_one(f"#{name}", Clickable) for name in ("title", "view", "keys")
-        }
-        self._apply_theme()
+        self._begin()
         sys.setswitchinterval(_SWITCH_S)
-        self._source.start(self.judging)
-        self.set_interval(_POLL_S, self._tick)
+        gc.set_threshold(_NEW_OBJECTS)
+        self._pipeline.listen(self._waker.wake)
+        if self._prompts is not None:
+            self._prompts.listen(self._waker.wake)
+        self._pipeline.start()
         self.set_timer(_SETTLED_S, partial(self._settle, _SETTLED_S))
-        # plotext takes 0.15 s to import: after the first paint, beside everything else
-        threading.Thread(target=self._load_charts, daemon=True).start()
+        self.set_timer(_EVALUATE_S, threading.Thread(target=self._evaluate, daemon=True).start)
 
-    def _load_charts(self) -> None:
-        if not chart.loaded():
-            chart.load()
-            self.state.charts.clear()  # those so far were drawn without it
-        self.judging.start(lambda: self.state.job)
+    def _evaluate(self) -> None:
+        """For the first time: to import the rules takes as long as half of the start."""
+        if not gc.isenabled():  # since `gpumon` began
+            gc.freeze()
+            gc.enable()
+        self._pipeline.evaluate()
 
     def _settle(self, age_s: float) -> None:
-        """Have what is there never looked through for garbage again; again at twice the age.
+        """Have what is there never looked through for garbage again, and return what is free; again
+        at twice the age.
 
-        With 64 nodes that takes 0.3 s every ten seconds, in which nothing else happens.
+        With 64 nodes that takes 0.3 s every ten seconds, in which nothing else happens. Garbage
+        that is there now stays, which is less than what it would cost to look for it.
         """
-        gc.collect()
         gc.freeze()
+        heap.trim()
         self.set_timer(age_s, partial(self._settle, 2 * age_s))
 
-    def on_resize(self, _event: Resize) -> None:
-        self.call_after_refresh(self.draw)
+    def pop_screen(self) -> AwaitComplete:
+        forget_closed_dialogs()
+        return super().pop_screen()
 
     def on_unmount(self) -> None:
-        self.refuse_pending()
-        self.judging.stop()
-        self._source.stop()
-
-    def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
-        """Textual's own, but in fewer bytes, and none for a terminal that takes nothing."""
-        if self._is_stalled:
-            self._missed = True
-            return
-        if isinstance(renderable, ChopsUpdate):
-            renderable = TightUpdate(renderable)
-        super()._display(screen, renderable)
-
-    @property
-    def _is_stalled(self) -> bool:
-        return isinstance(self._driver, Terminal) and self._driver.stalled
-
-    def _handle_exception(self, error: Exception) -> None:
-        """Close the screen first and say what failed after it, in one line."""
-        if self.is_headless:  # tests want the traceback
-            super()._handle_exception(error)
-            return
-        self.fault = self.fault or error
-        self.exit(return_code=EXIT_FAILED)
+        if self._asker is not None:
+            self._asker.refuse()
+        self._runs.stop()
+        self._pipeline.stop()
 
     # -- drawing
 
-    def _tick(self) -> None:
-        """Draw when it is due; see `Pacing`."""
-        self.ask_pending()
-        if self._missed and not self._is_stalled:
-            self._missed = False
-            self.refresh()
-        if self.state.frozen_at is not None or len(self.screen_stack) > 1:
+    def _look(self) -> None:
+        """Draw when it is due; see `Pacing`. A clock that stands still is looked at no more."""
+        if self._asker is not None:
+            self._asker.update()
+        self._notify()
+        player = self.moment.player
+        if player is not None and player.seeking:
+            if len(self.screen_stack) == 1:  # what is between here and there is not worth drawing
+                title = self.pane.title(self.moment, self._parts["title"].size.width)
+                self.paint_parts({"title": View([title])})
+                self._shows_seeking = True
+            self._waker.look_in(0.0)
             return
-        if self.player is not None and self.player.seeking:
-            return  # what is between here and there is not worth drawing
-        self.tell_news()
-        self.update_recording()
-        if self._pacing.is_due(time.monotonic(), self._source.now()):
-            began = time.thread_time()  # not of the clock: what other threads take is not its cost
+        clock = self._shown.pipeline.now()
+        if self.moment.is_frozen or len(self.screen_stack) > 1:
+            again_s = 1.0
+        else:
+            if self._shows_seeking:  # it may have come back to where it was, with nothing new
+                self._shows_seeking = False
+                self.draw()
+            self._draw_due(clock)
+            again_s = self._shown.pacing.again_s(clock)
+        if player is None:
+            self._waker.look_in(again_s)
+        elif not player.paused:
+            self._waker.look_in(again_s / player.speed)
+
+    def _draw_due(self, clock: float) -> None:
+        pipeline, pacing = self._shown.pipeline, self._shown.pacing
+        if news := pipeline.news():
+            self.say(clean(news))
             self.draw()
-            self._pacing.end(time.thread_time() - began)
+        if pacing.is_due(began := time.monotonic(), clock):
+            spent = time.thread_time()  # not of the clock: what other threads take is not its cost
+            self.draw()
+            pacing.end(time.thread_time() - spent, time.monotonic() - began)
+
+    def _notify(self) -> None:
+        """Whatever is on the screen, and where nobody looks at it."""
+        if not self._notifier.is_due(time.monotonic()):
+            return
+        sent, terminal = self._notifier.look(), self._driver
+        if isinstance(terminal, Terminal):
+            terminal.write(sent)
+            terminal.set_title(self._notifier.title(self._pipeline.job()))
 
     def draw(self) -> None:
         """Bring the whole screen to what the store says now; only changed cells are sent."""
-        state = self.state
-        state.player = self.player
-        if state.frozen_at is None:
-            self._pacing.begin(time.monotonic())
-            if self.job is not None:
-                state.job = self.job.job()
-            nodes = self._store.nodes()
-            state.update(nodes, self._shown_time(nodes))
-            state.verdict, state.verdict_trouble = self.judging.latest, self.judging.trouble
-        if state.view == "output":
-            self.read_output()
-        view = self._parts["view"]
-        width, height = view.size
+        with TURNS.of_screen():
+            self._draw()
+
+    def _draw(self) -> None:
+        if not self.moment.is_frozen:
+            self._shown.pacing.begin(time.monotonic(), self._shown.pipeline.now())
+            self.moment = self._shown.look()
+        width, height = self._parts["view"].size
         if width <= 0 or height <= 0:
             return
-        drawn = _VIEWS[state.view](state, width, height)
+        drawn = self.pane.draw(self.moment, width, height)
         rows = drawn.rows[:height] + [[]] * (height - len(drawn.rows))
-        if state.message and time.monotonic() < state.message_until:
-            rows[-1] = [(f" {state.message}", "attention")]
-        view.zones = drawn.zones
-        view.show(rows)
-        self._parts["title"].show([title_row(state, width)])
-        keys = self._parts["keys"]
-        row, keys.zones = key_bar(state, width)
-        keys.show([row])
+        title = self.pane.title(self.moment, width)
+        self.paint(title, View(rows, drawn.zones), self._below(width))
 
-    def _shown_time(self, nodes: list[NodeView]) -> float:
-        """Now; of a job that has ended, when its last sample was taken, so that it stays shown."""
-        now = self._source.now()
-        if not self.state.has_ended or any(node.status(now).state == "live" for node in nodes):
-            return now
-        last = [n.last_time + n.clock_offset_s for n in nodes if n.last_time is not None]
-        return min(now, max(last)) if last else now
+    def _below(self, width: int) -> View:
+        """The bar of keys, or for some seconds a message: it covers nothing that was measured."""
+        said, until = self._said
+        if said and time.monotonic() < until:
+            return View([[(f" {said}", "attention")]])
+        pane, actor, player = self.pane, self.pane.actor, self.moment.player
+        lit = {_PART_OF.get(pane.name, pane.name).capitalize()}
+        if self.moment.is_frozen or (player is not None and player.paused):
+            lit.add("Freeze")
+        return key_bar(
+            self._shown.keys,
+            {
+                pane.name,
+                actor.name,
+                *(name for each in self._shown.actors for name in each.bar_where),
+            },
+            lit,
+            lambda bar: pane.beside(bar) or actor.beside(bar),
+            width,
+            several=len(self.moment.nodes) > 1,
+        )
 
-    def _apply_theme(self) -> None:
-        self.theme = f"gpumon-{self.state.palette}"
-        self.ansi_color = self.state.palette in theme.NATIVE
-        for part in self._parts.values():
-            part.restyle(self.state.palette)
+    # -- for the screens; see `Shell`
+
+    def show(self, name: str) -> None:
+        if name not in self.panes:
+            self.say(self.pane.lacks)
+            return
+        before, self.pane = self.pane.name, self.panes[name]
+        self.pane.entered(before)
+
+    def leave(self) -> None:
+        if self._runs.leave():
+            return
+        if self._is_from_list and self._shown is self._first:
+            self.exit()
+        self._shown = self._first
 
     def say(self, message: str) -> None:
-        """One line above the key bar, for some seconds."""
-        self.state.message = message
-        self.state.message_until = time.monotonic() + 5
+        self._said = message, time.monotonic() + _SAID_S
+        self.set_timer(_SAID_S, self.draw)
+
+    def ask(self, dialog: ModalScreen[T | None], take: Callable[[T], None]) -> None:
+        def taken(answer: T | None) -> None:
+            if answer is not None:
+                take(answer)
+            self.draw()
+
+        self.push_screen(dialog, taken)
+
+    # -- actions, as the tables of keys name them
+
+    async def action_act(self, action: str) -> None:
+        """Have it done by the screen shown, else by the first that can, else by the app; draw."""
+        self._waker.wake()
+        _, name, arguments = parse(action)
+        player = self.moment.player
+        if name == "leave" and player is not None and player.seeking:
+            player.stay()
+            return
+        for actor in (self.pane.actor, self.pane, *self._shown.actors):
+            method = getattr(actor, f"action_{name}", None)
+            if method is not None:
+                method(*arguments)
+                self.draw()
+                return
+        if not await self.run_action(action):
+            self.say(self.pane.lacks)
+            self.draw()
+
+    def on_key(self, event: Pressed) -> None:
+        """One that does nothing says so."""
+        is_bound = event.key in self._bindings.key_to_bindings
+        if event.is_printable and not is_bound and len(self.screen_stack) == 1:
+            self.say(f"{event.character} does nothing here; ? lists the keys, Ctrl-P all actions")
+            self.draw()
+
+    def action_view(self, name: str) -> None:
+        self.show(name)
         self.draw()
 
-    # -- actions, as the table of keys names them
-
     def action_zoom(self, step: int) -> None:
-        self.state.zoom_by(step)
+        self.moment = self.moment.zoomed(step)
         self.draw()
 
     def action_freeze(self) -> None:
         """Hold the screen; while a recording is played, its clock."""
-        state = self.state
-        if self.player is not None:
-            self.player.pause()
-        elif state.frozen_at is None:
-            state.update([node.frozen() for node in self._store.nodes()], self._source.now())
-            state.frozen_at = state.now
+        if self.moment.player is not None:
+            self.moment.player.pause()
+        elif self.moment.is_frozen:
+            self.moment = replace(self.moment, is_frozen=False)
         else:
-            state.frozen_at = None
+            self.moment = self._shown.look().frozen()
         self.draw()
 
     def action_theme(self) -> None:
-        position = theme.NAMES.index(self.state.palette)
-        self.state.palette = theme.NAMES[(position + 1) % len(theme.NAMES)]
-        self._apply_theme()
-        self.say(f"colours: {self.state.palette}")
+        self.say(f"colours: {self._next_palette()}")
+        self.draw()
+
+    def action_runs(self) -> None:
+        self._runs.open(self._palette, self._look_chosen.glyphs)
+
+    def action_settings(self) -> None:
+        from gpumon.tui.dialogs.settings import SettingsDialog  # opened seldom
+
+        now = self._settings
+        if self._palette != choose(now.theme):  # by the key t
+            now = now._replace(theme=self._palette)
+        self.ask(SettingsDialog(self._settings, now), self._set)
+
+    def _set(self, settings: Settings) -> None:
+        """Show it so, and keep what is different for the next start."""
+        from gpumon.tui.dialogs.settings import save_settings
+
+        old, self._settings = self._settings, settings
+        self._look_chosen = self._look_chosen._replace(
+            zoom_s=settings.zoom_s, sort=settings.sort, plots=settings.plots
+        )
+        for shown in {self._first, self._shown, *self._tasks.values()}:
+            shown.take(self._look_chosen)
+        if settings.theme != old.theme:
+            self._choose_palette(settings.theme)
+        changes = {
+            name: value for name, value in settings._asdict().items() if value != getattr(old, name)
+        }
+        try:
+            path = save_settings(changes)
+        except GpumonError as error:
+            self.say(clean(str(error)))
+        else:
+            self.say(f"saved {', '.join(changes).replace('_s', '')} in {clean(path)}")
+
+    def action_picture(self) -> None:
+        from gpumon.tui.svg import save_svg  # seldom asked for
+
+        try:
+            self.say(f"saved as {clean(save_svg(self))}")
+        except NotWritten as error:
+            self.say(f"not saved: {clean(str(error))}")
+        self.draw()
+
+    def action_palette(self) -> None:
+        open_palette(self, self._shown.keys, self.action_act)
 
     def action_help(self) -> None:
-        self.push_screen(HelpScreen())
+        self.push_screen(HelpDialog(self._shown.keys))
 
-    def action_filter(self) -> None:
-        def take(text: str | None) -> None:
-            if text is not None:
-                self.state.filter_text = text
-            self.draw()
+    async def on_mouse_scroll_down(self, _event: MouseScrollDown) -> None:
+        await self.action_act(f"move({self.pane.wheel})")
 
-        self.action_view("processes")
-        self.push_screen(FilterScreen(self.state.filter_text), take)
-
-    def action_signal(self) -> None:
-        """Ask which signal to send to the process under the cursor; only to one's own, and here."""
-        if self.state.view != "processes":
-            self.action_view("processes")
-            return
-        found = entries(self.state)
-        if not found:
-            return
-        entry = found[self.state.cursor]
-        facts, header = entry.process.facts, entry.node.header
-        here = self._source.name == "local" and header is not None
-        if not here:
-            self.say("signals reach only processes of this node, live")
-            return
-        if entry.process.ended is not None:
-            self.say(f"{facts.pid} has ended")
-            return
-        if facts.uid != os.getuid():
-            self.say(f"{facts.pid} belongs to {facts.user or 'somebody else'}")
-            return
-        target = Target(facts.pid, facts.start, facts.command or facts.name)
-
-        def send(number: object) -> None:
-            if number is not None:
-                self.say(send_signal(target, number))  # type: ignore[arg-type]
-
-        self.push_screen(SignalScreen(target), send)
-
-    def on_mouse_scroll_down(self, _event: MouseScrollDown) -> None:
-        self.action_move(3 if self.state.view in _LISTS else 1)
-
-    def on_mouse_scroll_up(self, _event: MouseScrollUp) -> None:
-        self.action_move(-3 if self.state.view in _LISTS else -1)
+    async def on_mouse_scroll_up(self, _event: MouseScrollUp) -> None:
+        await self.action_act(f"move({-self.pane.wheel})")
 
 
 def run_app(
-    source: Source,
+    pipeline: Pipeline,
     settings: Settings,
     *,
     whole_node: bool = False,
-    job: JobSource | None = None,
     prompts: Prompts | None = None,
-    output: Output | None = None,
+    output: JobFiles | None = None,
+    array: WatchedArray | None = None,
+    on_end: Callable[[Job], None] | None = None,
+    library: Library | None = None,
+    is_from_list: bool = False,
 ) -> int:
     """Show the dashboard until the user quits; returns the exit code. Raises GpumonError.
 
-    `job` tells what Slurm knows, `prompts` asks through a dialog what ways to nodes need, `output`
-    is what the job writes.
+    `prompts` asks through a dialog what transports need, `output` is what the job writes; `array`,
+    `on_end`, `library` and `is_from_list`: see GpumonApp.
     """
     _require_memory()
     app = GpumonApp(
-        source, Store(), settings, whole_node=whole_node, job=job, prompts=prompts, output=output
-    )
+        pipeline, settings, whole_node=whole_node, prompts=prompts, output=output, array=array,
+        on_end=on_end, library=library, is_from_list=is_from_list,
+    )  # fmt: skip
     try:
-        run_screen(app)
+        run_to_end(app)
     finally:
-        source.stop()
-    if app.fault is not None:
-        if is_out_of_memory(app.fault):
-            raise GpumonError(NO_MEMORY) from app.fault
-        what = f"{type(app.fault).__name__}: {app.fault}"
-        raise GpumonError(f"the screen failed ({what}); GPUMON_DEBUG=1 shows where") from app.fault
+        pipeline.stop()
     return app.return_code or 0
 
 

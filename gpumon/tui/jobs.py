@@ -1,49 +1,38 @@
-"""What the screen asks about the job itself, and what it says of it in words."""
+"""The job itself in words, for the screen."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gpumon.slurm.job import Job, Resources
+    from gpumon.slurm.job import Job, Past, Resources
 
 from gpumon.model.text import clean
 from gpumon.model.units import bytes_text
 
-
-class JobSource(Protocol):
-    """Knows the job from Slurm and keeps asking, from threads of its own. Neither call waits."""
-
-    def job(self) -> Job | None:
-        """The newest knowledge; None before the first answer."""
-
-    def news(self) -> str:
-        """One line that has not been told yet, else "": Slurm no longer answers, say."""
-
-
 #: why a job waits, in words, for the reasons that users meet most (squeue(1), JOB REASON CODES)
 REASONS = {
-    "Priority": "jobs with a higher priority are before it",
-    "Resources": "it is next, and waits for nodes to become free",
+    "Priority": "jobs with a higher priority are ahead of it",
+    "Resources": "it is next, waiting for free nodes",
     "Dependency": "it waits for another job to end",
     "DependencyNeverSatisfied": "the job it waits for failed: it will never start; cancel it",
-    "BeginTime": "its begin time has not come",
-    "JobHeldUser": "held by its user: scontrol release JOBID lets it go",
+    "BeginTime": "its begin time has not been reached",
+    "JobHeldUser": "held by its user; release it with scontrol release JOBID",
     "JobHeldAdmin": "held by an administrator",
-    "ReqNodeNotAvail": "nodes it asked for are down, drained or reserved",
+    "ReqNodeNotAvail": "requested nodes are down, drained or reserved",
     "Reservation": "it waits for its reservation",
     "PartitionTimeLimit": "its time limit is longer than the partition allows",
-    "PartitionNodeLimit": "it asks for more nodes than the partition allows",
+    "PartitionNodeLimit": "it requests more nodes than the partition allows",
     "PartitionDown": "the partition is down",
-    "JobArrayTaskLimit": "as many tasks of the array run as it allows at once",
-    "BadConstraints": "no node has what it asks for",
+    "JobArrayTaskLimit": "the array's limit of running tasks is reached",
+    "BadConstraints": "no node has the requested resources",
     "Licenses": "it waits for a licence",
     "launch failed requeued held": "its start failed, and it is held",
 }
 
 
 def reason_text(reason: str) -> str:
-    """`Priority: jobs with a higher priority are before it`; QOS and association limits too."""
+    """`Priority: jobs with a higher priority are ahead of it`; QOS and association limits too."""
     word = clean(reason.split(",")[0].strip("() "), 80)
     if word in ("", "None"):
         return ""
@@ -69,6 +58,23 @@ def state_text(job: Job) -> str:
     return text
 
 
+def restart_text(job: Job) -> str:
+    """`restart 2, because node4 failed`; "" in the first attempt."""
+    if not job.restarts:
+        return ""
+    why = _why_restarted(job.past) if job.past is not None else ""
+    return f"restart {job.restarts}{f', because {why}' if why else ''}"
+
+
+def _why_restarted(past: Past) -> str:
+    """Only what is no decision of the user's."""
+    failed = [clean(node, 40) for node in past.failed_nodes]
+    nodes = " and ".join(failed) if len(failed) <= 2 else f"{len(failed)} nodes"
+    if past.state == "NODE_FAIL":
+        return f"{nodes or 'a node'} failed"
+    return {"PREEMPTED": "it was preempted", "BOOT_FAIL": "a node did not boot"}.get(past.state, "")
+
+
 def job_id(job: Job) -> str:
     return clean(job.id or job.raw_id, 60)
 
@@ -91,3 +97,16 @@ def resources_text(wanted: Resources) -> str:
     parts += [bytes_text(wanted.mem_bytes)] if wanted.mem_bytes else []
     parts += [f"{wanted.nodes} node{'s' * (wanted.nodes > 1)}"] if wanted.nodes else []
     return " · ".join(parts)
+
+
+def elapsed_s(job: Job, now: float) -> float | None:
+    """How long the job has run, or ran."""
+    if job.has_ended and job.elapsed_s is not None:
+        return job.elapsed_s
+    counted_s = job.elapsed_at(now)
+    if counted_s is not None:
+        return counted_s
+    if job.start is None:
+        return None
+    end = job.end if job.has_ended and job.end is not None else now
+    return max(0.0, end - job.start)

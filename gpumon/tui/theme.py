@@ -11,77 +11,58 @@ from functools import lru_cache
 from rich.style import Style
 from textual.theme import BUILTIN_THEMES, Theme
 
+from gpumon.chart.filled import SHADES
 from gpumon.terminal import colours
 
-#: role -> (foreground, attributes) per palette; an empty foreground is the terminal's own
-_DARK = {
-    "": ("#c9d1d9", ""),
-    "dim": ("#7d8793", ""),
-    "title": ("#ffffff", "bold"),
-    "good": ("#56d364", ""),
-    "attention": ("#e3b341", ""),
-    "bad": ("#ff7b72", "bold"),
-    "unknown": ("#a5a9b8", ""),
-    "busy": ("#4fd6a5", ""),
-    "mem": ("#6aa9ff", ""),
-    "third": ("#d2a8ff", ""),
-    "fourth": ("#ffab70", ""),
-    "bar": ("#4fd6a5", ""),
-    "bar2": ("#3d6ea8", ""),
-    "track": ("#30363d", ""),
-    "key": ("#8ab4f8", "bold"),
+#: role -> its colour in each palette but mono. Colour-blind: Okabe and Ito's, which are told apart
+#: with every common form of colour blindness. ANSI: the terminal's own
+_COLOURS = {
+    #        dark       light      colour-blind ansi
+    "": ("#c9d1d9", "#24292f", "#c9d1d9", "default"),
+    "dim": ("#7d8793", "#646c76", "#7d8793", "bright_black"),
+    "title": ("#ffffff", "#000000", "#ffffff", "default"),
+    "good": ("#56d364", "#1a7f37", "#009e73", "green"),
+    "attention": ("#e3b341", "#8a5a00", "#f0e442", "yellow"),
+    "bad": ("#ff7b72", "#b3261e", "#da6306", "red"),
+    "unknown": ("#a5a9b8", "#57606a", "#a5a9b8", "bright_black"),
+    "busy": ("#4fd6a5", "#0a7d55", "#56b4e9", "green"),
+    "hollow": ("#23604c", "#a5d9c6", "#25516e", "bright_black"),  # busy, but no SM at work
+    "busy-slowed": ("#d99a3c", "#b8741a", "#f0e442", "yellow"),  # the same while throttled
+    "hollow-slowed": ("#6b4c1e", "#ecd3ab", "#77722a", "bright_black"),
+    "hatch": ("#2b4a75", "#a9c4ee", "#6b5218", "bright_black"),
+    "mem": ("#6aa9ff", "#0b57d0", "#e69f00", "blue"),
+    "third": ("#d2a8ff", "#7b3fb5", "#cc79a7", "magenta"),
+    "fourth": ("#ffab70", "#b45309", "#009e73", "yellow"),
+    "bar": ("#4fd6a5", "#0a7d55", "#56b4e9", "green"),
+    "bar2": ("#3d6ea8", "#5b8fd6", "#8a6a1f", "blue"),
+    "track": ("#30363d", "#d0d7de", "#30363d", "bright_black"),
+    "key": ("#8ab4f8", "#0b57d0", "#8ab4f8", "cyan"),
 }
-_LIGHT = {
-    "": ("#24292f", ""),
-    "dim": ("#6e7781", ""),
-    "title": ("#000000", "bold"),
-    "good": ("#1a7f37", ""),
-    "attention": ("#8a5a00", ""),
-    "bad": ("#b3261e", "bold"),
-    "unknown": ("#57606a", ""),
-    "busy": ("#0a7d55", ""),
-    "mem": ("#0b57d0", ""),
-    "third": ("#7b3fb5", ""),
-    "fourth": ("#b45309", ""),
-    "bar": ("#0a7d55", ""),
-    "bar2": ("#5b8fd6", ""),
-    "track": ("#d0d7de", ""),
-    "key": ("#0b57d0", "bold"),
+_BOLD = {"title", "bad", "key"}
+_MONO_BOLD = _BOLD | {"attention", "busy", "busy-slowed"}
+_MONO_DIM = {"dim", "track", "mem", "hollow", "hollow-slowed", "hatch"}
+
+
+def _palette(column: int) -> dict[str, tuple[str, str]]:
+    return {
+        role: (colours[column], "bold" if role in _BOLD else "")
+        for role, colours in _COLOURS.items()
+    }
+
+
+#: role -> (foreground, attributes); an empty foreground is the terminal's own
+_PALETTES = {
+    "dark": _palette(0),
+    "light": _palette(1),
+    "colour-blind": _palette(2),
+    "ansi": _palette(3),
+    "mono": {
+        role: ("", "bold" if role in _MONO_BOLD else "dim" if role in _MONO_DIM else "")
+        for role in _COLOURS
+    },
 }
-# Okabe and Ito's palette, told apart with every common form of colour blindness
-_COLOUR_BLIND = {
-    **_DARK,
-    "good": ("#009e73", ""),
-    "attention": ("#f0e442", ""),
-    "bad": ("#d55e00", "bold"),
-    "busy": ("#56b4e9", ""),
-    "mem": ("#e69f00", ""),
-    "third": ("#cc79a7", ""),
-    "fourth": ("#009e73", ""),
-    "bar": ("#56b4e9", ""),
-    "bar2": ("#8a6a1f", ""),
-}
-_ANSI = {
-    "": ("default", ""),
-    "dim": ("bright_black", ""),
-    "title": ("default", "bold"),
-    "good": ("green", ""),
-    "attention": ("yellow", ""),
-    "bad": ("red", "bold"),
-    "unknown": ("bright_black", ""),
-    "busy": ("green", ""),
-    "mem": ("blue", ""),
-    "third": ("magenta", ""),
-    "fourth": ("yellow", ""),
-    "bar": ("green", ""),
-    "bar2": ("blue", ""),
-    "track": ("bright_black", ""),
-    "key": ("cyan", "bold"),
-}
-_MONO = {
-    role: ("", "bold" if role in ("title", "bad", "attention", "busy", "key") else "")
-    for role in _ANSI
-} | {"dim": ("", "dim"), "track": ("", "dim"), "mem": ("", "dim")}
+NAMES = tuple(_PALETTES)
+NATIVE = ("ansi", "mono")  # in the terminal's own colours, as it is set up
 
 #: backgrounds of a heat map's cells, from nothing to all; text stays readable on each, and in
 #: the terminal's own colours the number in the cell says it alone
@@ -90,33 +71,48 @@ _HEAT = {
     "light": ("#f3f5f7", "#d9efe6", "#b4e0cf", "#8bd0b5", "#5fbf9a"),
     "colour-blind": ("#161b22", "#1a3044", "#1e4763", "#255f86", "#2b76a8"),
 }
+_BACKGROUNDS = {"dark": "#0d1117", "colour-blind": "#0d1117", "light": "#ffffff"}
+_LOWEST, _HIGHEST = 0.38, 0.8  # of an area's colour, at its bottom and top: a line on it is seen
 _ON_HEAT = {"dark": "#ffffff", "light": "#000000", "colour-blind": "#ffffff"}
 HEATS = 5
 
-_PALETTES = {
-    "dark": _DARK,
-    "light": _LIGHT,
-    "colour-blind": _COLOUR_BLIND,
-    "ansi": _ANSI,
-    "mono": _MONO,
-}
-NAMES = tuple(_PALETTES)
-NATIVE = ("ansi", "mono")  # in the terminal's own colours, as it is set up
 
-
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=1024)
 def style_of(palette: str, role: str) -> Style:
-    """The style of a role; `role+selected` reverses it. `heat0` … `heat4`: a heat map's cell."""
+    """The style of a role; `role+selected` reverses it, `role+plain` is not bold. `heat0` …
+    `heat4`: a heat map's cell.
+
+    `busy.3` is a shade of an area; `mem/busy.3` lies on it.
+    """
     if role.startswith("heat"):
         return _heat_style(palette, int(role[4:]))
+    role, _, ground = role.partition("/")
+    if ground:
+        if palette == "mono":  # there is one colour: a line is cut out of the area
+            return style_of(palette, role) if "." in role else Style(reverse=True)
+        return style_of(palette, role) + Style(bgcolor=style_of(palette, ground).color)
+    role, _, shade = role.partition(".")
+    if shade and palette not in NATIVE:
+        is_smooth = colours() > 256
+        return Style(color=_shaded(palette, role, int(shade) if is_smooth else SHADES - 1))
     selected = role.endswith("+selected")
-    colour, attributes = _PALETTES[palette][role.removesuffix("+selected")]
+    is_plain = role.endswith("+plain")
+    colour, attributes = _PALETTES[palette][role.partition("+")[0]]
     return Style(
         color=colour or None,
-        bold="bold" in attributes or None,
+        bold=("bold" in attributes and not is_plain) or None,
         dim="dim" in attributes or None,
         reverse=selected or None,
     )
+
+
+def _shaded(palette: str, role: str, shade: int) -> str:
+    """The role's colour, towards the bottom of an area nearer to the background."""
+    colour, ground = (bytes.fromhex(each[1:]) for each in (_PALETTES[palette][role][0],
+                                                           _BACKGROUNDS[palette]))  # fmt: skip
+    share = _LOWEST + (_HIGHEST - _LOWEST) * shade / (SHADES - 1)
+    mixed = (round(above * share + below * (1 - share)) for above, below in zip(colour, ground))
+    return f"#{bytes(mixed).hex()}"
 
 
 def _heat_style(palette: str, heat: int) -> Style:

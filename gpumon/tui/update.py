@@ -1,53 +1,60 @@
-"""What goes to the terminal when few cells have changed.
-
-Textual 8 sends each changed span from the left edge of its widget on (`ChopsUpdate` crops only
-the right side) and resets the style after every run. On a screen of one wide widget
-that is ten times the bytes that changed, and over ssh bytes are what a dashboard costs.
-"""
+"""What Textual draws itself (a first screen, dialogs), in as few bytes as what gpumon draws."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Union
 
 from rich.color import ColorSystem
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.segment import Segment
-from textual._compositor import ChopsUpdate, CompositorUpdate
+from rich.style import Style
+from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
+from textual._styles_cache import StylesCache
 from textual.strip import Strip
 
-#: rich remembers the last 16,384 pieces that it cut, with their texts: where screens change all the
-#: time that is 200 more each minute, and hardly one of them is asked for again
-_PIECES_KEPT = 512
+from gpumon.tui.picture import Picture, Run
 
 
-class TightUpdate(CompositorUpdate):
-    """The same update, in as few bytes: only the changed cells, styles only where they change."""
+def forget_closed_dialogs() -> None:
+    """Release what Textual and rich keep of widgets that are gone.
 
-    def __init__(self, update: ChopsUpdate) -> None:
+    In Textual 8 a cache of 1,024 pairs of colours (`StylesCache.get_inner_outer`) has the widget's
+    own cache in its keys, with every line that was drawn: about 80 KB for each dialog ever opened.
+    Rich remembers the last 16,384 pieces that it cut, with their texts.
+    """
+    StylesCache.get_inner_outer.cache_clear()
+    Segment._split_cells.cache_clear()
+
+
+class Changes(CompositorUpdate):
+    """An update of the compositor, of which only cells are sent that the terminal does not show."""
+
+    def __init__(self, update: Union[ChopsUpdate, LayoutUpdate], picture: Picture) -> None:
         self._update = update
+        self._picture = picture
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         return self._update.__rich_console__(console, options)
 
     def render_segments(self, console: Console) -> str:
-        """The terminal sequences."""
-        system = console._color_system or ColorSystem.TRUECOLOR
         update = self._update
-        written: list[str] = []
-        current = ""
-        for y, first, past in update.spans:
-            for end, (x, strip) in zip(update.chop_ends[y], update.chops[y].items()):
-                if strip is None or x >= past or end <= first:
-                    continue
+        parts = _lines(update) if isinstance(update, LayoutUpdate) else _chops(update)
+        return self._picture.change(parts, console._color_system or ColorSystem.TRUECOLOR)
+
+
+def _lines(update: LayoutUpdate) -> Iterator[tuple[int, int, list[Run]]]:
+    for y, strips in enumerate(update.strips, update.region.y):
+        yield y, update.region.x, [run for strip in strips for run in _runs(strip)]
+
+
+def _chops(update: ChopsUpdate) -> Iterator[tuple[int, int, list[Run]]]:
+    for y, first, past in update.spans:
+        for end, (x, strip) in zip(update.chop_ends[y], update.chops[y].items()):
+            if strip is not None and x < past and end > first:
                 start = max(x, first)
-                written.append(f"\x1b[{y + 1};{start + 1}H")
-                for text, style, _ in strip.crop(start - x, min(end, past) - x):
-                    codes = Strip.render_ansi(style, system) if style is not None else ""
-                    if codes != current:
-                        written.append(f"\x1b[0;{codes}m" if codes else "\x1b[0m")
-                        current = codes
-                    written.append(text)
-        if current:
-            written.append("\x1b[0m")
-        cut = Segment._split_cells
-        if cut.cache_info().currsize > _PIECES_KEPT:
-            cut.cache_clear()
-        return "".join(written)
+                yield y, start, _runs(strip.crop(start - x, min(end, past) - x))
+
+
+def _runs(strip: Strip) -> list[Run]:
+    return [(text, style or Style.null()) for text, style, control in strip if not control]

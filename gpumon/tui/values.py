@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gpumon.model.reading import Missing, Reading, number
-from gpumon.model.sample import State
 from gpumon.model.units import age_text
 from gpumon.model.view import Latest
 from gpumon.tui.lines import Run
@@ -40,11 +39,6 @@ def shown(latest: Latest, form: Format, role: str = "") -> Run:
 def value_of(latest: Latest) -> float | None:
     """The number, if there is one and it is true now."""
     return number(latest.reading) if latest.fresh else None
-
-
-def lost_detail(state: State) -> str:
-    """Why a device is lost (`Xid 79`); "" where the driver only says so again ("GPU is lost")."""
-    return "" if "lost" in state.detail.lower() else state.detail
 
 
 def brief(reading: Reading, form: Format) -> str:

@@ -1,14 +1,14 @@
-"""Evidence made by hand: a run whose every number a test chose."""
+"""Run data made by hand: a run whose every number a test chose."""
 
 from array import array
 from math import nan
 
-from gpumon.analysis.evidence import (
+from gpumon.analysis.rundata import (
     Coverage,
-    DeviceEvidence,
-    Evidence,
-    NodeEvidence,
-    ProcessEvidence,
+    DeviceData,
+    NodeData,
+    ProcessData,
+    RunData,
     Track,
 )
 from gpumon.model.sample import Device, Header, JobContext, Process
@@ -36,7 +36,7 @@ def process(count=1, mem=None, sm=None, pid=4312, first=START, last=None, rise=(
     """A process on a device. `mem` and `sm` are numbers or lists, one entry per bin."""
     known = {"user": "ada", "command": "python train.py", "name": "python", "own": True,
              "in_job": True, **facts}  # fmt: skip
-    return ProcessEvidence(
+    return ProcessData(
         Process(pid, **known),
         first,
         START + count * 10.0 if last is None else last,
@@ -75,7 +75,7 @@ def device(count, index=0, node="gpu01", active=None, total=80 * GIB, cc="8.0",
         busy = made["busy_percent"].mean if "busy_percent" in made else [nan] * count
         active = [None if each != each else float(each >= 1) for each in busy]
     known = {"mem_total_bytes": total, "compute_capability": cc, **(facts or {})}
-    return DeviceEvidence(
+    return DeviceData(
         node,
         Device(index, index, f"GPU-{node}-{index}", name,
                index if cuda_index is None else cuda_index, mig, known),
@@ -91,7 +91,7 @@ def node(count, name="gpu01", cpus=8, limit=64 * GIB, job=None, host=None, **res
     """A node of `count` bins; `job` and `host` are numbers or lists by field name."""
     context = JobContext(id="4711", cpus=cpus, mem_limit_bytes=limit, nodes=name, node_count=1)
     header = Header(name, "boot", START, 0.0, 1.0, "0.1.0", job=context)
-    return NodeEvidence(
+    return NodeData(
         name,
         header,
         tracks(count, **(job or {})),
@@ -107,14 +107,17 @@ def evidence(count, devices=(), nodes=(), job=None, live=False, site=None, event
     coverage = rest.pop("coverage", None) or Coverage(
         "live" if live else "recording", 100.0, 1.0, from_start=True, to_end=not live
     )
-    return Evidence(
+    nodes = list(nodes) or [node(count)]
+    for each in nodes:
+        each.covered_s = each.covered_s or coverage.covered_percent / 100 * count * 10
+    return RunData(
         job if job is not None else Job(raw_id="4711", id="4711", state="COMPLETED"),
         START,
         START + count * 10.0,
         live,
         10.0,
         list(devices),
-        list(nodes) or [node(count)],
+        nodes,
         list(events),
         coverage,
         site or Site(),

@@ -1,4 +1,4 @@
-"""Evidence in which somebody else's names are hostile, and what a line to paste may hold."""
+"""Run data in which somebody else's names are hostile, and what a line to paste may hold."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import fields, is_dataclass, replace
 
 from hypothesis import strategies as st
 
-from gpumon.analysis.evidence import Coverage, Track
+from gpumon.analysis.rundata import Coverage, Track
 
 #: fields of evidence, job, site and wire that hold names which users, admins or files chose
 NAMES = frozenset((
@@ -46,7 +46,7 @@ def poisoned(value, change, name=""):
         return change(value) if name in NAMES and value else value
     if isinstance(value, (Track, Coverage)):
         return value
-    if is_dataclass(value):
+    if is_dataclass(value) and not isinstance(value, type):
         return replace(value, **{
             each.name: poisoned(getattr(value, each.name), change, each.name)
             for each in fields(value) if each.init
@@ -82,6 +82,7 @@ def directives(line):
 def arguments(line):
     """The words of one plain command; AssertionError where a shell would see more in it."""
     assert line.isprintable(), line
-    bare = re.sub(r"'[^']*'", "x", line)  # single quotes hold everything
+    whole = line.replace("""'"'"'""", "")  # a quote within quotes, as shlex writes it
+    bare = re.sub(r"'[^']*'", "x", whole)  # single quotes hold everything
     assert not re.search(r"[;&|<>`#\\\n]|\$\(", bare.replace('"', "")), line
     return shlex.split(line)

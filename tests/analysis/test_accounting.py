@@ -8,10 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.analysis.accounting import meaning_of, out_of_memory, used
-from gpumon.analysis.evidence import Coverage
-from gpumon.analysis.reconcile import differences, time_reason
+from gpumon.analysis.accounting import (
+    meaning_of,
+    out_of_memory,
+    used,
+)
+from gpumon.analysis.reconcile import differences
+from gpumon.analysis.rightsize.threads import threads_of_job, usable_cpus
+from gpumon.analysis.rundata import Coverage
 from gpumon.slurm.job import ExitCode, Job, NodeAllocation, Request, Resources, Step, Usage
+from tests.analysis.accounted import Made, jobs_of
 from tests.analysis.build import GIB, device, evidence, node
 
 ENDED = {"id": "4711", "raw_id": "4711", "state": "COMPLETED", "elapsed_s": 3600.0}
@@ -29,11 +35,11 @@ def js1(**nodes):
     return "JS1:" + base64.b64encode(gzip.compress(json.dumps(document).encode())).decode()
 
 
-def js1_node(mem=16 * GIB, total=128 * GIB, cpu_s=360.0, cpus=24, busy=(50, 60)):
+def js1_node(mem=16 * GIB, total=128 * GIB, cpu_s=360.0, cpus=24, busy=(50, 60), held=70 * GIB):
     return {
         "cpus": cpus, "total_memory": total, "used_memory": mem, "total_time": cpu_s,
         "gpu_total_memory": {str(n): 80 * GIB for n in range(len(busy))},
-        "gpu_used_memory": {str(n): 70 * GIB for n in range(len(busy))},
+        "gpu_used_memory": {str(n): held for n in range(len(busy))},
         "gpu_utilization": {str(n): b for n, b in enumerate(busy) if b is not None},
     }  # fmt: skip
 
@@ -178,7 +184,7 @@ def test_page_cache_is_the_reason():
     found = reconciled({"steps": (step(64 * GIB, total=64 * GIB),)}, {"mem_cache_bytes": 48 * GIB})
     assert found["mem"].theirs == 100
     assert found["mem"].ours == 12.5
-    assert "page cache: 48 GiB" in found["mem"].reasons[0]
+    assert "page cache (48 GiB" in found["mem"].reasons[0]
 
 
 def test_a_sum_of_peaks_is_a_reason_only_from_24_11_with_several_tasks():
@@ -201,7 +207,7 @@ def test_gpuutil_is_a_peak():
     usage = Usage(total={"mem": 1.0}, maximum={"gres/gpuutil": 100.0})
     found = reconciled({"steps": (step(1, usage=usage),)}, {}, [device(360, busy_percent=14)])
     assert found["gpu"].ours == pytest.approx(14)
-    assert "peak of 30-s polls" in found["gpu"].reasons[0]
+    assert "polls every 30 s" in found["gpu"].reasons[0]
 
 
 def test_cpu_time_of_killed_processes_is_lost():
@@ -214,6 +220,72 @@ def test_a_missing_figure_is_no_difference():
     assert reconciled({}, {}, peak=None) == {}
 
 
-def test_time_beyond_the_limit_is_the_grace_time():
-    assert "grace" in time_reason(Job(elapsed_s=88, time_limit_s=60))
-    assert time_reason(Job(elapsed_s=58, time_limit_s=60)) == ""
+# -- what is not known is not 0 --------------------------------------------------------------------
+EARLY = "the job ran out of memory before Slurm's first poll"
+
+
+@pytest.mark.parametrize(
+    ("made", "reason"),
+    [
+        (
+            Made(state="OUT_OF_MEMORY", rss="0"),
+            EARLY,
+        ),
+        (
+            Made(state="OUT_OF_MEMORY", rss=""),
+            EARLY,
+        ),
+        (
+            Made(state="OUT_OF_MEMORY", rss="16M", version="23.02.1"),
+            "the job ran out of memory after Slurm's last poll, at 16 MiB",
+        ),
+        (Made(rss=""), "the accounting holds no memory use"),
+        (Made(rss="16?"), "the accounting holds no memory use"),
+        (Made(batch=None), "the accounting holds no memory use"),
+        (Made(rss="4096T"), "Slurm's 4 PiB cannot be right: the limit was 32 GiB"),
+        (Made(rss="3M", steps=({"MaxRSS": ""},)), "Slurm has no memory of step 0"),
+        (
+            Made(rss="3M", steps=({"MaxRSS": "0", "State": "OUT_OF_MEMORY", "ElapsedRaw": "9"},)),
+            EARLY,
+        ),
+    ],
+)
+def test_memory_that_is_not_known(made, reason):
+    [job] = jobs_of(made)
+    assert used(job).mem_bytes is None
+    assert used(job).missing["mem"] == reason
+
+
+@pytest.mark.parametrize(
+    ("made", "gib"),
+    [
+        (Made(rss="3G", steps=({"MaxRSS": "", "ElapsedRaw": "2"},)), 3),  # ended too early
+        (Made(rss="30G", state="OUT_OF_MEMORY", version="23.02.1"), 30),
+        (Made(rss="3G", nodes=4, batch={"NTasks": "8", "TRESUsageInTot": ""}), 6),
+        (Made(rss="3G", nodes=4, batch={"NTasks": "9", "TRESUsageInTot": ""}), 27),
+        (Made(rss="3G", nodes=4, batch={"NTasks": "9", "TRESUsageInTot": "mem=12G"}), 12),
+    ],
+)
+def test_memory_of_the_node_that_may_have_used_most(made, gib):
+    [job] = jobs_of(made)
+    assert used(job).mem_bytes == gib * GIB
+
+
+@pytest.mark.parametrize(
+    ("made", "threads", "cpus"),
+    [
+        (Made(cpus=16, cores=7.8), None, 16),  # not known
+        (Made(cpus=16, asked_cpus=8, cores=7.8), 2, 8),
+        (Made(cpus=2, asked_cpus=1, cores=1.0), 2, 1),
+        (Made(cpus=16, cores=7.8, submit="sbatch --hint=nomultithread job.sh"), 2, 8),
+        (Made(cpus=16, cores=7.8, submit="sbatch --threads-per-core 1 job.sh"), 2, 8),
+        (Made(cpus=16, cores=7.8, submit="sbatch --threads-per-core=2 job.sh"), None, 16),
+        (Made(cpus=16, asked_cpus=8, cores=15.0), None, 16),  # used both threads
+        (Made(cpus=15, cores=7.0, submit="sbatch --hint=nomultithread job.sh"), None, 15),
+        (Made(cpus=128, asked_cpus=64, cores=63, submit="sbatch --exclusive job.sh"), 2, 64),
+        (Made(cpus=128, asked_cpus=1, cores=63, submit="sbatch --exclusive job.sh"), None, 128),
+    ],
+)
+def test_cpus_that_a_job_could_use(made, threads, cpus):
+    [job] = jobs_of(made)
+    assert (threads_of_job(job), usable_cpus(job)) == (threads, cpus)

@@ -33,6 +33,12 @@ def test_a_leak_is_found_after_40_minutes_of_data(minutes):
     assert found.z >= 3
 
 
+def test_what_grows_ever_faster_is_told_apart():
+    assert leak(series(lambda m: 6 + 60 * (m / 120) ** 3, 120), 10, LIMIT).speeds_up
+    assert not leak(series(rising(8), 120), 10, LIMIT).speeds_up
+    assert not leak(series(lambda m: 20 + 8 * m / 60 + 3 * (m % 2), 90), 10, LIMIT).speeds_up
+
+
 def test_a_leak_under_a_sawtooth_is_found():
     found = leak(series(lambda m: 20 + 8 * m / 60 + 3 * (m % 2), 90), 10, LIMIT)
     assert found is not None
@@ -50,6 +56,7 @@ def test_a_leak_under_a_sawtooth_is_found():
         ("one step", lambda m: 20 if m < 60 else 40),
         ("a cache that fills", lambda m: 50 * (1 - 0.5 ** (m / 8))),
         ("slower and slower", lambda m: 20 + min(m, 60) / 2 + max(m - 60, 0) / 20),
+        ("full at last", lambda m: 20 + min(m, 85) / 3),
         ("slow", lambda m: 20 + 0.5 * m / 60),
         ("falling", lambda m: 60 - m / 10),
     ],

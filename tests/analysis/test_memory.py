@@ -5,13 +5,14 @@ from __future__ import annotations
 from math import nan
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.analysis.finding import CONFIDENCES, MEM_TRUTHS
 from gpumon.analysis.memory import classify, mem_truth_of
 from gpumon.analysis.memory.classify import TRUTHS, tf_reserve_bytes
 from tests.analysis.build import GIB, START, device, held, process
+from tests.support.examples import examples
 
 MIB = 1 << 20
 
@@ -217,7 +218,7 @@ TAGS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     mem=st.lists(NUMBERS, min_size=1, max_size=40),
     rise=st.lists(st.tuples(st.floats(0, 600), st.floats(0, 2.0**40)), max_size=40),
@@ -246,7 +247,7 @@ def test_any_trace_gets_a_verdict(mem, rise, tags, total, cc, hints, command, ap
     assert mem_truth_of(only).mem_truth in MEM_TRUTHS
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     levels=st.lists(st.integers(2, 90), min_size=1, max_size=6),
     tag=st.sampled_from(["torch", "", "llama"]),

@@ -18,7 +18,11 @@ from collections.abc import Iterator
 from itertools import chain, islice
 
 from gpumon.errors import WireError
-from gpumon.sources.base import Feed, Sink
+from gpumon.model import clock
+from gpumon.model.axis import Axis
+from gpumon.model.sample import Header
+from gpumon.sources.base import Sink
+from gpumon.transport.intake import Intake
 from tests.bounds.bombs import header, lines_of, row, sample
 
 #: beyond that the machine is spared and the bomb has won
@@ -43,17 +47,17 @@ def bounded(lines: Iterator[bytes], size: int, seconds: float) -> Iterator[bytes
 
 
 class Screen:
-    """What stands behind a source: recording, judging, store; and one who looks at it."""
+    """What stands behind a source: recording, evaluator, store; and one who looks at it."""
 
     def __init__(self, folder: str, *, replayed: bool = False) -> None:
+        from gpumon.pipeline.evaluator import Evaluator
         from gpumon.store import Store
-        from gpumon.tui.judging import Judging
 
         os.environ["XDG_STATE_HOME"] = folder
         self.store = Store()
-        self.judging = Judging(self.store, replayed=replayed)
-        self.judging.wants_report = True
-        self.judging.start(lambda: None)
+        self.evaluator = Evaluator(self.store, replayed=replayed)
+        self.evaluator.wants_report = True
+        self.evaluator.start()
 
     def look(self, now: float) -> None:
         for node in self.store.nodes():
@@ -68,20 +72,20 @@ class Screen:
     def settle(self) -> None:
         """Until all that waits is judged."""
         until = time.monotonic() + _DRAIN_S
-        while self.judging._waiting and time.monotonic() < until:
+        while self.evaluator.backlog and time.monotonic() < until:
             time.sleep(0.05)
-        seen = self.judging.latest
+        seen = self.evaluator.latest
         until = min(until, time.monotonic() + _VERDICT_S)
-        while self.judging.latest is seen and not self.judging.trouble:
+        while self.evaluator.latest is seen and not self.evaluator.trouble:
             if time.monotonic() > until:
                 break
             time.sleep(0.05)
-        self.judging.stop()
+        self.evaluator.stop()
 
     def said(self) -> list[str]:
-        found = [self.judging.trouble]
-        if self.judging.latest is not None:
-            found += self.judging.latest.left_out
+        found = [self.evaluator.trouble]
+        if self.evaluator.latest is not None:
+            found += self.evaluator.latest.left_out
         for node in self.store.nodes():
             found += [event.text for event in node.events() if event.kind == "note"]
             found += node.header.notes if node.header is not None else []
@@ -99,11 +103,16 @@ class Given:
         self.count = 0
 
     def start(self, sink: Sink) -> None:
-        feed = Feed(sink)
+        intake, axis, node = Intake(), Axis(), ""
         for line in self._lines:
             self.count += 1
             with contextlib.suppress(WireError):
-                feed.line(line)
+                for item in intake.line(line):
+                    if isinstance(item, Header):
+                        node = node or item.node
+                        sink.header(node, axis.header(item, clock.now()))
+                    else:
+                        sink.add(node, axis.sample(item, clock.now()))
 
     def stop(self) -> None:
         pass
@@ -113,13 +122,13 @@ class Given:
 
 
 def live(lines: Iterator[bytes], folder: str) -> tuple[int, list[str]]:
-    """Feed, tee, judging, store; looked at meanwhile."""
-    from gpumon.sources.tee import Tee
+    """Feed, tee, evaluator, store; looked at meanwhile."""
+    from gpumon.pipeline.tee import Tee
 
     screen = Screen(folder)
     given = Given(lines)
     tee = Tee(given, os.path.join(folder, "marks"), record=True)
-    thread = threading.Thread(target=tee.start, args=(screen.judging,))
+    thread = threading.Thread(target=tee.start, args=(screen.evaluator,))
     thread.start()
     while thread.is_alive():
         screen.look(time.time())
@@ -163,14 +172,15 @@ def _command(folder: str, *argv: str) -> str:
 def _replay(folder: str, path: str) -> list[str]:
     """To the end and back to the beginning."""
     from gpumon.errors import GpumonError
-    from gpumon.sources.replay import ReplaySource, tracks_of
+    from gpumon.sources.replay import ReplaySource
+    from gpumon.sources.tracks import tracks_of
 
     screen = Screen(folder, replayed=True)
     try:
         source = ReplaySource(tracks_of([path]), ahead_s=30.0)
     except GpumonError as error:
         return [str(error)]
-    source.start(screen.judging)
+    source.start(screen.evaluator)
     for to in (1e12, source.origin + 5.0):
         source.seek(to)
         until = time.monotonic() + _SEEK_S

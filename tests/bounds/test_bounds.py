@@ -9,6 +9,8 @@ import pytest
 from tests.bounds.bombs import SINGLE
 from tests.e2e.program import ROOT
 
+pytestmark = pytest.mark.slow
+
 MOST_MIB = 300
 _HANGS_S = 600
 #: MB of a bomb that are enough to show that it grows; of others a few lines are

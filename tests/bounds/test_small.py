@@ -7,12 +7,12 @@ import pytest
 from gpumon.collect.labels import MAX_OPEN_BYTES, Joiner
 from gpumon.errors import UsageError
 from gpumon.model.sample import Header, Sample
+from gpumon.pipeline.tee import MAX_MARKS, Tee
 from gpumon.site.read import load_site
 from gpumon.slurm import runner
 from gpumon.slurm.runner import LocalRunner, TooMuchError
-from gpumon.sources import srun
-from gpumon.sources.tee import MAX_MARKS, Tee
-from tests.sources.test_rate import Sink
+from gpumon.transport import srun
+from tests.transport.test_rate import Sink
 
 
 def test_nodes_that_never_end_their_lines_fill_nothing():
@@ -54,7 +54,7 @@ def test_marks_for_a_node_that_is_silent_are_few(tmp_path):
     for n in range(5 * MAX_MARKS):
         tee.mark(f"mark {n}")
         tee.add("n1", Sample(float(n), float(n), {}))
-    assert len(tee._marks["n2"]) == MAX_MARKS
+    assert len(tee._nodes["n2"].marks) == MAX_MARKS
     assert "too fast" in "".join(iter(tee.news, ""))
     assert sum(len(sample.events) for sample in sink.samples) == 5 * MAX_MARKS
 
@@ -62,7 +62,7 @@ def test_marks_for_a_node_that_is_silent_are_few(tmp_path):
 def test_a_command_that_prints_without_end_is_ended(monkeypatch):
     monkeypatch.setattr(runner, "MAX_OUTPUT", 1 << 20)
     endless = [sys.executable, "-c", "while True: print('x' * 9999)"]
-    with pytest.raises(TooMuchError, match="printed more than 1 MiB; ask for fewer"):
+    with pytest.raises(TooMuchError, match="printed more than 1 MiB; request fewer"):
         LocalRunner().run(endless, env={}, timeout_s=60.0)
 
 

@@ -1,6 +1,8 @@
 """What the store keeps of a node that sends more than any node has."""
 
-from gpumon.model.depth import DEPTHS
+import pytest
+
+from gpumon.model.retention import RETENTIONS
 from gpumon.model.sample import Device, Event, Header, Sample, State
 from gpumon.model.view import Status
 from gpumon.store import Store
@@ -75,6 +77,7 @@ def test_new_names_processes_and_events_have_their_bounds():
         assert words in node.left_out()
 
 
+@pytest.mark.slow
 def test_a_node_with_many_series_counts_for_many_nodes():
     store, node = store_of(range(DEVICES_KEPT))
     row = dict.fromkeys(("busy_percent", "mem_used_bytes", "power_w", "sm_active_percent",
@@ -85,8 +88,8 @@ def test_a_node_with_many_series_counts_for_many_nodes():
             store.add("n0", Sample(T0 + turn, turn, {"device": dict.fromkeys(range(256), row)}))
     few, _ = store_of(range(8))
     few.add("n0", Sample(T0, 0, {"device": dict.fromkeys(range(8), row)}))
-    assert store._depth == DEPTHS[1]
-    assert few._depth == DEPTHS[0]
+    assert store._retention == RETENTIONS[1]
+    assert few._retention == RETENTIONS[0]
     assert node.peak("device", 255, "busy_percent") == 1
 
 

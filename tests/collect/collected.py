@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 _PROGRAM = """
 import json, os, struct, subprocess, sys, time
 from gpumon.collect.base import Schedule, Tick
-from gpumon.collect.devices import DeviceCollector
+from gpumon.collect.nvml.collector import DeviceCollector
 from gpumon.model.reading import Missing
 options = json.loads(sys.argv[1])
 Schedule.everything = options["everything"]

@@ -9,14 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.collect import agent, base, nvml_cursor
+from gpumon.collect import agent, base
 from gpumon.collect.base import Tick
-from gpumon.collect.cgroup import JobCgroup, JobPath
+from gpumon.collect.cgroup.job import JobCgroup
+from gpumon.collect.cgroup.path import JobPath, find_job_cgroup
 from gpumon.collect.network import Network
-from gpumon.collect.nvml_cursor import Cursor
-from gpumon.collect.proc import ProcFs, Rates
-from gpumon.collect.processes import Identifier
-from gpumon.collect.rates import Moment
+from gpumon.collect.nvml import cursor as nvml_cursor
+from gpumon.collect.nvml.cursor import Cursor
+from gpumon.collect.proc.processes import Identifier
+from gpumon.collect.procfs import ProcFs
+from gpumon.collect.rates import Moment, Rates
 from gpumon.model.plausible import node_ceilings, refuse_above
 from gpumon.model.reading import Missing
 
@@ -101,7 +103,8 @@ def test_a_busy_device_never_reads_as_idle_when_the_clock_is_set(period_s, held,
         for step in [None, *steps, None, None]:
             ring.run(2.05, *(step or ()))
             first = len(ring.samples) - 1 - int(2.1 / period_s)
-            new = [s for s in ring.since(cursor.begin()) if cursor.is_new(s[0])]
+            new = cursor.read(ring.since, must_come=False)
+            assert not isinstance(new, Missing)
             cursor.end(stamp for stamp, _ in new)
             assert new or cursor.stepped
             empty = 0 if new else empty + 1
@@ -126,7 +129,7 @@ def test_a_busy_device_never_reads_as_idle_when_the_clock_is_set(period_s, held,
 def test_a_stall_at_any_moment_gives_no_false_rate(stalls):
     """A counter that grows by 1000 a second, read every 2 s by a reader that may be stopped."""
     clocks = Clocks()
-    rates = Rates(clocks.monotonic)
+    rates = Rates()
     missing = 0
     for before, after, stalled in [*stalls, (0, 0, False), (0, 0, False)]:
         clocks.mono += 2.0
@@ -148,6 +151,8 @@ def test_a_slow_look_at_an_adapter_does_not_change_its_rate(tmp_path):
     clocks = Clocks()
 
     class Slow(Network):
+        slow = False
+
         def _ethernet_speed(self, name):
             clocks.mono += 4.0 if self.slow else 0.0
             return 1e11
@@ -231,7 +236,7 @@ def test_a_job_has_no_more_than_its_node(cpus, total, factors):
 
 def test_the_agent_refuses_more_memory_than_there_is(tmp_path):
     mounts = plant_v2(tmp_path)
-    job = agent.find_job_cgroup(V2_STEP_CGROUP, {})
+    job = find_job_cgroup(V2_STEP_CGROUP, {})
     assert isinstance(job, JobPath)
     plant(tmp_path, {f"{job.paths['']}/memory.current".lstrip("/"): f"{1 << 59}\n"})
     one = agent.Agent(1.0, {})

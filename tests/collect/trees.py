@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from gpumon.collect.jobpath import Mount
+from gpumon.collect.cgroup.path import Mount
 
 FIXTURES = Path(__file__).parent / "fixtures"
 

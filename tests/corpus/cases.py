@@ -8,10 +8,10 @@ from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 
-from gpumon.analysis.catalogue import Verdicts, evaluate
-from gpumon.analysis.evidence import Evidence
-from gpumon.analysis.findings.words import labels_text
 from gpumon.analysis.memory import mem_truth_of
+from gpumon.analysis.rules.catalogue import Evaluation, evaluate
+from gpumon.analysis.rules.phrasing import labels_text
+from gpumon.analysis.rundata import RunData
 from tests.corpus import scenarios
 from tests.corpus.generator import Run, evidence_of
 
@@ -37,22 +37,22 @@ class Case:
     healthy: bool
 
     @property
-    def evidence(self) -> Evidence:
+    def evidence(self) -> RunData:
         return _evidence(self.name)
 
     @property
-    def verdicts(self) -> Verdicts:
-        return _verdicts(self.name)
+    def evaluation(self) -> Evaluation:
+        return _evaluation(self.name)
 
     def raised(self) -> set[tuple[str, str]]:
-        return {(each.id, each.level) for each in self.verdicts.raised}
+        return {(each.id, each.level) for each in self.evaluation.raised}
 
     def labelled(self) -> set[tuple[str, str]]:
         return {(id, level) for id, levels in self.finds.items() for level in levels.split()}
 
     def devices_of(self, id: str) -> str:
         """Of the raised findings of this id, as `gpu01:0,1`."""
-        found = {d for each in self.verdicts.raised if each.id == id for d in each.devices}
+        found = {d for each in self.evaluation.raised if each.id == id for d in each.devices}
         return labels_text(sorted(found))
 
     def truths(self) -> dict[str, str]:
@@ -105,10 +105,10 @@ def all_cases() -> dict[str, Case]:
 
 
 @cache
-def _evidence(name: str) -> Evidence:
+def _evidence(name: str) -> RunData:
     return evidence_of(all_cases()[name].make(), name)
 
 
 @cache
-def _verdicts(name: str) -> Verdicts:
+def _evaluation(name: str) -> Evaluation:
     return evaluate(_evidence(name))

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from zlib import crc32
 
-from gpumon.analysis.evidence import Evidence, Queue
-from gpumon.analysis.gather import Gathering
+from gpumon.analysis.aggregate.run import Aggregation
+from gpumon.analysis.rundata import Queue, RunData
 from gpumon.analysis.summary import RunSummary
 from gpumon.model.fields import GROUPS
 from gpumon.model.reading import MIG, Missing, Reading
@@ -30,7 +30,8 @@ from gpumon.model.sample import (
 )
 from gpumon.site import Site
 from gpumon.slurm.job import Job
-from gpumon.wire import Decoder, Encoder
+from gpumon.wire.decoder import Decoder
+from gpumon.wire.encoder import Encoder
 from tests.corpus.hardware import A100, GIB, MIB, Model, torch
 from tests.corpus.signals import Signal, at
 
@@ -98,7 +99,7 @@ class Gpu:
     width: Signal = 16.0
     gen: Signal | None = None
     replays: Signal = 0.0
-    health: dict[str, float] = field(default_factory=dict)
+    health: dict[str, Signal] = field(default_factory=dict)
     base: Signal = 3 * MIB  # used by nobody of the job
     mig: str = ""  # profile
     visible: bool = True
@@ -109,9 +110,7 @@ class Gpu:
     refused: dict[str, Missing] = field(default_factory=dict)  # field -> why
 
     def listed(self) -> Sequence[Proc]:
-        if self.procs is None:
-            self.procs = [Proc(mem=torch(0.7 * self.model.total))]
-        return self.procs
+        return self.procs or ()
 
 
 @dataclass
@@ -144,6 +143,11 @@ class Node:
     until: float = 1e12  # and end
     gaps: Sequence[tuple[float, float]] = ()
 
+    def __post_init__(self) -> None:
+        for n, gpu in enumerate(self.gpus):  # a rank on each
+            if gpu.procs is None:
+                gpu.procs = [Proc(4312 + n, torch(0.7 * gpu.model.total))]
+
 
 @dataclass
 class Run:
@@ -162,9 +166,9 @@ class Run:
     queue: Queue | None = None
 
 
-def evidence_of(run: Run, name: str) -> Evidence:
+def evidence_of(run: Run, name: str) -> RunData:
     """Through the wire: lines of bytes, decoded, gathered."""
-    gathering = Gathering()
+    gathering = Aggregation()
     for node in run.nodes:
         decoder = Decoder()
         for line in lines(run, node, name):
@@ -228,9 +232,13 @@ class _Stream:
     def __init__(self, run: Run, node: Node, rng: Random) -> None:
         self.run, self.node, self.rng = run, node, rng
         self.known: dict[int, Proc] = {}
-        self.cpu_s = 0.0
+        self.cpu_s = self.cores_at(0.0) * node.since  # the kernel counts from the job's start
         self.energy_j = [0.0] * len(node.gpus)
         self.said: set[tuple[float, str]] = set()
+
+    def cores_at(self, second: float) -> float:
+        node = self.node
+        return 0.8 * node.cpus if node.cores is None else at(node.cores, second)
 
     def is_due(self, group: str, second: float) -> bool:
         period = _PERIOD_S[group]
@@ -339,16 +347,15 @@ class _Stream:
                 pcie_width=at(gpu.width, second), pcie_replays=at(gpu.replays, second),
             )  # fmt: skip
         if self.is_due("device.health", second):
+            told = {name: at(value, second) for name, value in gpu.health.items()}
             row.update({"ecc_corrected": 0, "ecc_uncorrected": 0, "remap_pending": 0,
-                        "remap_failed": 0, "recovery_action": 0, **gpu.health})  # fmt: skip
+                        "remap_failed": 0, "recovery_action": 0, **told})  # fmt: skip
 
     # -- the node
 
     def _node(self, rows: Rows, second: float) -> None:
         node = self.node
-        cores = self.near(
-            0.8 * node.cpus if node.cores is None else at(node.cores, second), 0.01, node.cpus
-        )
+        cores = self.near(self.cores_at(second), 0.01, node.cpus)
         self.cpu_s += cores * self.run.interval
         anon = 0.8 * node.mem if node.anon is None else at(node.anon, second)
         used = anon + at(node.shmem, second)
@@ -380,8 +387,7 @@ class _Stream:
     def _processes(self, rows: Rows, second: float) -> None:
         if not self.is_due("process.process", second):
             return
-        node = self.node
-        cores = 0.8 * node.cpus if node.cores is None else at(node.cores, second)
+        cores = self.cores_at(second)
         here = list({proc.pid: proc for proc in self._all() if proc.is_here(second)}.values())
         share = 100 * cores / max(1, len([p for p in here if p.cpu is None]))
         rows["process"] = {

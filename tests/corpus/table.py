@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from gpumon.analysis.catalogue import RULES
+from gpumon.analysis.rules.catalogue import RULES
 from tests.corpus.cases import Case, all_cases
 
 

@@ -4,13 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from gpumon.analysis import gather_device, gather_series
-from gpumon.analysis.catalogue import RULES, evaluate
+from gpumon.analysis.aggregate import device as gather_device
+from gpumon.analysis.aggregate import series as gather_series
 from gpumon.analysis.finding import MEM_TRUTHS
+from gpumon.analysis.rules.catalogue import RULES, evaluate
 from tests.corpus.__main__ import DOCUMENT, table_of
 from tests.corpus.cases import all_cases
 from tests.corpus.generator import lines
 from tests.corpus.table import text
+
+pytestmark = pytest.mark.slow
 
 CASES = all_cases()
 IDS = {rule.id for rule in RULES}
@@ -19,16 +22,16 @@ IDS = {rule.id for rule in RULES}
 @pytest.mark.parametrize("name", CASES)
 def test_case(name):
     case = CASES[name]
-    verdicts = case.verdicts
-    assert case.raised() == case.labelled(), [each.title for each in verdicts.raised]
-    assert {*case.folds} <= {each.id for each in verdicts.suppressed}
-    assert [id for id in case.near if id not in verdicts.clear] == [], verdicts.not_evaluable
-    assert [id for id in case.unknown if id not in verdicts.not_evaluable] == []
+    evaluation = case.evaluation
+    assert case.raised() == case.labelled(), [each.title for each in evaluation.raised]
+    assert {*case.folds} <= {each.id for each in evaluation.suppressed}
+    assert [id for id in case.near if id not in evaluation.clear] == [], evaluation.not_evaluable
+    assert [id for id in case.unknown if id not in evaluation.not_evaluable] == []
     assert {id: case.devices_of(id) for id in case.devices} == case.devices
     assert {label: case.truths().get(label) for label in case.truth} == case.truth
     if case.healthy:
         assert {level for _, level in case.labelled()} <= {"info"}
-    assert evaluate(beside_a_screen(case.evidence)) == verdicts
+    assert evaluate(beside_a_screen(case.evidence)) == evaluation
 
 
 def beside_a_screen(evidence):

@@ -17,9 +17,12 @@ from contextlib import suppress
 
 import psutil
 
-from tests.e2e.program import HANGS_S, environment
+from tests.e2e.program import environment
+from tests.support.waiting import until
 
 MARK = "GPUMON_TEST_HELD"
+#: less than the 45 s after which an agent ends by itself
+SOON_S = 30
 
 
 class Held:
@@ -81,11 +84,13 @@ class Held:
         os.write(self.master, keys.encode())
 
     def until(self, words: str) -> None:
-        deadline = time.monotonic() + HANGS_S
-        while words.encode() not in self.data:
-            assert self.program.poll() is None, (self.program.returncode, self.data[-2000:])
-            assert time.monotonic() < deadline, self.data[-2000:]
-            time.sleep(0.02)
+        def there() -> bool:
+            has_ended = self.program.poll() is not None
+            found = words.encode() in self.data
+            assert found or not has_ended, (self.program.returncode, self.data[-2000:])
+            return found
+
+        until(there, lambda: f"no {words!r} in {self.data[-2000:]!r}")
 
     def stall(self, keys: str = "") -> None:
         """Take nothing more, and press keys until nothing more fits either."""
@@ -99,11 +104,12 @@ class Held:
             self.program.send_signal(number)
             time.sleep(0.05)
 
-    @property
-    def is_as_before(self) -> bool:
-        """The terminal's modes, and what it was told of its screen."""
+    def as_before(self) -> None:
+        """Once all that it wrote has been read: the terminal's modes, its screen and its mouse."""
         self.reads.set()
-        time.sleep(0.3)
+        until(self._is_as_before, lambda: f"the terminal is not as it was: {self.data[-2000:]!r}")
+
+    def _is_as_before(self) -> bool:
         on, off = (self.data.rfind(b"\x1b[?1049" + each) for each in (b"h", b"l"))
         mouse_on, mouse_off = (self.data.rfind(b"\x1b[?1000" + each) for each in (b"h", b"l"))
         modes = termios.tcgetattr(self.slave) == self.found
@@ -130,12 +136,10 @@ class Held:
                     found.append(process)
         return found
 
-    def gone(self, within_s: float = HANGS_S / 4) -> float:
-        """Seconds until it had ended, and everything with it."""
-        began = time.monotonic()
-        ended = 0.0
-        while self.program.poll() is None or self.left:
-            ended = ended or (time.monotonic() - began if self.program.poll() is not None else 0)
-            assert time.monotonic() < began + within_s, (self.program.poll(), self.left)
-            time.sleep(0.02)
-        return ended or time.monotonic() - began
+    def gone(self, within_s: float = SOON_S) -> None:
+        """Wait until it has ended, and everything with it."""
+        until(
+            lambda: self.program.poll() is not None and not self.left,
+            lambda: f"{self.program.poll()}, left: {self.left}",
+            within_s,
+        )

@@ -9,18 +9,18 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Union
 
 from gpumon.model.sample import Header, Sample
-from gpumon.wire import Decoder
+from gpumon.wire.decoder import Decoder
 from tests.nvml.emulator import Emulated
+from tests.support.waiting import HANGS_S
 
 ROOT = Path(__file__).parents[2]
 GPUMON = [sys.executable, "-m", "gpumon"]
-#: only what hangs takes as long as this
-HANGS_S = 60
 
 _STATE = tempfile.TemporaryDirectory(prefix="gpumon-state-")
 _OF_THIS_SHELL = ("SLURM", "GPUMON", "CUDA_", "NO_COLOR", "XDG_CONFIG_HOME", "PYTHONUNBUFFERED")
@@ -124,10 +124,12 @@ class Collecting:
 
     def until(self, wanted: Callable[[Sample], object]) -> Sample:
         """Read on to the first sample that is wanted."""
+        deadline = time.monotonic() + HANGS_S
         while (item := self.next()) is not None:
             if isinstance(item, Sample) and wanted(item):
                 return item
-        raise AssertionError("the stream ended before")
+            assert time.monotonic() < deadline, f"no such sample; the last: {self.items[-3:]}"
+        raise AssertionError(f"the stream ended before; the last: {self.items[-3:]}")
 
     def rest(self) -> int:
         """Read to the end; the exit code."""

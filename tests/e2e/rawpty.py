@@ -1,4 +1,7 @@
-"""gpumon on a bare terminal that answers nothing: every byte that it writes, and what it shows."""
+"""gpumon on a bare terminal: every byte that it writes, and what it shows.
+
+It answers nothing but what it is told to.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,9 @@ from typing import NamedTuple
 
 import pyte
 
-from tests.e2e.program import GPUMON, HANGS_S, environment
+from tests.e2e.program import GPUMON, environment
 from tests.nvml.emulator import Emulated
+from tests.support.waiting import HANGS_S
 
 COLUMNS, ROWS = 120, 40
 
@@ -55,16 +59,35 @@ def _forms(sgr: bytes) -> list[str]:
     return forms
 
 
+class _Screen(pyte.Screen):
+    """One that knows REP."""
+
+    _drawn = ""
+
+    def draw(self, data: str) -> None:
+        super().draw(data)
+        self._drawn = data[-1:]
+
+    def repeat(self, count: int = 1) -> None:
+        self.draw(self._drawn * count)
+
+
+class _Stream(pyte.ByteStream):
+    csi = {**pyte.ByteStream.csi, "b": "repeat"}
+    events = pyte.ByteStream.events | {"repeat"}
+
+
 def write(
     gpus: Emulated,
     terminal: Mapping[str, str],
     *arguments: str,
     until: str,
     keys: Sequence[str] = "q",
+    answers: Mapping[bytes, bytes] = {},
 ) -> Written:
     """Run gpumon with only these variables of a terminal; once it shows `until`, press keys.
 
-    until: a regular expression on the rows as a terminal shows them.
+    until: a regular expression on the rows as a terminal shows them; answers: by their questions.
     """
     kept = {
         name: value
@@ -83,7 +106,7 @@ def write(
     )
     os.close(theirs)
     try:
-        return _read(program, ours, until, keys)
+        return _read(program, ours, until, keys, answers)
     finally:
         program.kill()
         program.wait()
@@ -91,10 +114,14 @@ def write(
 
 
 def _read(
-    program: subprocess.Popen[bytes], terminal: int, until: str, keys: Sequence[str]
+    program: subprocess.Popen[bytes],
+    terminal: int,
+    until: str,
+    keys: Sequence[str],
+    answers: Mapping[bytes, bytes],
 ) -> Written:
-    screen = pyte.Screen(COLUMNS, ROWS)
-    stream = pyte.ByteStream(screen)
+    screen = _Screen(COLUMNS, ROWS)
+    stream = _Stream(screen)
     data = b""
     rows: list[str] = []
     left = list(keys)
@@ -105,12 +132,15 @@ def _read(
         if not select.select([terminal], [], [], 0.3)[0]:  # a pause: a whole screen was drawn
             if left and re.search(until, shown):
                 rows = list(screen.display)
-                os.write(terminal, left.pop(0).encode())
+                os.write(terminal, left.pop(0).encode("utf-8", "surrogateescape"))
             continue
         try:
             part = os.read(terminal, 65536)
         except OSError:  # how Linux reports the end of the other side
             break
         data += part
+        for query, answer in answers.items():
+            if query in part:
+                os.write(terminal, answer)
         stream.feed(part)
     return Written(data, rows or list(screen.display), program.wait(HANGS_S))

@@ -7,18 +7,28 @@ import pwd
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 
 from gpumon.model.reading import Missing
 from screenshots.terminal_png import Session
-from tests.e2e.program import GPUMON, HANGS_S, environment
+from tests.e2e.program import GPUMON, environment
 from tests.nvml.emulator import Emulated
+from tests.support.waiting import HANGS_S
 
 USER = pwd.getpwuid(os.getuid()).pw_name
 
-_SPARKS = re.compile(r"[·▁-█]{2,}")
+_BARS_AND_SPARKS = re.compile(r"[·▁-█]{2,}|[━╍─]+")
+_LABEL = 17  # cells of a lane's words, left of its plot
+
+
+class Lane(NamedTuple):
+    """The newest value, the highest, and where the scale ends."""
+
+    value: str
+    peak: str
+    top: str
 
 
 class Dashboard(Session):
@@ -41,8 +51,8 @@ class Dashboard(Session):
         return int(self.ask("#{pane_pid}"))
 
     def plain(self) -> str:
-        """The screen's text without sparks and with single blanks: columns do not matter."""
-        lines = (_SPARKS.sub(" ", line).split() for line in self.text().splitlines())
+        """The screen's text without bars, sparks and second blanks: columns do not matter."""
+        lines = (_BARS_AND_SPARKS.sub(" ", line).split() for line in self.text().splitlines())
         return "\n".join(map(" ".join, lines))
 
     def wait_until(self, holds: Callable[[str], object], timeout_s: float = HANGS_S) -> str:
@@ -54,6 +64,22 @@ class Dashboard(Session):
             time.sleep(0.1)
         return shown
 
+    def lanes(self) -> dict[str, Lane]:
+        """By name: what stands left of each plot of the Device screen, where that has three rows.
+
+        `power      700│`, `512 W           │`, `peak 667 W      │`
+        """
+        found = {}
+        lines = self.text().splitlines()
+        for three in zip(lines, lines[1:], lines[2:]):
+            for edge in re.finditer("│", three[0]):
+                start, end = max(0, edge.start() - _LABEL), edge.start()
+                head, value, peak = (line[start:end].strip() for line in three)
+                if peak.startswith("peak "):
+                    name, top = head.rsplit(maxsplit=1)
+                    found[name] = Lane(value, peak.removeprefix("peak "), top)
+        return found
+
     def wait_for_all(self, texts: Iterable[str]) -> str:
         """Wait until `plain()` holds every one of the texts at once; returns it."""
         missing = list(texts)
@@ -64,7 +90,7 @@ class Dashboard(Session):
             return not missing
 
         try:
-            return self.wait_until(shows, HANGS_S / 2)
+            return self.wait_until(shows)
         except AssertionError as error:
             raise AssertionError(f"no {missing}; {error}") from None
 
@@ -101,17 +127,43 @@ def titles(devices: list[dict[str, Any]]) -> list[str]:
 
 
 def rows(devices: list[dict[str, Any]]) -> list[str]:
-    """`GPU 0 94 % 98 % 312 61 2: ada python`: one line for each where plots have no room."""
+    """`GPU 0 94 % 98 % 312 61`: one line for each where plots have no room."""
     return [_row(device) for device in devices]
+
+
+def rows_with_processes(devices: list[dict[str, Any]]) -> list[str]:
+    """`GPU 0 94 % 98 % 312 61 2: ada python`: where processes have no table of their own."""
+    return [f"{_row(device).rstrip()} {_processes(device)}" for device in devices]
+
+
+def processes(devices: list[dict[str, Any]]) -> list[str]:
+    """`4711 ada 0,1 60.5 GiB`: of each process, on all its devices; most memory comes first."""
+    used: dict[int, int] = {}
+    where: dict[int, list[str]] = {}
+    for device in devices:
+        if device["processes"] == Missing("lost"):
+            continue
+        for process in device["processes"]:
+            pid = process["pid"]
+            used[pid] = used.get(pid, 0) + process["mem_bytes"]
+            where.setdefault(pid, []).append(str(device["index"]))
+    pids = sorted(used, key=lambda pid: -used[pid])
+    return [f"{pid} {USER} {','.join(where[pid])} {gib(used[pid])} GiB" for pid in pids]
+
+
+def gib(size: int) -> str:
+    """Three digits: `43`, `21.5`, `2.44`."""
+    text = f"{size / 2**30:.{1 if size > 10 * 2**30 else 2}f}"
+    return text.rstrip("0").rstrip(".")
 
 
 def _title(device: dict[str, Any]) -> str:
     readings = device["readings"]
     if readings["busy_percent"] == Missing("lost"):
-        return f"{name(device)} lost · "
+        return f"{name(device)} ● lost · "
     words = [name(device), "busy", _word(readings["busy_percent"], " %")]
     if not isinstance(sm := readings.get("sm_active_percent"), (Missing, type(None))):
-        words += ["sm", _word(sm, " %")]
+        words += ["SM", _word(sm, " %")]
     words += ["mem", _mem(device)]
     for field, unit in (("power_w", " W"), ("temperature_c", " °C")):
         if not isinstance(value := readings.get(field), (Missing, type(None))):
@@ -122,12 +174,15 @@ def _title(device: dict[str, Any]) -> str:
 def _row(device: dict[str, Any]) -> str:
     readings = device["readings"]
     if readings["busy_percent"] == Missing("lost"):
-        return f"{name(device)} lost · "
+        return f"{name(device)} ● lost · "
     values = [_word(readings["busy_percent"], " %"), _mem(device)]
     values += [_word(readings[field], "") for field in ("power_w", "temperature_c")]
+    return " ".join([name(device), *values]) + "\n"
+
+
+def _processes(device: dict[str, Any]) -> str:
     count = len(device["processes"])
-    processes = f"{count}: {USER} " if count > 1 else f"{USER} " if count else "no process"
-    return " ".join([name(device), *values, processes])
+    return f"{count}: {USER} " if count > 1 else f"{USER} " if count else "no process"
 
 
 def _mem(device: dict[str, Any]) -> str:

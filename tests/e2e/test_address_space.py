@@ -8,11 +8,14 @@ import subprocess
 import pytest
 
 from gpumon.errors import NO_MEMORY
-from tests.e2e.program import GPUMON, HANGS_S, environment, gpumon
+from tests.e2e.program import GPUMON, environment, gpumon
 from tests.e2e.screen import Dashboard
 from tests.nvml.emulator import Emulated
 from tests.recording import made
 from tests.recording.recorded import record
+from tests.support.waiting import HANGS_S
+
+pytestmark = pytest.mark.terminal
 
 #: MiB: from where the interpreter just starts to where eight devices have room
 LIMITS = (34, 40, 50, 64, 80, 120, 160, 200, 300, 500, 1000, 2000)

@@ -10,15 +10,17 @@ import subprocess
 import termios
 import time
 from array import array
+from itertools import pairwise
 
 import pytest
 
-from gpumon.collect.devices import DeviceCollector
+from gpumon.collect.nvml.collector import DeviceCollector
 from gpumon.model.fields import FIELDS, GROUP_BY_KEY
 from gpumon.model.reading import Missing
-from gpumon.wire import Decoder
-from tests.e2e.program import GPUMON, HANGS_S, ROOT, Collecting, environment
+from gpumon.wire.decoder import Decoder
+from tests.e2e.program import GPUMON, ROOT, Collecting, environment
 from tests.nvml.emulator import Emulated, Scenario
+from tests.support.waiting import HANGS_S
 
 COLLECT = shlex.join([*GPUMON, "collect"])
 FOREVER = ("--interval", "3600")
@@ -91,6 +93,7 @@ def test_without_input_it_runs_on():
         assert collecting.process.poll() is None
 
 
+@pytest.mark.terminal
 def test_under_nohup_it_survives_the_end_of_its_terminal(tmp_path):
     """As `nohup gpumon collect > FILE &` in a shell whose terminal goes away."""
     master, terminal = os.openpty()
@@ -189,38 +192,41 @@ def test_count_is_exact_and_the_end_is_said():
     assert collecting.header.interval_s == 0.1
     assert collecting.items[0] is collecting.header
     assert len(collecting.samples) == 3
-    assert collecting.ended == "as many samples as were asked for"
+    assert collecting.ended == "the requested number of samples was taken"
     assert all(line.isascii() and line.endswith(b"\n") for line in collecting.lines)
 
 
 def test_samples_land_on_multiples_of_the_interval():
     """Two agents that began at different moments, as on two nodes, tick together."""
     interval_s = 0.5
-    with Collecting("--interval", "0.5", "--count", "8") as one:
-        one.next()
+    with Collecting("--interval", "0.5", "--count", "100") as one:
+        next_sample(one)  # it comes at once
         time.sleep(0.3 * interval_s)
-        with Collecting("--interval", "0.5", "--count", "8") as other:
-            assert (one.rest(), other.rest()) == (0, 0)
-    for collecting in (one, other):
-        times = [sample.time for sample in collecting.samples[1:]]  # the first comes at once
-        ticks = [int(t // interval_s) for t in times]
-        assert len(set(ticks)) == len(times)
-        assert min(t - tick * interval_s for t, tick in zip(times, ticks)) < 0.1 * interval_s
+        with Collecting("--interval", "0.5", "--count", "100") as other:
+            next_sample(other)
+            for collecting in (one, other):
+                punctual = 0  # of those in a row: a busy machine is late now and then
+                while punctual < 4:
+                    after_s = next_sample(collecting).time % interval_s
+                    punctual = punctual + 1 if after_s < 0.1 * interval_s else 0
 
 
 def test_a_short_interval_reads_each_group_at_its_own_period():
+    busy, clocks = [], []
+
+    def enough(sample):
+        row = sample.rows.get("device", {}).get(0, {})
+        busy.extend([sample] if "busy_percent" in row else [])
+        clocks.extend([sample] if "sm_clock_mhz" in row else [])
+        return len(clocks) >= 3 and len(busy) >= 5 * len(clocks)
+
     with Emulated("a100x4") as gpus, Collecting(
-        "--interval", "0.1", "--count", "25", env=environment(gpus.env)
+        "--interval", "0.1", "--count", "500", env=environment(gpus.env)
     ) as collecting:  # fmt: skip
-        assert collecting.rest() == 0
+        collecting.until(enough)
     samples = collecting.samples
-    assert len(samples) == 25
-    busy = [sample for sample in samples if "busy_percent" in sample.rows["device"].get(0, {})]
-    clocks = [sample for sample in samples if "sm_clock_mhz" in sample.rows["device"].get(0, {})]
-    assert len(busy) >= 20
-    assert 2 <= len(clocks) <= 3
-    steps = [b.mono - a.mono for a, b in zip(samples, samples[1:])]
-    assert all(step > 0 for step in steps)
+    assert len(clocks) <= samples[-1].mono - samples[0].mono + 2  # one a second
+    assert all(earlier.mono < later.mono for earlier, later in pairwise(samples))
 
 
 def test_values_travel_as_the_driver_told_them():
@@ -245,7 +251,8 @@ def test_values_travel_as_the_driver_told_them():
                 carried = 10.0 ** -FIELDS["device"][field].decimals
                 ideal = pytest.approx(ideal, rel=1e-6, abs=0.501 * carried)
             assert got == ideal, field
-    (pid,) = {key[1] for sample in collecting.samples for key in sample.rows.get("usage", ())}
+    keys = {key for sample in collecting.samples for key in sample.rows.get("usage", ())}
+    (pid,) = {key[1] for key in keys if isinstance(key, tuple)}
     assert pid == gpus.pids.get("train", pid)
     events = [e for s in collecting.samples for e in s.events if e.kind == "process"]
     (event,) = [event for event in events if event.pid == pid]  # the others are its ancestors
@@ -270,19 +277,25 @@ def test_it_says_what_it_costs():
 
 # -- devices that are not well -----------------------------------------------------------------
 def test_a_device_that_hangs_holds_up_nobody():
-    """From t=15 no power call of GPU 1 returns; two periods later at most it is named."""
-    with Emulated("hang", start_s=13) as gpus, Collecting(env=environment(gpus.env)) as collecting:
+    """From now on no power call of GPU 1 returns; two periods later at most it is named."""
+    with (
+        Emulated("hang") as gpus,
+        Collecting(env=environment(gpus.env)) as collecting,
+    ):
+        collecting.until(lambda sample: all(answers(sample, key) for key in range(4)))
+        gpus.override("[system]\nfreeze = 15.1\n")
         named = collecting.until(lambda sample: sample.states)
         for _ in range(2):
-            collecting.until(lambda sample: sample.rows)
+            collecting.until(lambda sample: all(answers(sample, key) for key in (0, 2, 3)))
         samples = collecting.samples
     assert named.states[1].state == "hung"
     assert named.states[1].detail == "nvmlDeviceGetFieldValues"
-    silent = [s for s in samples if not answers(s, 1)]
-    assert silent.index(named) <= 2  # period by period: unanswered, unanswered, named
-    for key in (0, 2, 3):
-        assert sum(answers(sample, key) for sample in samples) >= len(samples) - 1
-    assert all(sample.states.keys() == {1} for sample in samples[samples.index(named) :])
+    answered = max(n for n, sample in enumerate(samples) if answers(sample, 1))
+    silent, after = samples[answered + 1 :], samples[samples.index(named) :]
+    assert samples.index(named) > answered
+    for sample in silent[: silent.index(named)]:  # period by period: unanswered, unanswered, named
+        assert sample.mono - silent[0].mono < 2 * collecting.header.interval_s
+    assert all(sample.states.keys() == {1} for sample in after)
     timeouts = [s.rows["device"][1]["busy_percent"] for s in silent if 1 in s.rows["device"]]
     assert timeouts == [Missing("timeout")]  # said once; from then on it is a state
     xids = [event for sample in samples for event in sample.events if event.kind == "xid"]
@@ -290,26 +303,25 @@ def test_a_device_that_hangs_holds_up_nobody():
 
 
 def answers(sample, key):
-    busy = sample.rows["device"].get(key, {}).get("busy_percent")
+    busy = sample.rows.get("device", {}).get(key, {}).get("busy_percent")
     return isinstance(busy, (int, float))
 
 
 def test_a_device_that_is_lost_keeps_its_place():
-    """GPU 2 falls off the bus at t=20 (Xid 79)."""
+    """GPU 2 falls off the bus (Xid 79)."""
     with (
-        Emulated("lost", start_s=18.2) as gpus,
+        Emulated("lost") as gpus,
         Collecting(env=environment(gpus.env)) as collecting,
     ):
-        assert answers(collecting.until(lambda sample: sample.rows), 2)
+        collecting.until(lambda sample: answers(sample, 2))
+        gpus.override("[system]\nfreeze = 20.1\n")
         told = collecting.until(lambda s: s.states and s.states[2].detail == "Xid 79")
-        later = collecting.until(lambda sample: sample.rows)
+        later = collecting.until(lambda sample: all(answers(sample, key) for key in (0, 1, 3)))
         samples = collecting.samples
     first = next(sample for sample in samples if sample.states)
     assert first.states[2].state == told.states[2].state == "lost"
     assert first.rows["device"][2].keys() == FIELDS["device"].keys()
     assert set(first.rows["device"][2].values()) == {Missing("lost")}
-    for key in (0, 1, 3):
-        assert sum(answers(sample, key) for sample in samples) >= len(samples) - 1
     assert later.states[2].since == first.states[2].since
     assert [device.index for device in collecting.header.devices] == [0, 1, 2, 3]
     assert collecting.header.devices[2].uuid.startswith("GPU-")
@@ -322,7 +334,7 @@ def test_a_driver_that_does_not_even_start_costs_only_the_devices():
         assert collecting.rest() == 0  # though a thread still hangs in the driver
     assert len(collecting.samples) == 3
     assert collecting.header.devices == []
-    assert "does not answer" in collecting.header.notes[0]
+    assert "is not responding" in collecting.header.notes[0]
     for sample in collecting.samples:
         assert "device" not in sample.rows
         assert sample.rows["host"][""]["mem_used_bytes"] > 0
@@ -344,7 +356,7 @@ def test_notes_of_a_driver_that_is_not_there_stand_in_the_header():
         "--count", "1", env=environment(gpus.env)
     ) as collecting:  # fmt: skip
         assert collecting.rest() == 0
-    assert "needs a reboot" in collecting.header.notes[0]
+    assert "reboot the node" in collecting.header.notes[0]
 
 
 # -- the job around it -------------------------------------------------------------------------
@@ -402,10 +414,10 @@ def test_devices_are_numbered_as_cuda_numbers_them(scenario, visible, numbers):
 def test_a_collector_that_fails_is_data_and_hides_no_other():
     """The collector of devices raises in every tick; everything else goes on."""
     program = (
-        "from gpumon.collect import agent, devices\n"
+        "from gpumon.collect import stream\nfrom gpumon.collect.nvml import collector\n"
         "def broken(self, tick): raise RuntimeError('oh \\x1b[2J no')\n"
-        f"devices.{DeviceCollector.__name__}.collect = broken\n"
-        "agent.leave(agent.run(0.1, 2))\n"
+        f"collector.{DeviceCollector.__name__}.collect = broken\n"
+        "stream.leave(stream.run(0.1, 2))\n"
     )
     command = [GPUMON[0], "-c", program]
     done = subprocess.run(command, env=environment(), capture_output=True, timeout=HANGS_S)

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import ast
-import importlib
 import json
 import re
 
 import pytest
 
-from gpumon.analysis.catalogue import RULES
-from gpumon.cli import COMMANDS
+from gpumon.analysis.rules.catalogue import RULES
+from gpumon.cli.parser import COMMANDS
 from gpumon.model.fields import FIELDS, GROUPS
 from gpumon.model.reading import REASONS, Missing
 from gpumon.model.sample import FACTS, Header
-from gpumon.tui.keys import KEYS
-from gpumon.wire import MAX_DEVICES, MAX_LINE_BYTES, MAX_ROWS, VERSION, Decoder, Encoder
+from gpumon.wire import MAX_DEVICES, MAX_LINE_BYTES, MAX_ROWS, VERSION
+from gpumon.wire.decoder import Decoder
+from gpumon.wire.encoder import Encoder
 from tests.e2e.program import ROOT, Collecting, environment, gpumon, once
 from tests.nvml.emulator import Emulated
 
 WIRE = (ROOT / "docs" / "wire.md").read_text()
 JSON = (ROOT / "docs" / "json.md").read_text()
-FINDINGS = (ROOT / "docs" / "findings.md").read_text()
 README = (ROOT / "README.md").read_text()
 
 
@@ -176,41 +174,7 @@ def test_the_reasons_of_the_json_are_those_of_the_code():
     assert [row[0] for row in tables(JSON)[0]] == list(REASONS)
 
 
-# -- docs/findings.md -----------------------------------------------------------------------------
-def thresholds():
-    """What a site may set -> its default, of all calls in the rules."""
-    found = {}
-    for path in sorted((ROOT / "gpumon" / "analysis").rglob("*.py")):
-        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        for node in ast.walk(ast.parse(path.read_text())):
-            if not isinstance(node, ast.Call) or len(node.args) != 2:
-                continue
-            first, default = node.args
-            key = first.value if isinstance(first, ast.Constant) else None
-            if isinstance(key, str) and re.fullmatch(r"[a-z-]+\.[a-z0-9_]+", key):
-                value = eval(ast.unparse(default), vars(importlib.import_module(name)))
-                if isinstance(value, (int, float)):  # else it is no threshold
-                    assert found.setdefault(key, value) == value, f"{key} has two defaults"
-    return found
-
-
-def test_every_rule_of_the_catalogue_is_told_in_its_order():
-    families = tables(FINDINGS)[:-1]
-    told = [(id, when) for table in families for id, when, *_ in table]
-    whens = {(True, True): "both", (True, False): "live", (False, True): "report"}
-    assert told == [(rule.id, whens[rule.live, rule.report]) for rule in RULES]
-    assert f"[{len(RULES)} findings]" in README
-
-
-def test_the_numbers_that_a_site_may_change_are_those_of_the_code():
-    told = {}
-    for id, numbers in tables(FINDINGS)[-1]:
-        for name, value in re.findall(r"`?(\w+)`? ([\d.]+)(?:, |$)", numbers):
-            told[f"{id}.{name}"] = float(value)
-    assert told == thresholds()
-
-
-# -- README.md, and links -------------------------------------------------------------------------
+# -- README.md ------------------------------------------------------------------------------------
 def test_the_readme_tells_every_command_with_options_that_it_has():
     rows = {row[0].strip("`"): row for row in tables(section(README, "Commands"))[0]}
     told = {words.split()[1] if " " in words else "" for words in rows}
@@ -222,27 +186,8 @@ def test_the_readme_tells_every_command_with_options_that_it_has():
             assert re.search(rf"{option}\b", accepted), f"{words}: {option}"
 
 
-def test_the_readme_tells_every_key():
-    told = re.search(r"^Keys: .*?\n\n", README, re.M | re.S).group()
-    names = {name for key in KEYS for name in key.shown.split()} - {"↑↓"}
-    single = {"1", "2", "3", "4", "5"}  # told as a range
-    assert {name for name in names - single if f"`{name}`" not in told} == set()
-    assert "`1` to `5` screens" in told
-
-
-@pytest.mark.parametrize(
-    "path", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=str
-)
-def test_links_lead_somewhere(path):
-    for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
-        if "://" in link:
-            continue
-        name, _, part = link.partition("#")
-        target = path.parent / name if name else path
-        assert target.exists(), link
-        titles = re.findall(r"^#+ (.*)$", target.read_text(), re.M) if part else []
-        anchors = {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
-        assert not part or part in anchors, link
+def test_the_readme_counts_the_findings():
+    assert f"[{len(RULES)} findings]" in README
 
 
 # -- docs/reliability.md --------------------------------------------------------------------------

@@ -8,20 +8,26 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from tests.e2e.held import Held
-from tests.e2e.program import GPUMON, HANGS_S, environment, gpumon
+from tests.e2e.held import SOON_S, Held
+from tests.e2e.program import GPUMON, environment, gpumon
 from tests.nvml.emulator import Emulated
+from tests.support.waiting import HANGS_S, until
+
+pytestmark = pytest.mark.terminal
 
 #: enough drawings to fill what lies between the program and a terminal that takes nothing
 REPAINTS = "ttttttttt"
 
-#: runs `gpumon` with a part of it replaced
+#: runs `gpumon` with a part of it replaced, which may call `hangs`
 REPLACED = """
 import sys, threading
 from gpumon.cli import main
+def hangs():
+    open(__file__ + ".hangs", "w").close()
 {replaced}
 sys.exit(main(sys.argv[1:]))
 """
@@ -31,6 +37,7 @@ from gpumon.store import Store
 lock, nodes = threading.Lock(), Store.nodes
 def held(self):
     if nodes(self):
+        hangs()
         lock.acquire(); lock.acquire()
     return nodes(self)
 Store.nodes = held
@@ -40,6 +47,7 @@ STUCK = """
 import ctypes
 from gpumon.store import Store
 def held(self):
+    hangs()
     ctypes.CDLL(None).pthread_mutex_lock(mutex)
 mutex = ctypes.create_string_buffer(64)
 ctypes.CDLL(None).pthread_mutex_lock(mutex)
@@ -47,7 +55,7 @@ Store.nodes = held
 """
 ASKS = """
 from gpumon.cli import live
-from gpumon.sources.prompt import Question, TerminalPrompter
+from gpumon.transport.prompt import Question, TerminalPrompter
 def ask(args):
     said = TerminalPrompter().ask(Question("ada@hpc", "Password:", True, "password"))
     return 1 if said is None else 0
@@ -115,11 +123,16 @@ def ends(held, event):
     held.gone()
     assert held.program.returncode == code
     if event is not vanish:
-        assert held.is_as_before
+        held.as_before()
 
 
-@pytest.mark.parametrize("event", EVENTS)
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize(
+    ("state", "event"),
+    [
+        *((state, event) for state in STATES for event in (terminate, vanish)),
+        *(("running", event) for event in EVENTS if event not in (terminate, vanish)),
+    ],
+)
 def test_the_dashboard_ends_in_every_state(gpus, state, event):
     ignored = [signal.SIGHUP] if event is vanish else []
     with dashboard(gpus, ignored=ignored) as held:
@@ -151,7 +164,7 @@ def test_a_terminal_that_takes_nothing_for_a_while_shows_all_after_that(gpus):
         held.type("qq")
         held.gone()
         assert held.program.returncode == 0
-        assert held.is_as_before
+        held.as_before()
 
 
 @pytest.mark.parametrize("keys", ["q", "\x03"])
@@ -162,16 +175,17 @@ def test_it_can_be_left_while_nobody_takes_what_it_draws(gpus, keys):
         held.type(keys)
         held.gone()
         assert held.program.returncode == 0
-        assert held.is_as_before
+        held.as_before()
 
 
 @pytest.mark.parametrize("event", [terminate, hup, interrupt, vanish])
 @pytest.mark.parametrize("hangs", [LOCKED, STUCK])
 def test_it_ends_while_its_main_thread_hangs(gpus, replaced, hangs, event):
     ignored = [signal.SIGHUP] if event is vanish else []
-    with dashboard(gpus, program=replaced(hangs), ignored=ignored) as held:
+    program = replaced(hangs)
+    with dashboard(gpus, program=program, ignored=ignored) as held:
         held.until("\x1b[?1049h")
-        time.sleep(1.5)
+        until(Path(f"{program[-1]}.hangs").exists, "its main thread hangs")
         ends(held, event)
 
 
@@ -188,7 +202,7 @@ def test_it_ends_at_any_moment_of_its_start_and_end(gpus, seed):
         code = event(held)
         held.gone()
         assert held.program.returncode in (code, 128 - code, *([0] if seed % 2 else []))
-        assert held.is_as_before
+        held.as_before()
 
 
 @pytest.mark.parametrize("event", [terminate, hup, vanish])
@@ -212,9 +226,7 @@ def test_a_command_of_slurm_hangs(gpus, tmp_path, event):
     env = environment(gpus.env)
     env["PATH"] = f"{tmp_path}:{env['PATH']}"
     with Held([*GPUMON, "attach", "4711"], env) as held:
-        deadline = time.monotonic() + HANGS_S
-        while not any("600" in process.cmdline() for process in held.left):
-            assert time.monotonic() < deadline
+        until(lambda: any("600" in process.cmdline() for process in held.left))
         ends(held, event)
 
 
@@ -229,7 +241,7 @@ def test_after_a_stop_that_left_nothing_in_order_it_goes_on(gpus):
         held.type("q")
         held.gone()
         assert held.program.returncode == 0
-        assert held.is_as_before
+        held.as_before()
 
 
 # -- without a screen --------------------------------------------------------------------------
@@ -240,17 +252,18 @@ def test_after_a_stop_that_left_nothing_in_order_it_goes_on(gpus):
     "words", [["collect", "--interval", "0.1"], ["doctor"], ["once", "--json"]]
 )
 def test_a_reader_that_takes_nothing(gpus, words, number):
-    """The pipe is full before it begins."""
+    """The pipe is full before it begins; its command is then in the shell's place."""
     with subprocess.Popen(
         ["sh", "-c", 'yes | dd bs=4096 count=16 2>/dev/null; exec "$@"', "-", *GPUMON, *words],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment(gpus.env),
         start_new_session=True,
     ) as program:  # fmt: skip
-        time.sleep(3)
+        waits_in = Path(f"/proc/{program.pid}/wchan")
+        until(lambda: "pipe_write" in waits_in.read_text(), waits_in.read_text)
         assert program.poll() is None
         program.send_signal(number)
         program.send_signal(number)
-        code = program.wait(HANGS_S / 4)
+        code = program.wait(SOON_S)
     assert code in (128 + number, -number)
 
 
@@ -274,19 +287,20 @@ def recorded(folder):
 @pytest.mark.parametrize("stalled", [False, True])
 def test_a_terminal_that_is_gone_costs_neither_command_nor_recording(gpus, tmp_path, stalled):
     """The command ignores the hang-up, as under nohup."""
-    runs = tmp_path / "runs"
+    runs, begun, go_on, done = (tmp_path / name for name in ("runs", "begun", "go-on", "done"))
     runs.mkdir()
-    script = f"sleep 3; echo done > {tmp_path}/done; exit 7"
+    script = f"touch {begun}; until [ -e {go_on} ]; do sleep 0.1; done; touch {done}; exit 7"
     argv = [*GPUMON, "record", "-o", str(runs), "--", "sh", "-c", script]
     with Held(argv, environment(gpus.env), ignored=[signal.SIGHUP]) as held:
-        time.sleep(1.5)
+        until(begun.exists, "the command runs")
         if stalled:
             held.reads.clear()
         else:
             held.hang_up()
+        go_on.touch()
         held.gone(HANGS_S)
         assert held.program.returncode == 7
-        assert (tmp_path / "done").exists()
+        assert done.exists()
         assert recorded(runs) == 0
 
 

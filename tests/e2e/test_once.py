@@ -16,9 +16,10 @@ import pytest
 from gpumon.model.fields import FIELDS, throttle_words
 from gpumon.model.reading import REASONS, Missing
 from gpumon.model.sample import FACTS
-from tests.e2e.program import GPUMON, HANGS_S, environment, gpumon, once, once_text
+from tests.e2e.program import GPUMON, environment, gpumon, once, once_text
 from tests.nvml.emulator import Emulated, Proc, Scenario, library_dir
 from tests.nvml.scenario import FOLDER
+from tests.support.waiting import HANGS_S
 
 AT_S = 30.0  # the moment at which the scenarios stand still
 RATES = {f"{link}_{way}_bytes_per_s" for link in ("pcie", "nvlink") for way in ("tx", "rx")}
@@ -30,9 +31,9 @@ USAGE = ("type", "mem_bytes", "sm_percent", "mem_percent", "encoder_percent", "d
 SCENARIOS = sorted(path.stem for path in FOLDER.glob("*.scn"))
 #: scenario -> a sentence in `notes`, where there is no device to ask
 WITHOUT_DEVICES = {
-    "hang_all": "does not answer",
-    "hang_init": "does not answer",
-    "mismatch": "needs a reboot",
+    "hang_all": "is not responding",
+    "hang_init": "is not responding",
+    "mismatch": "reboot the node",
     "no_devices": "No NVIDIA device",
     "no_driver": "No NVIDIA driver",
 }

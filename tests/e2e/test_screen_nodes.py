@@ -5,8 +5,11 @@ import re
 import pytest
 
 from screenshots.terminal_png import Session
-from tests.e2e.program import GPUMON, HANGS_S, environment
+from tests.e2e.program import GPUMON, environment
+from tests.support.waiting import HANGS_S
 from tests.tui import cluster
+
+pytestmark = pytest.mark.terminal
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +37,7 @@ def test_a_job_of_many_nodes_is_a_heat_map_that_leads_to_each_device(recordings)
         assert re.search(r"gpu03( +0){7}", first)
         screen.keys("Home", "Enter")
         screen.wait_for("gpu03  live by replay", HANGS_S)
-        screen.wait_for("gpu03:7  lost Xid 79", HANGS_S)
+        screen.wait_for("gpu03:7 ● lost Xid 79", HANGS_S)
         screen.keys("Enter")
         screen.wait_for("17 of 96", HANGS_S)
         screen.keys("Escape", "Escape", "End", "4")

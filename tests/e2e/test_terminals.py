@@ -8,10 +8,13 @@ from tests.e2e.rawpty import COLUMNS, write
 from tests.e2e.screen import Dashboard
 from tests.nvml.emulator import Emulated
 
+pytestmark = pytest.mark.terminal
+
 UTF8 = {"LANG": "C.UTF-8"}
 XTERM = {"TERM": "xterm-256color"}
 TRUE_COLOUR = {**XTERM, "COLORTERM": "truecolor", **UTF8}
-AXIS = r"(?ms)GPU 0  busy \d+ %.*^100[┤+].*GPU 3  busy \d+ %"  # plots, with their numbers
+AXIS = r"(?ms)GPU 0\b.* busy \d+ %.*^100\b.*GPU 3\b.* busy \d+ %"  # plots, with their numbers
+AREA = AXIS + ".*[\u2580-\u259f]"
 LEAVES = ["\x1b[?1049l", "\x1b[?25h", "\x1b[?1000l"]  # alternate screen, cursor, mouse
 
 
@@ -49,6 +52,27 @@ def test_colours_are_those_the_terminal_has(gpus, terminal, colours):
         assert f"GPU {number}  busy {percent} %" in shown
     if terminal["TERM"] != "linux":  # its mouse is not the one of xterm
         assert all(end in written.text for end in LEAVES)
+
+
+def test_only_changes_are_sent_until_all_of_it_is_asked_for(gpus):
+    seldom = "Processes"  # a key of the bar, which nothing changes
+    once = write(gpus, TRUE_COLOUR, until=AXIS, keys=["\x1b[B", "q"])
+    assert once.text.count(seldom) == 1
+    assert write(gpus, TRUE_COLOUR, until=AXIS, keys=["\x0c", "q"]).text.count(seldom) == 2
+
+
+@pytest.mark.parametrize(
+    ("cursor", "repeats"), [(b"\x1b[2;5R", True), (b"\x1b[2;2R", False), (b"", False)]
+)
+def test_characters_are_repeated_where_the_terminal_says_that_it_can(gpus, cursor, repeats):
+    asked, answer = b"\x1b[6n", {b"\x1b[6n": cursor} if cursor else {}
+    written = write(gpus, TRUE_COLOUR, until=AXIS, keys=["\x0c", "q"], answers=answer)
+    repeated = re.findall(r"\x1b\[\d+b", written.text.partition(asked.decode())[2])
+    assert bool(repeated) == repeats
+    shown = "\n".join(written.rows)
+    assert all(
+        f"GPU {number}  busy {percent} %" in shown for number, percent in enumerate(busy(gpus))
+    )
 
 
 @pytest.mark.parametrize(
@@ -111,11 +135,11 @@ def test_without_utf8_everything_is_ascii(gpus, locale):
     assert {len(row) for row in written.rows} == {COLUMNS}
 
 
-BRAILLE, DRAWN = re.compile("[\u2800-\u28ff]"), re.compile("[\u2500-\u28ff]")
+DRAWN = re.compile("[\u2500-\u28ff]")
 
 
-def test_braille_where_it_can_be_shown_and_nowhere_else(gpus):
-    assert BRAILLE.search(write(gpus, TRUE_COLOUR, until=AXIS).text)
+def test_areas_where_they_can_be_shown_and_nowhere_else(gpus):
+    assert DRAWN.search(write(gpus, TRUE_COLOUR, until=AREA).text)
     assert not DRAWN.search(write(gpus, TRUE_COLOUR, "--ascii", until=AXIS).text)
     console = {"TERM": "linux", **UTF8}  # its font has a few hundred characters
     assert not DRAWN.search(write(gpus, console, until=AXIS).text)
@@ -126,9 +150,22 @@ def test_a_terminal_without_a_cursor_gets_one_sample_as_text(gpus, terminal):
     written = write(gpus, {**terminal, **UTF8}, until="never")
     assert written.code == 0
     assert "\x1b" not in written.text
-    assert f"TERM is {terminal.get('TERM') or 'not set'}; one sample as text" in written.text
+    assert (
+        f"TERM is {terminal.get('TERM') or 'not set'}; printing one sample as text" in written.text
+    )
     for number, percent in enumerate(busy(gpus)):
         assert re.search(rf"^\[{number}\] .*\bbusy {percent} %", written.text, re.M)
+
+
+@pytest.mark.parametrize(
+    "junk", [b"\xe9", b"\xff", b"\xe9a", b"\x1b[200~\x80\xfe\x1b[201~"], ids=repr
+)
+def test_bytes_that_are_not_utf8_are_left_out(gpus, junk):
+    """Keys of a Latin-1 terminal, or something binary that was pasted."""
+    keys = [junk.decode("utf-8", "surrogateescape"), "t", "q"]
+    written = write(gpus, TRUE_COLOUR, until=AXIS, keys=keys)
+    assert written.code == 0
+    assert "Traceback" not in written.text
 
 
 def test_every_size_is_drawn_whole(gpus):

@@ -25,7 +25,7 @@ from typing import IO, Any, NamedTuple
 
 from gpumon.model.reading import Missing, number
 from gpumon.model.text import clean
-from gpumon.sources.replay import read_stream
+from gpumon.sources.lines import read_stream
 from tests.gpu.compare import BAD, Stream, compare
 from tests.gpu.peers import Heard, watch
 
@@ -205,14 +205,14 @@ def _listed(stream: Stream, load: Json) -> Json:
 #: everything is imported before: an ordinary user may not be allowed to read this folder
 _AS_USER = """
 import importlib, os, pkgutil, sys
-import gpumon.collect, pynvml
-for found in pkgutil.iter_modules(gpumon.collect.__path__, "gpumon.collect."):
+import gpumon.collect
+for found in pkgutil.walk_packages(gpumon.collect.__path__, "gpumon.collect."):
     if not found.name.endswith("__main__"):
         importlib.import_module(found.name)
 user = int(sys.argv[1])
 if user != os.getuid():
     os.setgroups([]), os.setgid(user), os.setuid(user)
-os._exit(gpumon.collect.agent.run(1.0, 5))
+os._exit(gpumon.collect.stream.run(1.0, 5))
 """
 
 

@@ -25,6 +25,7 @@ def test_idle_and_tiny_kernels_on_a_gpu(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_flow_over_the_emulated_driver(tmp_path: Path) -> None:
     """nvitop agrees; a device with a job on it is not idle, and the script says so."""
     command = [*ACCEPT, "--out", str(tmp_path), "--seconds", "3", "--only", "idle,probe"]
@@ -57,6 +58,7 @@ def test_a_false_zero_is_not_honest() -> None:
     assert not honest(0.8, "unsupported")
 
 
+@pytest.mark.slow
 def test_without_a_driver_it_says_so(tmp_path: Path) -> None:
     command = [*ACCEPT, "--out", str(tmp_path), "--seconds", "3", "--only", "idle,tiny"]
     with Emulated("no_driver") as gpus:

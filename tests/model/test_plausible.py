@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.model.fields import FIELDS
-from gpumon.model.plausible import ceilings
+from gpumon.model.fields import FIELDS, GROUPS
+from gpumon.model.plausible import ceilings, narrowed
 from gpumon.model.reading import Missing
 from gpumon.model.sample import Device, Header, Sample
-from gpumon.recording.ticks import ticks
-from gpumon.wire import Decoder, Encoder
+from gpumon.recording.batches import column_batch
+from gpumon.wire.decoder import Decoder
+from gpumon.wire.encoder import Encoder
 
 FACTS = {
     "mem_total_bytes": 80 << 30,
@@ -54,7 +56,7 @@ def test_a_reader_refuses_what_the_device_cannot_have(factors, memory):
     decoder = Decoder()
     decoder.line(lines[0])
     sample = decoder.line(lines[1])
-    columns = ticks(lines[1:], decoder).groups
+    columns = column_batch(lines[1:], decoder).groups
     assert isinstance(sample, Sample)
     for name, value in row.items():
         read = sample.rows["device"][0][name]
@@ -72,3 +74,16 @@ def test_a_reader_refuses_what_the_device_cannot_have(factors, memory):
     if usage["mem_bytes"] > BOUND["mem_bytes"]:
         assert sample.rows["usage"][0, 7]["mem_bytes"] == Missing("implausible")
     assert sample.rows["usage"][1, 7]["mem_bytes"] == usage["mem_bytes"]
+
+
+@pytest.mark.parametrize("odd", [float("inf"), float("-inf"), float("nan"), 10**400])
+def test_what_is_no_size_of_a_device_sets_no_ceiling(odd):
+    assert ceilings(dict.fromkeys(FACTS, odd)) == {}
+
+
+@pytest.mark.parametrize("odd", [float("inf"), float("nan")])
+def test_a_range_has_two_ends(odd):
+    """They become numbers in the text of a compiled function, where `inf` and `nan` are names."""
+    for field in (field for group in GROUPS for field in group.fields):
+        assert float("-inf") < field.low <= field.high < float("inf")
+        assert narrowed(field, {field.name: odd}) == field

@@ -9,12 +9,13 @@ from collections import defaultdict
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.model.depth import DEPTHS, depth_of
+from gpumon.model.retention import RETENTIONS, retention_of
+from gpumon.model.rollup import Bucket
 from gpumon.model.series import Series
-from gpumon.model.tier import Bucket
+from tests.support.examples import examples
 
 T0 = 1_795_200_000.0  # a border of every tier up to ten minutes
 #: of the screen's time axis
@@ -27,11 +28,13 @@ samples = st.lists(st.tuples(st.floats(0, 190), values), min_size=1, max_size=16
 rarely = st.lists(st.tuples(st.floats(0, 600_000), values), min_size=1, max_size=16).map(sorted)
 
 
-every_depth = pytest.mark.parametrize("depth", DEPTHS, ids=lambda depth: f"{depth.nodes} nodes")
+every_retention = pytest.mark.parametrize(
+    "retention", RETENTIONS, ids=lambda each: f"{each.nodes} nodes"
+)
 
 
-def series_of(points, period_s=1.0, depth=DEPTHS[0]):
-    series = Series(period_s, depth.tiers)
+def series_of(points, period_s=1.0, retention=RETENTIONS[0]):
+    series = Series(period_s, retention.tiers)
     for at, value in points:
         series.add(T0 + at, value)
     return series
@@ -58,15 +61,15 @@ def grouped(points, step):
     return groups
 
 
-@every_depth
+@every_retention
 @given(points=samples, factor=st.sampled_from([1, 2, 3, 6, 15, 60]))
-@settings(max_examples=150, deadline=None)
-def test_a_window_holds_every_sample_once(depth, points, factor):
+@examples(150)
+def test_a_window_holds_every_sample_once(retention, points, factor):
     """Of buckets no shorter than the finest tier's."""
-    step = depth.tiers[0][0] * factor
+    step = retention.tiers[0][0] * factor
     n = max(200 // step, 1)
     end = T0 + points[-1][0]
-    shown = series_of(points, depth=depth).window(end, n * step, n)
+    shown = series_of(points, retention=retention).window(end, n * step, n)
     first = math.floor(end / step) - n + 1
     for k, wanted in grouped(points, step).items():
         if k >= first:
@@ -75,18 +78,18 @@ def test_a_window_holds_every_sample_once(depth, points, factor):
     assert sum(bucket.count for bucket in measured(shown)) == in_window
 
 
-@every_depth
+@every_retention
 @given(points=rarely, span=st.sampled_from(SPANS_S), n=st.integers(1, 230))
-@settings(max_examples=150, deadline=None)
-def test_every_span_is_shown_as_finely_as_it_is_kept(depth, points, span, n):
+@examples(150)
+def test_every_span_is_shown_as_finely_as_it_is_kept(retention, points, span, n):
     """Each bucket against the samples themselves, within the step of the tier that reaches back."""
     end, step = T0 + points[-1][0], span / n
-    shown = series_of(points, depth=depth).window(end, span, n)
-    kept = next(step_s for step_s, many in depth.tiers if step_s * many >= span)
+    shown = series_of(points, retention=retention).window(end, span, n)
+    kept = next(step_s for step_s, many in retention.tiers if step_s * many >= span)
     groups = grouped(points, kept)
     for k, bucket in enumerate(shown, math.floor(end / step) - n + 1):
         if kept <= step:  # the kept buckets that begin in it
-            rows = range(math.ceil(k * step / kept), math.ceil((k + 1) * step / kept))
+            rows = list(range(math.ceil(k * step / kept), math.ceil((k + 1) * step / kept)))
         else:
             rows = [math.floor((k + 0.5) * step / kept)]
         inside = [point for row in rows for point in groups.get(row, [])]
@@ -97,7 +100,7 @@ def test_every_span_is_shown_as_finely_as_it_is_kept(depth, points, span, n):
 
 
 @given(rarely, st.sampled_from([6000, 12000, 51000]))
-@settings(max_examples=500, deadline=None)
+@examples(500)
 def test_a_week_still_shows_the_one_burst(points, step):
     n = 612_000 // step
     end = T0 + points[-1][0]
@@ -114,7 +117,7 @@ def test_a_week_still_shows_the_one_burst(points, step):
     st.integers(1, 40),
     st.lists(st.floats(0, 100), min_size=2, max_size=4),
 )
-@settings(max_examples=500, deadline=None)
+@examples(500)
 def test_a_bucket_is_the_same_in_every_window(points, span, n, shifts):
     series = series_of(points)
     step = span / n
@@ -126,7 +129,7 @@ def test_a_bucket_is_the_same_in_every_window(points, span, n, shifts):
 
 
 @given(samples, st.integers(1, 15), st.sampled_from([0.26, 1, 3.3, 10, 47]))
-@settings(max_examples=500, deadline=None)
+@examples(500)
 def test_a_completed_bucket_never_changes(points, cut, step):
     """Complete: it ends before the tier's bucket that holds the newest sample."""
     n = int(200 / step)
@@ -143,13 +146,13 @@ def test_a_completed_bucket_never_changes(points, cut, step):
             assert before[k] == after[k]
 
 
-@every_depth
+@every_retention
 @given(points=samples, period_s=st.floats(0.1, 50))
-@settings(max_examples=150, deadline=None)
-def test_nothing_is_invented_in_a_gap(depth, points, period_s):
+@examples(150)
+def test_nothing_is_invented_in_a_gap(retention, points, period_s):
     """A bucket shows a number only within 1.5 periods of a sample before it."""
-    series = series_of(points, period_s, depth)
-    step = 10 if period_s >= 10 else depth.tiers[0][0]
+    series = series_of(points, period_s, retention)
+    step = 10 if period_s >= 10 else retention.tiers[0][0]
     n, end = 200 // step, T0 + 199
     instants = [T0 + at for at, _ in points]
     for k, bucket in enumerate(series.window(end, 200, n), math.floor(end / step) - n + 1):
@@ -161,7 +164,7 @@ def test_nothing_is_invented_in_a_gap(depth, points, period_s):
 
 
 @given(st.randoms(use_true_random=False), samples)
-@settings(max_examples=500, deadline=None)
+@examples(500)
 def test_the_order_of_arrival_does_not_matter(random, points):
     shuffled = points[1:]
     random.shuffle(shuffled)
@@ -188,7 +191,7 @@ def test_the_order_of_arrival_does_not_matter(random, points):
     st.floats(allow_nan=True),
     st.integers(-1, 20),
 )
-@settings(max_examples=500, deadline=None)
+@examples(500)
 def test_hostile_samples_do_not_corrupt(points, end, span, n):
     series = Series()
     for at, value, extreme in points:
@@ -269,7 +272,7 @@ def test_coarse_buckets_are_repeated_over_those_they_cover():
 
 
 @given(samples, st.floats(0, 100), st.floats(101, 200))
-@settings(max_examples=500, deadline=None)
+@examples(500)
 def test_stats_weight_time_and_tell_the_coverage(points, start, end):
     stats = series_of(points).stats(T0 + start, T0 + end)
     seconds = {k: group for k, group in grouped(points, 1).items()}
@@ -303,17 +306,17 @@ def test_stats_count_a_gap_as_not_covered():
     assert series.stats(T0, T0 + 600) == pytest.approx((40, 40, 40, 0.5), abs=0.002)
 
 
-@every_depth
+@every_retention
 @given(
     levels=st.lists(st.tuples(st.integers(1, 900), values), min_size=1, max_size=4),
     period_s=st.sampled_from([1, 5, 10, 60]),
 )
-@settings(max_examples=20, deadline=None)
-def test_what_is_printed_is_exact_at_every_depth(depth, levels, period_s):
+@examples(20)
+def test_what_is_printed_is_exact_at_every_retention(retention, levels, period_s):
     """Mean, extremes and peaks since the start, of samples without a gap, for hours."""
     numbers = [level for count, level in levels for _ in range(count)]
     points = [(at * period_s, value) for at, value in enumerate(numbers)]
-    series = series_of(points, period_s, depth)
+    series = series_of(points, period_s, retention)
     length_s = len(points) * period_s
     stats = series.stats(T0, T0 + length_s)
     # where a tier is finer than the period, nobody knows yet how long the last value stood
@@ -350,15 +353,15 @@ def test_minutes_are_told_where_samples_are_a_minute_apart():
 
 
 @given(samples, st.integers(0, 16), st.sampled_from(SPANS_S))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_a_thinned_series_is_one_that_was_never_deeper(points, cut, span):
-    wanted = DEPTHS[-1]
+    wanted = RETENTIONS[-1]
     series = series_of(points[:cut])
-    for depth in DEPTHS[1:]:
-        series.thin(depth.tiers)
+    for retention in RETENTIONS[1:]:
+        series.downsample(retention.tiers)
     for at, value in points[cut:]:
         series.add(T0 + at, value)
-    other = series_of(points, depth=wanted)
+    other = series_of(points, retention=wanted)
     assert (series.high, series.peak60, series.first_time, series.last) == (
         other.high, other.peak60, other.first_time, other.last,
     )  # fmt: skip
@@ -371,40 +374,41 @@ def test_a_thinned_series_is_one_that_was_never_deeper(points, cut, span):
 
 
 def test_depths_are_for_more_and_more_nodes():
-    assert [depth_of(n) for n in (0, 1, 8, 16, 17, 64, 256, 257, 5000)] == [
-        *[DEPTHS[0]] * 4, *[DEPTHS[1]] * 3, *[DEPTHS[2]] * 2,
+    assert [retention_of(n) for n in (0, 1, 8, 16, 17, 64, 256, 257, 5000)] == [
+        *[RETENTIONS[0]] * 4, *[RETENTIONS[1]] * 3, *[RETENTIONS[2]] * 2,
     ]  # fmt: skip
 
 
-@every_depth
-def test_tiers_agree_where_one_ends_and_reach_over_every_window(depth):
-    for (step_s, kept), (next_s, next_kept) in pairwise(depth.tiers):
+@every_retention
+def test_tiers_agree_where_one_ends_and_reach_over_every_window(retention):
+    for (step_s, kept), (next_s, next_kept) in pairwise(retention.tiers):
         assert next_s % step_s == 0
         assert step_s * kept < next_s * next_kept
-    assert any(step_s == 60 for step_s, _ in depth.tiers)  # Series.peak60
+    assert any(step_s == 60 for step_s, _ in retention.tiers)  # Series.peak60
     for span_s in SPANS_S:
-        step_s = next(step_s for step_s, kept in depth.tiers if step_s * kept > span_s)
+        step_s = next(step_s for step_s, kept in retention.tiers if step_s * kept > span_s)
         assert step_s <= max(span_s / 6, 10)
 
 
-def full_series(depth):
+def full_series(retention):
     """Every ring full: some time in steps of the coarsest, then finer and finer."""
-    dice, reach = random.Random(1), [step_s * kept for step_s, kept in depth.tiers]
+    dice, reach = random.Random(1), [step_s * kept for step_s, kept in retention.tiers]
     times = []
-    for (step_s, kept), finer in zip(reversed(depth.tiers), [*reversed(reach[:-1]), 0]):
+    for (step_s, kept), finer in zip(reversed(retention.tiers), [*reversed(reach[:-1]), 0]):
         times += [T0 - k * step_s for k in range(kept + 1, 0, -1) if k * step_s > finer]
-    series = Series(1.0, depth.tiers)
+    series = Series(1.0, retention.tiers)
     for time in times:
         series.add(time, dice.uniform(0, 100), 0.0, 100.0)
     return series
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("nodes", "most_bytes"), [(8, 75e3), (17, 19e3), (257, 8.5e3)], ids=str)
 def test_a_series_stays_small_for_a_week(nodes, most_bytes):
     """With extremes in every bucket; `benchmarks/store.py` has a whole node."""
     tracemalloc.start()
     begun = tracemalloc.get_traced_memory()[0]
-    series = full_series(depth_of(nodes))
+    series = full_series(retention_of(nodes))
     used = tracemalloc.get_traced_memory()[0] - begun
     tracemalloc.stop()
     assert None not in series.window(T0 - 1, 604_800, 10)

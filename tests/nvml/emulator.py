@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 from tests.nvml.library import binding_dir, library_dir, old_library_dir
 from tests.nvml.oracle import dump, expected
 from tests.nvml.scenario import Proc, Scenario, scenario_path
+from tests.support.waiting import HANGS_S
 
 __all__ = [
     "CallStats",
@@ -203,7 +204,7 @@ class Emulated:
         self, command: Sequence[str | Path], **options: Any
     ) -> subprocess.CompletedProcess[str]:
         """Run a program to its end; its output is captured as text."""
-        settings: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 60}
+        settings: dict[str, Any] = {"capture_output": True, "text": True, "timeout": HANGS_S}
         return subprocess.run(command, **{**settings, "env": self.env, **options})
 
     def stats(self) -> dict[str, CallStats]:

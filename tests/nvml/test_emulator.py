@@ -41,6 +41,7 @@ def test_both_versions_of_memory_info():
     assert answer == [20904, 20000, 904, 81920, True, 13]
 
 
+@pytest.mark.slow
 def test_waves_are_the_same_in_every_process():
     scenario = Scenario().gpu(0, model="T4", util="sine 50 40 30")
     scenario.gpu(1, model="T4", util="noise 50 40 1")

@@ -11,6 +11,7 @@ from gpumon.model.reading import Missing
 from tests.nvml.client import ask
 from tests.nvml.emulator import Emulated, binding_dir, expected
 from tests.nvml.scenario import FOLDER
+from tests.support.waiting import HANGS_S
 
 NAMES = sorted(path.stem for path in FOLDER.glob("*.scn"))
 _READ = """
@@ -56,6 +57,7 @@ _BY_OTHER_TESTS = {"flaky", "hostile_text", "no_driver", "mismatch"}
 _READABLE = [name for name in NAMES if not name.startswith("hang") and name not in _BY_OTHER_TESTS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", _READABLE)
 def test_the_oracle_agrees_with_the_binding(name):
     with Emulated(name, freeze_s=30.4) as gpus:
@@ -100,8 +102,10 @@ def test_the_command():
     module = [sys.executable, "-m", "tests.nvml.emulator"]
     client = "import ctypes; print(ctypes.CDLL('libnvidia-ml.so.1').nvmlInit_v2())"
     command = [*module, "run", "mismatch", "--stats", "--", sys.executable, "-c", client]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS_S)
     assert done.stdout.split() == ["18"]
     assert "nvmlInit_v2" in done.stderr
-    done = subprocess.run([*module, "show", "constant"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [*module, "show", "constant"], capture_output=True, text=True, timeout=HANGS_S
+    )
     assert '"power": 512.25' in done.stdout

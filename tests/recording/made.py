@@ -110,14 +110,15 @@ class _Value:
 
 
 def _keys(group: Group) -> list[Key]:
-    return {
+    keys: dict[str, list[Key]] = {
         "device": list(range(8)),
         "usage": [(n // 2, 9000 + n) for n in range(16)],
         "process": [9000 + n for n in range(16)],
         "net": ["ib0", "eth0"],
         "disk": ["scratch", "tmp", "shm"],
         "collector": ["nvml", "processes", "cgroup", "host", "network", "storage"],
-    }.get(group.entity, [""])
+    }
+    return keys.get(group.entity, [""])
 
 
 def samples(count: int, *, interval_s: float = 1.0) -> Iterator[Sample]:

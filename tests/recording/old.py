@@ -12,7 +12,7 @@ _CHECK = re.compile(rb',"check":"[0-9a-f]{8}"\}\n')
 
 
 def old(path, target):
-    """The recording at `path` in the old form: the same lines, flushes, digests and trailers."""
+    """The recording at `path` in the old form: the same lines, flushes and trailers."""
     data = path.read_bytes()
     found = b""
     with Recording(str(path)) as recording:
@@ -20,7 +20,7 @@ def old(path, target):
             packed = _packed_as_before(data[frame.begin : frame.end], whole=frame.whole)
             found += packed
             if frame.has_trailer:
-                found += _trailer(data, frame, len(packed))
+                found += _trailer(frame, len(packed))
     target.write_bytes(found)
     return target
 
@@ -52,8 +52,5 @@ def _pieces(data, *, whole):
         assert not whole
 
 
-def _trailer(data, frame, frame_bytes):
-    digest = None
-    if place := frame.digest:
-        digest = frames.PackedDigest(data[place.begin : place.end], place.number, place.stream)
-    return frames.trailer(frame_bytes, frame.start, frame.last, frame.ended, digest)
+def _trailer(frame, frame_bytes):
+    return frames.trailer(frame_bytes, frame.start, frame.last, frame.ended)

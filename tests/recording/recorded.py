@@ -4,10 +4,9 @@ import zstandard
 
 from gpumon.model.sample import Sample
 from gpumon.recording import Recorder
-from gpumon.wire import Decoder, Encoder
+from gpumon.wire.decoder import Decoder
+from gpumon.wire.encoder import Encoder
 from tests.recording import made
-
-HANGS_S = 60
 
 
 class Clock:

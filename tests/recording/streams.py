@@ -1,20 +1,19 @@
-"""Small streams in which anything may happen, and recordings of them with digests."""
+"""Small streams in which anything may happen, and recordings of them with rollup lines."""
 
 from __future__ import annotations
 
 import random
 import time
 
-from gpumon.analysis.digester import Digester
-from gpumon.analysis.gather import gather
-from gpumon.analysis.gather_run import RunGathering
+from gpumon.analysis.aggregate.roller import Roller
+from gpumon.analysis.aggregate.run import gather
 from gpumon.model.fields import GROUP_BY_KEY
 from gpumon.model.reading import LOST, UNSUPPORTED, Missing
+from gpumon.model.rolled import RolledFrame
 from gpumon.model.sample import Device, Event, Header, JobContext, Sample, State
-from gpumon.model.ticks import Digest
 from gpumon.recording import Recorder, Recording
 from tests.recording import made
-from tests.recording.test_ticks import differences
+from tests.recording.test_batches import differences
 
 JOB = JobContext("4711", cpus=8, mem_limit_bytes=64 << 30)
 KINDS = (
@@ -118,7 +117,7 @@ def _rows(rng, tick, devices, here, counters, missing):
 def record(path, items, *, frame_s=120.0, in_haste=False, phase=0.0):
     clock = [0.0]
     recorder = Recorder(
-        str(path), clock=lambda: clock[0], frame_s=frame_s, digester=Digester, phase=phase
+        str(path), clock=lambda: clock[0], frame_s=frame_s, roller=Roller, phase=phase
     )
     for item in items:
         clock[0] = item.mono
@@ -130,18 +129,18 @@ def record(path, items, *, frame_s=120.0, in_haste=False, phase=0.0):
     return path
 
 
-def by_digests(path):
-    """The evidence, and how many digests there were for it."""
+def by_rollups(path):
+    """The run data, and how many frames' rollup lines there were for it."""
     with Recording(str(path)) as recording:
-        items = list(recording.digested())
-        evidence = gather([("gpu01", items)], gathering=RunGathering())
-    return evidence, sum(isinstance(item, Digest) for item in items)
+        items = list(recording.rolled())
+        evidence = gather([("gpu01", items)])
+    return evidence, sum(isinstance(item, RolledFrame) for item in items)
 
 
 def same_evidence(path):
-    """Digests, samples and columns say the same; gives the number of digests."""
-    evidence, count = by_digests(path)
-    for way in (Recording.items, Recording.ticks):
+    """Rollups, samples and columns give the same; gives the number of frames with rollups."""
+    evidence, count = by_rollups(path)
+    for way in (Recording.items, Recording.batches):
         with Recording(str(path)) as recording:
             assert differences(gather([("gpu01", way(recording))]), evidence) == []
     return count

@@ -11,33 +11,35 @@ from collections import Counter
 
 import pytest
 
-from gpumon.analysis.digester import Digester
+from gpumon.analysis.aggregate.roller import Roller
 from gpumon.errors import GpumonError
+from gpumon.model.batch import ColumnBatch
+from gpumon.model.rolled import RolledFrame
 from gpumon.model.sample import Header, Sample
-from gpumon.model.ticks import Digest, Ticks
 from gpumon.recording import Recorder, Recording, blocks
 from tests.recording.old import old
 from tests.recording.recorded import Clock
-from tests.recording.streams import by_digests, stream
-from tests.recording.test_ticks import differences
+from tests.recording.streams import by_rollups, stream
+from tests.recording.test_batches import differences
+
+pytestmark = pytest.mark.slow
 
 FLIPS = int(os.environ.get("GPUMON_FLIPS", "300"))
-WANTED = {"device": ["busy_percent", "power_w"], "host": ["cpu_percent"], "job": ["cpu_s"]}
 HAPPENINGS = [(3, "comes"), (20, "comes"), (50, "missing"), (61, "missing"), (70, "xid"),
               (72, "lost"), (85, "well"), (95, "leaves"), (105, "header")]  # fmt: skip
-UNPROVEN = "without checksums"
+UNPROVEN = "has no checksums"
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """Name -> file: finished and not, with digests and without, as now and as before."""
+    """Name -> file: finished and not, with rollup lines and without, as now and as before."""
     folder = tmp_path_factory.mktemp("flips")
     found = {}
-    for digester in (None, Digester):
-        name = "digests" if digester else "lines"
+    for roller in (None, Roller):
+        name = "rollups" if roller else "lines"
         path, torn = folder / f"{name}.gpumon", folder / f"{name}-torn.gpumon"
         clock = Clock()
-        recorder = Recorder(str(path), clock=clock, frame_s=40.0, digester=digester)
+        recorder = Recorder(str(path), clock=clock, frame_s=40.0, roller=roller)
         for item in stream(3, 150, HAPPENINGS):
             clock.now = item.mono
             recorder.header(item) if isinstance(item, Header) else recorder.add(item)
@@ -64,11 +66,10 @@ class Read:
             self.items = list(recording.items())
             self.again = [
                 each
-                for item in recording.ticks()
-                for each in (item.samples() if isinstance(item, Ticks) else [item])
+                for item in recording.batches()
+                for each in (item.samples() if isinstance(item, ColumnBatch) else [item])
             ]
-            self.columns = recording.columns(WANTED)
-            self.digests = [each for each in recording.digested() if isinstance(each, Digest)]
+            self.rolled = [each for each in recording.rolled() if isinstance(each, RolledFrame)]
             self.problems = list(recording.problems)
 
 
@@ -86,11 +87,7 @@ class Truth(Read):
         for item in every:
             if isinstance(item, Sample):
                 self.samples.setdefault(item.time, []).append(item)
-        self.values = {
-            key: dict(zip(column.times, map(repr, column.values)))
-            for key, column in self.columns.items()
-        }
-        self.data = {(each.number, each.data) for each in self.digests}
+        self.data = {(each.number, repr(each.opened())) for each in self.rolled}
         self.edges = edges_of(path)
 
     def falsehoods(self, read):
@@ -104,19 +101,14 @@ class Truth(Read):
             known = self.headers if isinstance(item, Header) else self.samples.get(item.time, ())
             if item not in known:
                 yield f"{item}"
-        for key, column in read.columns.items():
-            own = self.values.get(key, {})
-            for at, value in zip(column.times, map(repr, column.values)):
-                if own.get(at) != value:
-                    yield f"{key} {at} {value}"
-        for digest in read.digests:
-            if (digest.number, digest.data) not in self.data:
-                yield f"digest {digest.number}"
+        for frame in read.rolled:
+            if (frame.number, repr(frame.opened())) not in self.data:
+                yield f"rollups {frame.number}"
 
     def silences(self, read):
         """What is missing without a word."""
         if read.problems == self.problems:
-            same = ("about", "state", "items", "again", "columns")
+            same = ("about", "state", "items", "again")
             yield from (
                 name for name in same if repr(getattr(read, name)) != repr(getattr(self, name))
             )
@@ -229,15 +221,15 @@ def test_no_false_value_and_no_silent_gap(tmp_path, corpus):
         # of the last minutes of a torn file nothing could be proven then, which is said
         is_unproven = name.startswith("old") and any(UNPROVEN in each for each in read.problems)
         found = [] if is_unproven else list(truth.falsehoods(read))
-        # nor had frames numbers then, but for those with digests
-        if not (is_unproven or (damage is None and name == "old-lines")):
+        # nor had frames numbers then
+        if not (is_unproven or (damage is None and name in ("old-lines", "old-rollups"))):
             found += truth.silences(read)
         if found:
             kind = damage.__name__ if damage else "edges"
             wrong.append(f"{n} {name} {kind}: {found[0][:200]} ({len(found)})")
         seen["whole" if read.items == truth.items else "part"] += 1
         if n % 20 == 0 and read.items == truth.items and read.problems == truth.problems:
-            assert differences(by_digests(path)[0], by_digests(truth.path)[0]) == []
+            assert differences(by_rollups(path)[0], by_rollups(truth.path)[0]) == []
             seen["evidence"] += 1
     assert wrong == []
     assert min(seen[each] for each in ("refused", "whole", "part")) > 0

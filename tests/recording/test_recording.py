@@ -8,7 +8,7 @@ import zstandard
 
 from gpumon.model.sample import Event, Header, Sample, State
 from gpumon.recording import Recorder, Recording
-from gpumon.wire import Decoder
+from gpumon.wire.decoder import Decoder
 from tests.recording import made
 from tests.recording.recorded import Clock, record, samples_of, written
 

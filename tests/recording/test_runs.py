@@ -6,13 +6,15 @@ import stat
 
 import pytest
 
-from gpumon.errors import NotFoundError, WireError
+from gpumon.errors import GpumonError, NotFoundError, UsageError, WireError
 from gpumon.model.sample import JobContext
 from gpumon.recording import (
     Recorder,
     find_runs,
     new_path,
+    path_outside,
     prune,
+    remove,
     resolve,
     state_dir,
 )
@@ -121,6 +123,42 @@ def test_a_run_by_file_folder_and_job():
         assert resolve(form).paths == [one, two]
 
 
+def test_each_run_has_an_id_that_names_it():
+    """Outside of a job its file's name; where two clusters have the same job, its folder."""
+    paths = [record(), record(node="gpu02"), record(job(1)), record(job(2))]
+    paths.append(record(job(2, cluster="beta")))
+    runs = find_runs()
+    ids = {run.paths[0]: run.id for run in runs}
+    assert [ids[path] for path in paths] == [
+        *(os.path.basename(path).removesuffix(".gpumon") for path in paths[:2]),
+        "1",
+        *(os.path.dirname(path) for path in paths[3:]),
+    ]
+    assert {run.id: resolve(run.id).paths for run in runs} == {run.id: run.paths for run in runs}
+    assert path_outside("1") is None
+
+
+def test_a_folder_is_looked_through_within_limits(tmp_path, monkeypatch):
+    said = []
+    paths = [record(job(4711), f"gpu{n:02}") for n in range(3)]
+    folder = os.path.dirname(paths[0])
+    assert resolve(folder, said.append).paths == paths
+    assert said == []
+    monkeypatch.setattr("gpumon.recording.runs._MANY", 2)
+    assert resolve(folder, said.append).paths == paths
+    assert said == [f"reading 3 recordings in {folder} …"]
+    monkeypatch.setattr("gpumon.recording.runs._MAX_ENTRIES", 2)
+    with pytest.raises(UsageError, match="more than 2 entries; name a folder"):
+        resolve(folder)
+
+
+def test_a_folder_of_several_jobs_is_no_run():
+    folder = os.path.dirname(os.path.dirname(record(job(4711))))
+    record(job(4712))
+    with pytest.raises(UsageError, match=r"of several jobs \(4711, 4712, …\); name a folder"):
+        resolve(folder)
+
+
 def test_a_jobs_id_is_no_file_of_that_name(tmp_path, monkeypatch):
     """A job's output is often a folder of its number."""
     one, two = record(job(4711)), record(job(4712))
@@ -158,15 +196,28 @@ def test_the_same_number_on_two_clusters_is_asked_about():
 
 
 def test_what_is_not_there_is_told(tmp_path):
-    with pytest.raises(NotFoundError, match="`gpumon runs` lists"):
+    with pytest.raises(NotFoundError, match="'gpumon runs' lists"):
         resolve("4711")
     with pytest.raises(NotFoundError, match="no file"):
         resolve("folder/x.gpumon")
     with pytest.raises(NotFoundError, match="no recordings"):
         resolve(str(tmp_path))
     (tmp_path / "x.gpumon").write_text("hello")
-    with pytest.raises(WireError, match="no recording"):
+    with pytest.raises(WireError, match="not a gpumon recording"):
         resolve(str(tmp_path / "x.gpumon"))
+
+
+def test_a_run_is_removed_with_its_folder_unless_it_is_being_written(state):
+    record(job(1), "gpu01")
+    record(job(1), "gpu02")
+    live = record(job(2), close=False, written=None)
+    newest, other = sorted(find_runs(), key=lambda run: run.job)[::-1]
+    with pytest.raises(GpumonError, match="2 is still being recorded; end the recording first"):
+        remove(newest)
+    remove(other)
+    remove(other)  # somebody else was faster
+    assert [run.paths for run in find_runs()] == [[live]]
+    assert os.listdir(state / "jobs" / "alpha") == ["2"]
 
 
 # -- retention ------------------------------------------------------------------------------------

@@ -12,8 +12,9 @@ import pytest
 from gpumon import files
 from gpumon.errors import GpumonError
 from gpumon.recording import Recording
-from tests.e2e.program import GPUMON, HANGS_S, environment, gpumon
+from tests.e2e.program import GPUMON, environment, gpumon
 from tests.recording.recorded import record, samples_of
+from tests.support.waiting import HANGS_S
 
 OLD = b"what was there before\n"
 
@@ -28,7 +29,7 @@ def test_what_is_there_is_never_recorded_over(tmp_path, few, kind):
         path.mkdir()
     else:
         os.symlink({"link": "target", "loop": "there"}.get(kind, "none"), path)
-    with pytest.raises(GpumonError, match="exists; a recording never writes over a file"):
+    with pytest.raises(GpumonError, match="exists; a recording never overwrites a file"):
         record(path, few)
     assert (target.read_bytes(), sorted(os.listdir(tmp_path))) == (OLD, ["target", "there"])
     assert kind != "file" or path.read_bytes() == OLD

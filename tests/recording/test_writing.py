@@ -9,16 +9,19 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 
 import pytest
 import zstandard
 
 from gpumon.errors import GpumonError
-from gpumon.recording import Recorder, Recording, file
+from gpumon.recording import Recorder, Recording
+from gpumon.recording.writer import Lane
 from tests.e2e.program import ROOT, Collecting, environment
 from tests.nvml.emulator import Emulated, Proc, Scenario
 from tests.recording import made
-from tests.recording.recorded import HANGS_S, Clock, record, samples_of, written
+from tests.recording.recorded import Clock, record, samples_of, written
+from tests.support.waiting import HANGS_S, until
 
 _WRITER = """
 import sys, time
@@ -33,6 +36,7 @@ for sample in made.samples(100_000):
 """
 
 
+@pytest.mark.slow
 def test_a_killed_writer_leaves_all_but_the_last_seconds(tmp_path):
     path = tmp_path / "killed.gpumon"
     with subprocess.Popen(
@@ -77,7 +81,7 @@ def test_an_error_ends_the_recording_and_not_the_caller(
             return real(fd, data[:partial])
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(file.os, "write", failing)
+    monkeypatch.setattr(os, "write", failing)
     path = tmp_path / "full.gpumon"
     recorder = record(path, few)  # never raises
     monkeypatch.undo()
@@ -93,7 +97,7 @@ def test_a_sync_that_fails_is_an_error_too(tmp_path, few, monkeypatch):
     def quota(_fd):
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
 
-    monkeypatch.setattr(file.os, "fdatasync", quota)  # as network file systems report it
+    monkeypatch.setattr(os, "fdatasync", quota)  # as network file systems report it
     assert "quota" in record(tmp_path / "x.gpumon", few).failed
 
 
@@ -110,6 +114,7 @@ def full_disk(folder):
         subprocess.run(["umount", str(folder)], check=True)
 
 
+@pytest.mark.slow
 def test_a_full_disk(tmp_path):
     """A real one, else the device that is always full in place of the file."""
     with full_disk(tmp_path) as disk:
@@ -127,6 +132,7 @@ def test_a_full_disk(tmp_path):
             assert len(samples_of(recording.items())) >= 20
 
 
+@pytest.mark.slow
 def test_a_file_size_limit(tmp_path):
     """The limit that the shell's `ulimit -f` sets, in a process of its own."""
     path = tmp_path / "x.gpumon"
@@ -153,12 +159,12 @@ def test_a_disk_that_hangs_holds_nobody_up(tmp_path, few, monkeypatch):
         release.wait(HANGS_S)
         return real(fd, data)
 
-    monkeypatch.setattr(file.os, "write", hanging)
+    monkeypatch.setattr(os, "write", hanging)
     monkeypatch.setattr("gpumon.recording.writer._CLOSE_S", 0.05)
     monkeypatch.setattr("gpumon.recording.writer._MAX_PENDING_BYTES", 20_000)
     try:
         recorder = record(tmp_path / "x.gpumon", few)
-        assert "does not answer" in recorder.failed
+        assert "is not responding" in recorder.failed
     finally:
         release.set()
 
@@ -166,14 +172,14 @@ def test_a_disk_that_hangs_holds_nobody_up(tmp_path, few, monkeypatch):
 def test_two_writers_never_share_a_file(tmp_path, few):
     path = tmp_path / "x.gpumon"
     first = record(path, few[:3], close=None)
-    with pytest.raises(GpumonError, match="never writes over"):
+    with pytest.raises(GpumonError, match="never overwrites"):
         Recorder(str(path))
     first.close()
-    with pytest.raises(GpumonError, match="never writes over"):
+    with pytest.raises(GpumonError, match="never overwrites"):
         Recorder(str(path))
     link = tmp_path / "link.gpumon"
     link.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(GpumonError, match="never writes over"):
+    with pytest.raises(GpumonError, match="never overwrites"):
         Recorder(str(link))
     assert not (tmp_path / "elsewhere").exists()
 
@@ -221,6 +227,7 @@ def test_a_file_that_is_being_written_is_read_and_called_so(tmp_path, few):
     recorder.close()
 
 
+@pytest.mark.slow
 def test_no_secret_of_a_command_line_is_in_the_file(tmp_path):
     """Real processes with the arguments of the corpus, as the agent sees them."""
     corpus = (ROOT / "tests/collect/fixtures/commands.txt").read_text()
@@ -245,3 +252,16 @@ def test_no_secret_of_a_command_line_is_in_the_file(tmp_path):
     for pid in running:
         assert f'"kind":"process","pid":{pid},'.encode() in text
     assert b"s3cr3t" not in text
+
+
+def test_what_one_recorder_left_is_written_before_what_the_next_one_writes():
+    lane, slow, done, threads = Lane(), threading.Event(), [], set()
+    for number in range(3):  # each leaves before its work is done
+        lane.enter()
+        lane.put(partial(slow.wait, HANGS_S))
+        lane.put(lambda: threads.add(threading.get_ident()))
+        lane.put(partial(done.append, number))
+        lane.leave()
+    slow.set()
+    until(lambda: len(done) == 3)
+    assert (done, len(threads)) == ([0, 1, 2], 1)

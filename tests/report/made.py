@@ -2,14 +2,29 @@
 
 from dataclasses import replace
 
-from gpumon.analysis.evidence import Coverage
-from gpumon.analysis.finding import Action, Finding, Recommendation
-from gpumon.model.lines import EMPTY, Line
+from gpumon.analysis.finding import (
+    Action,
+    Change,
+    Finding,
+    Gpus,
+    Lack,
+    NotEvaluable,
+    Recommendation,
+    ask_for,
+)
+from gpumon.analysis.rundata import Coverage
+from gpumon.model.lines import Line
 from gpumon.report.model import DeviceRow, Report, SeffFigures, Used
 from gpumon.slurm.job import ExitCode, Job, Resources
 
 GIB = 1 << 30
 HOSTILE = "a\x1b[2J|b`c`<script>alert(1)</script>\n## x & [y](javascript:z)"
+FEWER = Change("--gres", Gpus("gpu:a100:", 4), Gpus("gpu:a100:", 3))
+
+
+def change(change, basis, confidence="high"):
+    """A recommendation that rests on what no finding says."""
+    return Recommendation(change, basis, confidence, adds=basis)
 
 
 def job(**changes):
@@ -48,8 +63,8 @@ def finding(**changes):
         "gpus-partly-idle", "critical",
         "2 of 8 GPUs were never used (gpu02:2, gpu02:3): 4.5 GPU-hours",
         "No process of the job ever opened them in 02:14:09.",
-        subject="gpu02:2,3", devices=("gpu02:2", "gpu02:3"), resource="gpu",
-        actions=(Action("sbatch", Line("--gres=gpu:a100:3"), Line("--gres=gpu:a100:4")),),
+        subject="gpu02:2,3", devices=("gpu02:2", "gpu02:3"), 
+        actions=(ask_for(FEWER),),
         waste_gpu_hours=4.5,
     )  # fmt: skip
     return replace(known, **changes)
@@ -71,19 +86,18 @@ def report(**changes):
         findings=(
             finding(),
             finding(
-                id="alloc-all-tf", level="warning", resource="gpu-mem", waste_gpu_hours=0.0,
-                title="TensorFlow reserved 78.5 of 80 GiB on 6 GPUs: not what it needs",
+                id="alloc-all-tf", level="warning", waste_gpu_hours=0.0,
+                title="TensorFlow preallocated 78.5 of 80 GiB on 6 GPUs; the real need is unknown",
                 evidence="Taken within 1 s, flat since.", subject="job",
                 actions=(Action("export", Line("export TF_FORCE_GPU_ALLOW_GROWTH=true")),),
             ),
         ),
-        suppressed=(), not_evaluable={"low-sm": "no GPM"},
+        suppressed=(), not_evaluable={"low-sm": NotEvaluable(Lack.READINGS, "no GPM")},
         recommendations=(
-            Recommendation("--gres", Line("gpu:a100:4"), Line("gpu:a100:3"), "6 of 8 GPUs worked"),
-            Recommendation("--mem", Line("128G"), Line("20G"),
-                           "peak 16.5 GiB on gpu01, 1.2 times that"),
-            Recommendation(
-                "", EMPTY, Line("export TF_FORCE_GPU_ALLOW_GROWTH=true"),
+            change(FEWER, "6 of 8 GPUs worked"),
+            change(Change("--mem", 128 * GIB, 20 * GIB), "peak 16.5 GiB on gpu01, 1.2 times that"),
+            change(
+                Change("", None, Line("export TF_FORCE_GPU_ALLOW_GROWTH=true")),
                 "one run with it shows the real peak", "medium",
             ),
         ),

@@ -5,10 +5,12 @@ from dataclasses import replace
 import pytest
 
 from gpumon.report.build import build, from_accounting
-from gpumon.report.document import document
-from gpumon.report.page import page, plain
+from gpumon.report.render.json import document
+from gpumon.report.render.layout import plain
+from gpumon.report.render.page import page
 from gpumon.site import Site
 from gpumon.slurm.job import Resources, Step, Usage
+from tests.analysis.build import device, evidence, node
 
 from .made import GIB, job
 
@@ -48,15 +50,17 @@ def test_gpus_of_which_accounting_knows_nothing():
     this = ended(allocated=Resources(cpus=4, gpus=1, gpu_types={"a100": 1}, tres={"cpu": 4}))
     body = document(made(this))
     assert body["efficiency"]["gpu_busy_percent"] is None
-    assert "does not say" in body["missing"]["gpu_busy_percent"]
+    assert "no GPU usage" in body["missing"]["gpu_busy_percent"]
     assert body["waste_gpu_hours"] == 0
-    assert "how the one was used" in lines(this)
+    assert "1 GPU: Slurm's accounting has no GPU usage" in lines(this)
 
 
 def test_a_mean_of_cores_advises_no_number():
     body = document(made(ended()))
-    assert "cpu-low" in {each["id"] for each in body["findings"]}
-    assert {each["directive"] for each in body["recommendations"]} == {"--mem", "--time"}
+    assert "serial-many-cores" in {each["id"] for each in body["findings"]}
+    assert {each["directive"] for each in body["recommendations"]} == {"--time"}
+    peak = document(made(ended(acct_gather="cgroup/v2", slurm_version="24.11.1")))
+    assert {each["directive"] for each in peak["recommendations"]} == {"--mem", "--time"}
     assert body["used"]["cpu_cores_peak"] is None
 
 
@@ -77,6 +81,14 @@ def test_out_of_memory_needed_more_and_not_less():
     assert "needed more" in note
     assert "less" not in note
     assert "much less" in document(made(replace(this, state="COMPLETED")))["used"]["mem_note"]
+
+
+def test_all_memory_of_a_node_is_not_0_bytes():
+    asked = replace(ended().requested, mem_form="node", mem_form_bytes=0)
+    this = replace(ended(), requested=asked, allocated=replace(ended().allocated, mem_bytes=None))
+    page = lines(this)
+    assert "· all memory" in page
+    assert "memory        all " in page
 
 
 def test_a_pending_job_has_used_nothing_and_began_never():
@@ -104,3 +116,30 @@ def test_a_running_job_so_far_by_sstat():
 
 def test_the_same_evidence_gives_the_same_report():
     assert made(ended()) == made(ended())
+
+
+def test_sums_over_one_of_several_nodes_are_said_as_such_or_taken_from_accounting():
+    nodes = tuple(f"gpu0{n}" for n in (1, 2, 3, 4))
+    held = Resources(cpus=64, mem_bytes=480 * GIB, nodes=4, gpus=8, tres={"cpu": 64})
+    this = ended(nodes=nodes, node_list="gpu0[1-4]", allocated=held, cpu_s=72000.0)
+    one = node(360, job={"cpu_cores_used": 1.0}, mem_peak_bytes=10 * GIB)
+    run = evidence(360, [device(360, n, busy_percent=0) for n in (0, 1)], nodes=[one], job=this)
+    run.coverage = replace(run.coverage, unrecorded=nodes[1:], covered_percent=25.0)
+    report = build(run)
+    text = "\n".join(plain(page(report)))
+    assert "8 × A100" in text
+    assert "GPUs: 2 of 8 were recorded" in text
+    assert "CPU: sacct; 3 of 4 nodes were not recorded" in text
+    assert "memory: 3 of 4 nodes were not recorded; Slurm's peak of a node: 2 GiB" in text
+    assert (report.used.cpu_core_s, report.used.cpu_cores_peak) == (72000.0, None)
+    assert report.efficiency["mem_percent"] is None
+    assert report.efficiency_missing["mem_percent"] == "3 of 4 nodes were not recorded"
+
+
+def test_a_sum_of_tasks_peaks_is_a_bound_of_one_nodes_memory():
+    nodes = ("cn01", "cn02")
+    step = replace(ended().steps[0], tasks=8, node_count=2)
+    this = ended(nodes=nodes, node_list="cn[01-02]", steps=(step,))
+    assert "memory: at most, of one node; " in lines(this)
+    alone = replace(this, steps=(replace(step, tasks=2),))
+    assert "memory: of the node that used most; " in lines(alone)

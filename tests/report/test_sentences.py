@@ -1,52 +1,67 @@
 """What the page says of a finding: once, why it matters, and one thing to do."""
 
-from gpumon.analysis.finding import Action, Recommendation
-from gpumon.model.lines import EMPTY, Line
-from gpumon.report.page import finding_rows, page, plain
-from gpumon.report.plots import plot_rows
-from gpumon.report.sentences import sentences, steps_of
-from gpumon.report.why import WHY
+from gpumon.analysis.finding import Action, Change, Gpus, Recommendation, ask_for
+from gpumon.analysis.rules import phrasing
+from gpumon.analysis.rules.catalogue import BY_ID
+from gpumon.model.lines import Line
+from gpumon.report.render.layout import plain
+from gpumon.report.render.page import finding_rows, page
+from gpumon.report.render.plots import plot_rows
+from gpumon.report.sentences import Step, sentences, steps_of
+from tests.analysis.build import evidence
 
 from .made import finding, report, row
 
+RUN = evidence(6, [])
 
-def said(title, evidence, **changes):
-    return sentences(finding(title=title, evidence=evidence, id="none", **changes))
+
+def said(title, text="", **told):
+    made = phrasing.finding(RUN, "info", title, text, **told)
+    return made.evidence, sentences(made)
 
 
 def test_evidence_that_goes_on_joins_the_title():
-    assert said("CPU 6 % of 4 cores", "CPU 6 % of 4 cores × 1 h (sacct)") == (
-        "CPU 6 % of 4 cores × 1 h (sacct).", "",
-    )  # fmt: skip
-    assert said("GPUs 0,1 busy 87 % but SM 73 %", "busy 87 % but SM 73 % for 1 h") == (
-        "GPUs 0,1 busy 87 % but SM 73 % for 1 h.", "",
-    )  # fmt: skip
-    title, rest = said(
-        "out of memory: job A (0:125), limit 1 G", "job A (0:125); step B, limit 1 G"
-    )
-    assert (title, rest) == ("Out of memory: job A (0:125), limit 1 G.", "Step B, limit 1 G.")
-    assert said("the same", "the same.") == ("The same.", "")
-    assert said("gpu01: hot", "89 °C") == ("gpu01: hot.", "89 °C.")  # a name keeps its letters
+    low = "CPU 6 % of 4 cores"
+    text = f"{low} × 1 h (sacct)"
+    assert said(low, rest=" × 1 h (sacct)") == (text, (f"{text}.", ""))
+    assert said("the same") == ("the same", ("The same.", ""))
+    assert said("gpu01: hot", "89 °C") == ("89 °C", ("gpu01: hot.", "89 °C."))  # a name stays
+    text = "job A (0:125); step B, limit 1 G"
+    _, spoken = said("out of memory: job A (0:125), limit 1 G", text, adds="step B, limit 1 G")
+    assert spoken == ("Out of memory: job A (0:125), limit 1 G.", "Step B, limit 1 G.")
 
 
 def test_why_and_how_sure_follow():
-    _, rest = sentences(finding(confidence="low"))
-    assert rest.endswith(f"{WHY['gpus-partly-idle']} Low confidence.")
+    _, rest = sentences(finding(doubt="8 of 120 min observed"))
+    assert rest.endswith(f"{BY_ID['gpus-partly-idle'].why} 8 of 120 min observed.")
 
 
 def test_one_step_that_names_the_change_below():
-    changes = (Recommendation("--mem", Line("64G"), Line("9G"), ""),)
-    line = Action("sbatch", Line("#SBATCH --mem=9G"), Line("#SBATCH --mem=64G"), "Or less:")
-    assert steps_of(finding(actions=(line,)), changes) == ["Ask for --mem=9G (below). Or less"]
-    assert steps_of(finding(actions=(line,)), ()) == ["Or less: #SBATCH --mem=9G"]
-    deleted = Action("sbatch", EMPTY, Line("#SBATCH --gres=gpu:1"))
-    change = Recommendation("--gres", Line("gpu:1"), EMPTY, "")
-    assert steps_of(finding(actions=(deleted,)), (change,)) == ["Delete --gres (below)."]
-    several = (Action("code", EMPTY, text="Use them all:"), Action("code", Line("torchrun x")))
-    assert steps_of(finding(actions=several), ()) == ["Use them all: torchrun x"]
+    less = Change("--mem", 64 << 30, 9 << 30)
+    changes, line = (Recommendation(less, ""),), ask_for(less, text="Or less:")
+    assert steps_of(finding(actions=(line,)), changes) == [
+        Step("Request --mem=9G (below). Or less:")
+    ]
+    assert steps_of(finding(actions=(line,)), ()) == [Step("Or less:", "#SBATCH --mem=9G")]
+    fewer = Change("--gres", Gpus("gpu:", 4), Gpus("gpu:", 1))
+    both = (*changes, Recommendation(fewer, ""))
+    together = (ask_for(fewer, less, text="Only if it can use no more."),)
+    assert steps_of(finding(actions=together), both) == [
+        Step("Request --mem=9G and --gres=gpu:1, all together (below). Only if it can use no more.")
+    ]
     staff = Action("staff", Line("node x: hot"), text="Report it to the staff.")
-    assert steps_of(finding(actions=(staff,)), ()) == ["Report it to the staff."]
+    assert steps_of(finding(actions=(staff,)), ()) == [
+        Step("Report it to the staff.", "node x: hot")
+    ]
     assert steps_of(finding(actions=()), changes) == []
+
+
+def test_a_line_to_write_or_to_send_is_not_broken_behind_its_sentence():
+    actions = (Action("staff", Line("node gpu07: too hot"), text="Report node gpu07 with this:"),)
+    (row,) = list(plain(finding_rows(finding(actions=actions), 80)))[-1:]
+    assert row == "→ Report node gpu07 with this:  node gpu07: too hot"
+    rows = list(plain(finding_rows(finding(actions=actions), 50)))
+    assert rows[-2:] == ["→ Report node gpu07 with this:", "    node gpu07: too hot"]
 
 
 def test_the_page_has_one_step_and_the_screen_all():

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
 
 import pytest
 
+from tests.slurm.cluster import Cluster
 from tests.slurm.sharing import Unable, shared_cluster
 
 
@@ -18,3 +20,23 @@ def cluster(request):
             yield cluster
     except Unable as why:
         pytest.skip(f"no Slurm cluster: {why}")
+
+
+#: of each log of the cluster, as much as a failed test shows
+_SHOWN_BYTES = 4000
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that failed shows what the cluster's daemons said last, and what is queued."""
+    report = yield
+    cluster = getattr(item, "funcargs", {}).get("cluster")
+    if report.failed and isinstance(cluster, Cluster):
+        for path in sorted((cluster.folder / "log").glob("slurm*.log")):
+            said = path.read_bytes()[-_SHOWN_BYTES:].decode(errors="replace")
+            report.sections.append((path.name, said))
+        queue = cluster.run("ctl", ["squeue", "-a"], "root", check=False)
+        report.sections.append(("squeue", queue.stdout + queue.stderr))
+    return report

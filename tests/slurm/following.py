@@ -12,26 +12,48 @@ import threading
 import time
 
 from tests.e2e.program import environment
-from tests.slurm.cluster import HANGS_S, end, until
+from tests.slurm.cluster import end
+from tests.support.waiting import HANGS_S, until
 
 #: agents end sooner than by themselves, which takes them 45 s
 SOON_S = 30
 
+#: Slurm's answers stand for seconds, as this cluster's controller has little to do
+QUICKLY = """\
+from gpumon.slurm import client, looking, pace
+from gpumon.sources import watched
+for module in client, looking, pace, watched:
+    module.LEAST_PERIOD_S = 2.0
+watched.ASK_S = watched.SELDOM_S = 3.0
+client.Slurm.__init__.__kwdefaults__["controller_period_s"] = 2.0
+"""
+
 #: prints what the source brings as lines of JSON, until its input ends
-FOLLOW = """\
+FOLLOW = (
+    QUICKLY
+    + """\
 import json, os, sys, threading, time
-from gpumon.cli import finding
-from gpumon.cli.attach import watch
-from gpumon.cli.prompting import Prompting
+from gpumon.services import jobs as finding
+from gpumon.services.attach import watch
+from gpumon.services.prompting import Prompting
 from gpumon.config import Settings
+from gpumon.pipeline.tee import Tee
+from gpumon.recording import marks_dir
 from gpumon.slurm import ids
 from gpumon.slurm.client import Slurm
 from gpumon.slurm.runner import LocalRunner
-from gpumon.sources import supervisor
-from gpumon.sources.ways import Ways, here
+from gpumon.sources import attach, attempt
+from gpumon.transport import payload
+from gpumon.transport.available import AvailableTransports, here
+from gpumon.tui.jobs import restart_text
 
-supervisor._SILENCE_S, supervisor.HEARTBEAT_S = 3.0, 1.0
-slurm = Slurm(LocalRunner(), controller_period_s=2.0)
+attempt.SILENCE_S, attach.HEARTBEAT_S = 6.0, 1.0
+modules = payload.modules()
+is_package, text = modules["gpumon.collect.stream"]
+silence_s = os.environ.get("AGENT_SILENCE_S", "45")
+modules["gpumon.collect.stream"] = is_package, text + "\\n_SILENCE_S = " + silence_s
+payload.modules = lambda: modules
+slurm = Slurm(LocalRunner())
 jobs = finding.find_jobs(slurm, ids.parse(sys.argv[1]))
 finding.check(jobs, remote=False)
 
@@ -49,24 +71,28 @@ class Sink:
         self._say("status", node, status.state, status.detail, status.source)
     def reset(self): pass
 
-ways = Ways(Prompting(), here({}), via=sys.argv[2] if len(sys.argv) > 2 else None)
-source = watch(jobs, slurm, ways, (), Settings(interval_s=0.5))
+via = sys.argv[2] if len(sys.argv) > 2 else None
+available = AvailableTransports(Prompting(), here({}), via=via)
+source = watch(jobs, slurm, available, (), Settings(interval_s=0.5))
 source._ask_s = float(os.environ.get("ASK_S", 3))
 sink = Sink()
-source.start(sink)
+followed = Tee(source, marks_dir(), record=True) if "RECORD" in os.environ else source
+followed.start(sink)
 
 def watch_state():
-    known = ""
+    known = ()
     while True:
-        if source.job().state != known:
-            known = source.job().state
-            sink._say("job", "", known)
+        job = source.job()
+        if (job.state, restart_text(job)) != known:
+            known = job.state, restart_text(job)
+            sink._say("job", "", *known)
         time.sleep(0.2)
 
 threading.Thread(target=watch_state, daemon=True).start()
 sys.stdin.read()
-source.stop()
+followed.stop()
 """
+)
 
 
 _NUMBERS = itertools.count()
@@ -108,7 +134,7 @@ class Following:
     @property
     def job_states(self):
         """Of the job, as the screen would show them."""
-        return [state for (state,) in self.of("job", "")]
+        return [state for state, _ in self.of("job", "")]
 
     def last(self, node):
         return self.of("status", node)[-1]

@@ -11,6 +11,7 @@ import shlex
 from tests.slurm.cluster import Cluster
 
 _SPIN = "import time\nend = time.time() + {seconds}\nwhile time.time() < end: pass\n"
+_DABBLE = _SPIN.replace("pass", "sum(range(500_000)); time.sleep(0.1)")
 _HOLD = (
     "import time\ndata = bytearray({mib} << 20)\n"
     "for at in range(0, len(data), 4096): data[at] = 1\ntime.sleep({seconds})\n"
@@ -24,6 +25,11 @@ def _python(text: str, **values: float) -> str:
 def spin(seconds: float) -> str:
     """A line of a script that keeps one core busy."""
     return _python(_SPIN, seconds=seconds)
+
+
+def dabble(seconds: float) -> str:
+    """A line of a script that computes now and then: it hardly waits for a core, however busy."""
+    return _python(_DABBLE, seconds=seconds)
 
 
 def hold(mib: int, seconds: float) -> str:

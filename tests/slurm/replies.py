@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from datetime import timezone
 
 from gpumon.slurm import records, scontrol, squeue
@@ -20,7 +21,9 @@ _NAMES = {
 
 
 class Replies:
-    """`calls` holds what was asked; `failing` commands to raise or answer something else."""
+    """`calls` holds what was asked; `failing` commands (also `scontrol -d`) to raise or answer
+    something else.
+    """
 
     def __init__(self, cluster: str, when: str = "running") -> None:
         self.cluster = cluster
@@ -28,11 +31,13 @@ class Replies:
         self.calls: list[list[str]] = []
         self.environment: Mapping[str, str] = {}
         self.failing: dict[str, Result | SlurmError] = {}
+        self.rewritten: Callable[[str], str] = lambda text: text  # what squeue and scontrol print
 
     def run(self, argv: list[str], *, env: Mapping[str, str], timeout_s: float) -> Result:
         self.calls.append(argv)
         self.environment = env
-        answer = self.failing.get(argv[0])
+        answer = self.failing.get(f"{argv[0]} -d" if "-d" in argv else argv[0])
+        answer = answer or self.failing.get(argv[0])
         if isinstance(answer, SlurmError):
             raise answer
         if answer is not None and "--helpformat" not in argv:
@@ -72,7 +77,9 @@ class Replies:
             return Result(0, self._read("scontrol-show-config.txt"), "")
         if "write" in argv:
             return Result(0, self._read("running-scontrol-write-batch.txt"), "")
-        every = self._read(f"{self.when}-scontrol-show-job-all.txt").decode()
+        every = self.rewritten(self._read(f"{self.when}-scontrol-show-job-all.txt").decode())
+        if "-d" not in argv:
+            every = re.sub(r"\n *(JOB_GRES=|Nodes=.*CPU_IDs=).*", "", every)
         wanted = [
             text
             for text in every.split("\n\n")
@@ -86,7 +93,8 @@ class Replies:
     def _squeue(self, argv: list[str]) -> Result:
         form = argv[argv.index("-O") + 1]
         delimiter = form.partition(":")[2].partition(",")[0]
-        lines = self._read(f"{self.when}-squeue-o.txt").decode().splitlines()[1:]
+        text = self.rewritten(self._read(f"{self.when}-squeue-o.txt").decode())
+        lines = text.splitlines()[1:]
         tres = {row.split("|")[0]: row for row in self._squeue_tres()}
         rows = []
         for line in lines:
@@ -112,7 +120,8 @@ class Replies:
         return Result(0, text.encode(), "")
 
     def _squeue_tres(self) -> list[str]:
-        return self._read(f"{self.when}-squeue-O.txt").decode().splitlines()[1:]
+        text = self.rewritten(self._read(f"{self.when}-squeue-O.txt").decode())
+        return text.splitlines()[1:]
 
     def _sstat(self, argv: list[str]) -> Result:
         if "--helpformat" in argv:

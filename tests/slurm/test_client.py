@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from datetime import timezone
 
 import pytest
@@ -16,6 +17,7 @@ from tests.slurm.replies import Replies
 
 OFF = Result(1, b"", "Slurm accounting storage is disabled\n")
 DOWN = Result(1, b"", "slurm_load_jobs error: Unable to contact slurm controller\n")
+CRASHED = Result(-signal.SIGSEGV, b"", "")
 
 
 @pytest.fixture(autouse=True)
@@ -53,13 +55,13 @@ def test_a_running_job_is_joined_from_three_commands(cluster):
         "alice",
         cluster.partition("-")[0],
     )
-    assert job.allocations[0].gpu_indices is not None
+    assert job.allocations[0].gpus is not None
     assert job.allocations[0].gpus == 2
     assert (job.requested.gres, job.requested.mem_form) == ("gpu:a100:2", "node")
     assert {"batch", "extern"} <= {step.id for step in job.steps}
     assert job.missing["usage"] == sacct.NOT_YET
     assert job.sources["state"] == "squeue"
-    assert job.sources["allocations"] == "scontrol"
+    assert job.sources["allocations"] == "squeue"  # its only node's
     assert job.sources["steps"] == job.sources["cluster"] == "sacct"
     assert job.acct_gather == ("linux" if "nocgroup" in cluster else "cgroup/v1")
     assert job.end == job.start + 600
@@ -100,8 +102,8 @@ def test_without_accounting_a_running_job_says_so():
     replies.failing["sacct"] = OFF
     job = asked.job("11")
     assert job.state == "RUNNING"
-    assert "accounting is off" in job.missing["usage"]
-    with pytest.raises(NotFoundError, match="accounting is off"):
+    assert "accounting is disabled" in job.missing["usage"]
+    with pytest.raises(NotFoundError, match="accounting is disabled"):
         asked.job("999")
     with pytest.raises(AccountingOffError):
         asked.jobs(["11"])
@@ -113,6 +115,17 @@ def test_without_the_controller_the_accounting_answers():
     assert asked.job("4").derived_exit_code == ExitCode(0, 125)
     with pytest.raises(SlurmError, match="Unable to contact"):
         asked.job("999")
+
+
+def test_a_command_that_failed_without_a_message(clock):
+    asked, replies = slurm(clock=clock)
+    replies.failing["squeue"] = CRASHED
+    with pytest.raises(SlurmError, match=r"squeue failed: killed by SIGSEGV; try again"):
+        asked.queue()
+    replies.failing["squeue"] = Result(139, b"", " \n")
+    clock.now += 60
+    with pytest.raises(SlurmError, match=r"squeue failed: exit code 139 without a message"):
+        asked.queue()
 
 
 def test_a_record_of_another_job_with_the_same_id_is_not_mixed_in(monkeypatch):
@@ -131,7 +144,7 @@ def test_many_jobs_are_one_call():
         "1", "2", "14+0", "14+1", "6_1", "6_2", "6_3", "6_4",
     ]  # fmt: skip
     assert replies.asked("sacct") == 1
-    assert len(asked.jobs(user="alice", since="now-7days")) == 21
+    assert len(asked.accounted(user="alice", since="now-7days").jobs) == 21
     call = replies.calls[-1]
     assert call[call.index("-u") + 1] == "alice"
     assert call[call.index("-S") + 1] == "now-7days"
@@ -167,20 +180,23 @@ def test_the_controller_is_never_asked_faster_than_every_10_s(clock):
 def test_what_has_happened_is_asked_sooner_and_no_oftener_than_every_10_s(clock):
     asked, replies = slurm(clock=clock)
     asked.live("11")
+    clock.now += 30
+    asked.live("11")
     times = []
     for _ in range(40):
         clock.now += 1
-        before = replies.asked("squeue"), replies.asked("scontrol")
-        asked.live("11", soon=clock.now > 1015)
-        if (replies.asked("squeue"), replies.asked("scontrol")) != before:
-            times.append(clock.now - 1000)
+        before = len(replies.calls)
+        asked.live("11", soon=clock.now > 1045)
+        if len(replies.calls) > before:
+            times.append(clock.now - 1030)
     assert times == [16, 26, 36]
+    before = len(replies.calls)
     clock.now += 29 - 4  # since the last
     asked.live("11")
-    assert replies.asked("squeue") == 4
+    assert len(replies.calls) == before
     clock.now += 1
     asked.live("11")
-    assert replies.asked("squeue") == 5
+    assert len(replies.calls) == before + 1
 
 
 def test_sstat_is_asked_every_minute(clock):
@@ -189,6 +205,20 @@ def test_sstat_is_asked_every_minute(clock):
         asked.usage(["11"])
         clock.now += 1
     assert replies.asked("sstat") == 2
+
+
+def test_an_error_that_will_not_pass_is_asked_again_after_the_period(clock):
+    asked, replies = slurm(clock=clock)
+    replies.failing["squeue"] = Result(1, b"", "squeue: error: Access/permission denied")
+    times = []
+    for _ in range(220):
+        before = replies.asked("squeue")
+        with pytest.raises(SlurmError, match="denied"):
+            asked.queue()
+        if replies.asked("squeue") > before:
+            times.append(clock.now - 1000)
+        clock.now += 1
+    assert times == [0, 30, 90, 210]
 
 
 def test_errors_are_repeated_without_asking_and_asked_less_and_less(clock):
@@ -202,7 +232,7 @@ def test_errors_are_repeated_without_asking_and_asked_less_and_less(clock):
         if replies.asked("squeue") > before:
             times.append(clock.now - 1000)
         clock.now += 1
-    assert times == [0, 30, 90, 210]
+    assert times == [0, 10, 30, 70, 150, 310]
     del replies.failing["squeue"]
     clock.now += 600
     assert asked.queue()

@@ -13,9 +13,12 @@ import time
 import pytest
 
 from tests.e2e.program import gpumon
-from tests.slurm.cluster import HANGS_S, until
+from tests.slurm.cluster import end
 from tests.slurm.following import Following, agents, attach, gone, gpumon_steps, heads, laptop
 from tests.slurm.jobs import hold
+from tests.support.waiting import until
+
+GPU = re.compile(r"\[\d\] A100")
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +40,9 @@ def test_a_sample_of_every_node(cluster, wide, via):
     assert heads(done) == nodes
     assert done.stdout.count(f"job {job} ") == 2
     if via in ("srun", ""):  # from outside of the job its idle GPUs are not known
-        assert [done.stdout.count(f"[{gpu}] A100") for gpu in (0, 1)] == [2, 0]
+        assert len(GPU.findall(done.stdout)) == 2
     else:
-        assert "GPUs are known: those its processes hold" in done.stdout
+        assert "GPUs are known: those its processes use" in done.stdout
     gone(cluster, job, *nodes)
 
 
@@ -73,7 +76,7 @@ def test_only_the_named_nodes(cluster, wide):
     assert heads(done) == nodes[1:2]
     strange = attach(cluster, job, "--nodes", "nowhere7")
     assert (strange.returncode, strange.stdout) == (4, "")
-    assert "nowhere7 is no node of job" in strange.stderr
+    assert "nowhere7 is not a node of job" in strange.stderr
     assert attach(cluster, job, "--nodes", "n[1").returncode == 2
 
 
@@ -92,7 +95,7 @@ def test_doctor_says_what_would_work(cluster):
     found = {check["name"]: (check["result"], check["detail"]) for check in body["checks"]}
     assert found["Slurm's commands"] == ("ok", "squeue, scontrol, srun, sstat, sacct")
     assert found["Slurm's controller"][1].endswith(f", cluster {cluster.name}")
-    assert found["accounting"] == ("ok", "sacct answers")
+    assert found["accounting"] == ("ok", "sacct works")
 
 
 # -- where no step with GPUs begins ------------------------------------------------------------
@@ -120,7 +123,7 @@ def test_without_gpus_host_and_job_are_shown(cluster, wide, refused):
     done = attach(cluster, job, "--via", "srun", env=refused("*--gres=none*"))
     assert (done.returncode, done.stderr) == (0, "")
     assert heads(done) == nodes
-    assert done.stdout.count("GPUs n/a: held by the job's step") == 2
+    assert done.stdout.count("No GPUs: the job's own step holds them") == 2
     assert done.stdout.count(f"job {job} ") == 2
     assert "A100" not in done.stdout
     gone(cluster, job, *nodes)
@@ -149,9 +152,9 @@ def test_sstat_is_the_last_way(cluster, refused):
 
 # -- which job ---------------------------------------------------------------------------------
 def test_jobs_that_cannot_be_followed(cluster):
-    for text in ("x", "12.", "-5 ", "1;2"):
+    for text in ("x", "12.", "-5 ", "1;2"):  # not IDs, and no job is called so
         done = cluster.run("login", ["gpumon", "attach", "--", text], check=False)
-        assert (done.returncode, done.stderr.count("\n")) == (2, 1), text
+        assert (done.returncode, done.stderr.count("\n")) == (4, 1), text
     unknown = attach(cluster, "99999999")
     assert (unknown.returncode, unknown.stderr.count("\n")) == (4, 1)
     ended = cluster.submit("true")
@@ -166,6 +169,57 @@ def test_jobs_that_cannot_be_followed(cluster):
     cluster.cancel(pending)
 
 
+def test_ones_own_jobs_need_no_number(cluster):
+    """carol's, who has no others: none, one by every name, several, and one that has ended."""
+
+    def attached(*args):
+        done = attach(cluster, *args, user="carol")
+        return done.returncode, heads(done), done.stderr
+
+    def listed():
+        done = cluster.run("login", ["gpumon", "jobs", "--json"], "carol")
+        assert done.stderr == ""
+        return {each["id"]: each for each in json.loads(done.stdout)["jobs"]}
+
+    recorded = "srun gpumon record --quiet -- sleep 600", "-p", "gpu", "--gres=gpu:1", "-w"
+    with cluster.faulty():
+        code, _, said = attached()
+        assert (code, said.count("\n")) == (4, 1)
+        assert "none of your jobs is running or pending" in said
+        with cluster.job(*recorded, "node1", "-J", "train", user="carol") as job:
+            assert attached("--via", "ssh") == (0, ["node1"], "")
+            assert attached("train", "--via", "ssh") == (0, ["node1"], "")
+            assert attached(f"{job}.batch", "--via", "ssh") == (0, ["node1"], "")
+            for command in ("attach", "report"):
+                argv = ["gpumon", command, f"{job}.77"]
+                done = cluster.run("login", argv, "carol", check=False)
+                assert (done.returncode, done.stdout) == (4, "")
+                assert f"job {job} has no step 77; it has batch, extern" in done.stderr
+            with cluster.job("sleep 600", "-J", "eval", "-w", "node2", user="carol") as other:
+                code, _, said = attached()
+                assert (code, said.count("\n")) == (2, 1)
+                assert f"{other} (eval, 00:0" in said
+                assert f"{job} (train, 00:0" in said
+                assert attached("eval", "--via", "ssh") == (0, ["node2"], "")
+                assert attached("--last", "--via", "ssh") == (0, ["node2"], "")
+                until(lambda: listed()[job]["window"] == "now", "its recording is read")
+                found = listed()
+                assert list(found)[:2] == [other, job]  # the newest first
+                assert (found[job]["gpus"], found[job]["gpus_seen"]) == (1, 1)
+                assert found[job]["mem_bytes"] > 0
+                missing = found[other]["missing"]
+                assert missing["gpu_busy_percent"] == "not recorded"
+                asked = cluster.run("login", ["gpumon", "__complete", "zsh", "running"], "carol")
+                assert f"{job}:train, RUNNING, gpu\n" in asked.stdout
+        cluster.wait(job)
+        ended = f"gpumon: job {job} has ended (CANCELLED); run "
+        commands = f"'gpumon report {job}' or 'gpumon replay {job}'\n"
+        assert attached("train") == (1, [], ended + commands)
+        cluster.wait(other)
+        assert attached("eval")[2].endswith(f"(CANCELLED); run 'gpumon report {other}'\n")
+        assert [listed()[each]["window"] for each in (job, other)] == ["run", None]
+
+
 def test_somebody_elses_job(cluster):
     with cluster.job("sleep 600", "-w", "node2", user="bob") as job:
         done = attach(cluster, job)
@@ -173,13 +227,13 @@ def test_somebody_elses_job(cluster):
         assert f"job {job} is bob's" in done.stderr
 
 
-def test_an_array_needs_a_task(cluster):
+def test_an_array_is_a_line_for_each_task(cluster):
     array = cluster.submit("sleep 600", "-a", "1-2")
     try:
         cluster.wait(f"{array}_2", "RUNNING")
         done = attach(cluster, array)
-        assert done.returncode == 2
-        assert f"{array}_1 (RUNNING), {array}_2 (RUNNING)" in done.stderr
+        assert done.returncode == 0
+        assert all(f"{array}_{n}" in done.stdout for n in (1, 2))
         task = attach(cluster, f"{array}_2", "--via", "srun")
         assert (task.returncode, task.stderr) == (0, "")
     finally:
@@ -227,7 +281,7 @@ def test_a_second_job_of_the_user_on_the_node(cluster):
         first = one if second == other else other
         done = attach(cluster, first, "--via", "ssh", user=user)
         assert (done.returncode, done.stdout) == (1, "")
-        words = f"ssh: this shell was put into job {second}, not into job {first}"
+        words = f"ssh: this shell belongs to job {second}, not to job {first}"
         assert done.stderr == f"gpumon: node3: {words}\n"
         with Following(cluster, first, user=user) as following:
             following.live("node3")
@@ -243,17 +297,26 @@ def test_gpumon_in_an_allocation_of_several_nodes_tells_of_them_all(cluster):
     """A shell of salloc on the login host: as text, and as JSON for programs."""
     allocation = ["salloc", "-N2", "-p", "gpu", "--gres=gpu:1", "--mem=500M"]
     done = cluster.run("login", [*allocation, "gpumon"])
-    job = re.search(r"Granted job allocation (\d+)", done.stderr)[1]
+    (job,) = re.findall(r"Granted job allocation (\d+)", done.stderr)
     nodes = heads(done)
     assert len(nodes) == 2
     assert done.stdout.count(f"job {job} ") == 2
-    assert done.stdout.count("[0] A100") == 2
+    assert len(GPU.findall(done.stdout)) == 2
     program = "gpumon attach --json $SLURM_JOB_ID"
     done = cluster.run("login", [*allocation, "sh", "-c", program])
-    job = re.search(r"Granted job allocation (\d+)", done.stderr)[1]
+    (job,) = re.findall(r"Granted job allocation (\d+)", done.stderr)
     told = [json.loads(line) for line in done.stdout.splitlines()]
     assert len({each["node"] for each in told}) == 2
     assert [(each["job"]["id"], len(each["devices"])) for each in told] == [(job, 1)] * 2
+    # a GPU is called the same inside of a job, which may open that one alone, and outside
+    numbers = {gpu["uuid"]: gpu["index"] for each in told for gpu in each["devices"]}
+    for node in nodes:
+        once = json.loads(cluster.run(node, ["gpumon", "once", "--json"], "root").stdout)
+        every = {gpu["uuid"]: gpu["index"] for gpu in once["devices"]}
+        assert len(every) == 4
+        assert [every[uuid] for uuid in numbers if uuid in every] == [
+            number for uuid, number in numbers.items() if uuid in every
+        ]
 
 
 def test_from_inside_of_the_job_its_own_node_is_local(cluster):
@@ -264,7 +327,7 @@ def test_from_inside_of_the_job_its_own_node_is_local(cluster):
     assert [line.split()[0] for line in shown.splitlines() if " driver " in line] == (
         cluster.nodes(job)
     ), shown
-    assert shown.count("[0] A100") == 2
+    assert len(GPU.findall(shown)) == 2
     steps = gpumon_steps(cluster, job)
     assert len(steps) <= 1  # for the other node
 
@@ -319,42 +382,76 @@ def test_without_sshd_srun_goes_on(cluster, pair):
         assert "ssh: " in detail
 
 
-@pytest.mark.parametrize("via", ["ssh", "srun"])
-def test_an_agent_that_stands_still_is_replaced(cluster, pair, via):
+def test_an_agent_that_stands_still_is_replaced(cluster, pair):
     job, node = pair
-    with Following(cluster, job, via) as following:
+    with Following(cluster, job, "ssh") as following:
         following.live(node, SOUND)
         stopped = agents(cluster, job, node)[node]
-        if via == "ssh":
-            with unharmed(following):
-                cluster.kill(node, signal.SIGSTOP, *stopped)
-                following.until(lambda f: f.states(node).count("live") == 2)
-        else:  # by one srun for both
+        with unharmed(following):
             cluster.kill(node, signal.SIGSTOP, *stopped)
             following.until(lambda f: f.states(node).count("live") == 2)
         continued = ["kill", "-CONT", *map(str, stopped)]
-        cluster.run(node, continued, "root", check=False)  # Slurm has killed its own already
+        cluster.run(node, continued, "root", check=False)
         following.stop()
     gone(cluster, job, node, SOUND)
 
 
-@pytest.mark.parametrize("via", ["ssh", "openssh"])
-def test_a_network_that_swallows_everything(cluster, pair, via):
-    """The agent ends although nobody tells it that its reader has gone."""
+def test_srun_keeps_its_one_step_and_leaves_no_mark(cluster, pair):
+    """An agent that stands still, a cable that is pulled, a dashboard that is killed, and a node
+    that is away when a step would start.
+    """
     job, node = pair
-    with Following(cluster, job, via) as following:
-        following.live(node)
-        (agent,) = agents(cluster, job, node)[node]
+    with Following(cluster, job, "srun") as following:
+        following.live(node, SOUND)
+        stopped = agents(cluster, job, node)[node]
+        with unharmed(following):
+            cluster.kill(node, signal.SIGSTOP, *stopped)
+            following.until(lambda f: "lost" in f.states(node))
+            assert "no answer for" in following.last(node)[1]
+            cluster.kill(node, signal.SIGCONT, *stopped)
+            following.until(lambda f: f.states(node).count("live") == 2)
         with unharmed(following):
             cluster.link(node, up=False)
-            following.until(lambda f: "lost" in f.states(node))
-        until(
-            lambda: agent not in agents(cluster, job, node).get(node, []),
-            "the agent ends",
-            2 * HANGS_S,
-        )
+            following.until(lambda f: f.states(node).count("lost") == 2)
+            cluster.link(node, up=True)
+            following.until(lambda f: f.states(node).count("live") == 3)
+        assert len(gpumon_steps(cluster, job)) == 1
+        end(following.process)  # SIGKILL
+    gone(cluster, job, node, SOUND)
+    cluster.link(node, up=False)
+    done = attach(cluster, job, "--via", "srun")
+    cluster.link(node, up=True)
+    assert (done.returncode, heads(done)) == (1, [SOUND])
+    assert f"slurmd of {node} does not answer" in done.stderr
+    steps = until(lambda: all_completed(gpumon_steps(cluster, job)), "the steps end")
+    assert [row["ExitCode"] for row in steps] == ["0:0"] * 2
+    assert cluster.accounting(job, "DerivedExitCode")[0]["DerivedExitCode"] == "0:0"
+
+
+def all_completed(steps):
+    return steps if all(row["State"] == "COMPLETED" for row in steps) else []
+
+
+def test_a_network_that_swallows_everything(cluster, pair):
+    """The agents end although nobody tells them that their readers have gone."""
+    job, node = pair
+    with contextlib.ExitStack() as stack:
+        both = [
+            stack.enter_context(Following(cluster, job, via, env={"AGENT_SILENCE_S": "10"}))
+            for via in ("ssh", "openssh")
+        ]
+        for following in both:
+            following.live(node)
+        cut_off = set(agents(cluster, job, node)[node])
+        assert len(cut_off) == 2
+        with unharmed(both[0]), unharmed(both[1]):
+            cluster.link(node, up=False)
+            for following in both:
+                following.until(lambda f: "lost" in f.states(node))
+        until(lambda: not cut_off & set(agents(cluster, job, node).get(node, [])), "agents end")
         cluster.link(node, up=True)
-        following.until(lambda f: f.states(node).count("live") == 2)
+        for following in both:
+            following.until(lambda f: f.states(node).count("live") == 2)
 
 
 @pytest.mark.parametrize("via", ["ssh", "srun"])
@@ -373,7 +470,7 @@ def test_the_end_of_the_job_ends_it(cluster, pair, via):
 WRONG = [
     ("UserKnownHostsFile /dev/null\n  GlobalKnownHostsFile /dev/null", "is not known"),
     ("UserKnownHostsFile {home}/.ssh/wrong", "WARNING: the host key of node4 differs"),
-    ("HostName no-such-host.invalid", "no host is called no-such-host.invalid"),
+    ("HostName no-such-host.invalid", "unknown host no-such-host.invalid"),
 ]
 
 

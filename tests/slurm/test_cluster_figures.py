@@ -13,10 +13,10 @@ from typing import NamedTuple
 import pytest
 
 from gpumon.model.sample import Header, Sample
-from gpumon.wire import Decoder
+from gpumon.wire.decoder import Decoder
 from tests.slurm import jobs
-from tests.slurm.cluster import until
 from tests.slurm.test_client_cluster import slurm
+from tests.support.waiting import until
 
 MIB = 1 << 20
 #: memory comes and goes a little between two looks
@@ -67,7 +67,7 @@ class Share(NamedTuple):
 
 def shares(cluster, id):
     """node -> its share, from the lines of `scontrol show job -d`."""
-    text = cluster.run("ctl", ["scontrol", "-o", "show", "job", "-d", id], "root").stdout
+    text = cluster.ask("scontrol", "-o", "show", "job", "-d", id)
     found = {}
     line = r"Nodes=(\S+) CPU_IDs=(\S+) Mem=(\d+) GRES=(\S*)"
     for nodes, cpus, mib, gres in re.findall(line, text.splitlines()[0]):
@@ -75,9 +75,8 @@ def shares(cluster, id):
             int(last or first) - int(first) + 1 for first, last in re.findall(r"(\d+)-?(\d*)", cpus)
         )
         gpus = re.search(r"gpu:a100:(\d+)", gres)
-        listed = cluster.run("ctl", ["scontrol", "show", "hostnames", nodes], "root").stdout.split()
         share = Share(count, int(mib) * MIB, int(gpus[1]) if gpus else 0)
-        found.update(dict.fromkeys(listed, share))
+        found.update(dict.fromkeys(cluster.expanded(nodes), share))
     return found
 
 

@@ -8,12 +8,13 @@ import subprocess
 import pytest
 
 from tests.nvml.scenario import Scenario
-from tests.slurm.cluster import end, until
+from tests.slurm.cluster import end
+from tests.support.waiting import HANGS_S, until
 
 
 def ssh(cluster, *args):
     command = ["ssh", "-F", cluster.ssh_config, "-o", "ConnectTimeout=3", *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, timeout=HANGS_S)
 
 
 def test_a_job_runs_and_is_accounted(cluster):
@@ -33,6 +34,18 @@ def test_a_failed_wait_shows_the_jobs_output(cluster):
         cluster.wait(job, "COMPLETED")
 
 
+def test_a_command_that_crashed_is_asked_again_with_a_warning(cluster):
+    crashed = cluster.folder / "crashed"
+    crashes = f"[ -e {crashed} ] && exec echo there; touch {crashed}; kill -SEGV $$"
+    with pytest.warns(match=": 139 "):
+        assert cluster.ask("sh", "-c", crashes) == "there\n"
+    with pytest.warns(match=": 139 "), pytest.raises(AssertionError, match="139"):
+        cluster.ask("sh", "-c", "kill -SEGV $$")
+    with pytest.raises(AssertionError, match="why"):
+        cluster.ask("sh", "-c", "echo why >&2; exit 1")
+
+
+@pytest.mark.ssh
 def test_ssh_goes_through_login_and_finds_nothing_of_ours(cluster):
     done = ssh(cluster, "node1", "hostname; whoami; command -v gpumon || command -v python3")
     assert done.stdout.splitlines()[:2] == ["node1", "alice"]
@@ -70,13 +83,14 @@ def test_a_process_pauses(cluster):
         until(lambda: cluster.run(node, state).stdout.strip() == "T")
 
 
+@pytest.mark.ssh
 def test_faults_come_and_go(cluster):
     with cluster.faulty() as node:
         assert ssh(cluster, f"{node}-direct", "true").returncode == 0
         cluster.stop_sshd(node)
         assert "Connection refused" in ssh(cluster, f"{node}-direct", "true").stderr
         cluster.start_sshd(node)
-        assert ssh(cluster, f"{node}-direct", "true").returncode == 0
+        until(lambda: ssh(cluster, f"{node}-direct", "true").returncode == 0)
         cluster.link(node, up=False)
         assert ssh(cluster, f"{node}-direct", "true").returncode == 255
         cluster.link(node, up=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.slurm import jobs
-from tests.slurm.cluster import until
+from tests.support.waiting import until
 
 
 def states(cluster, job):

@@ -7,11 +7,13 @@ import shutil
 import time
 from pathlib import Path
 
+import pytest
+
 from screenshots.terminal_png import Session
 from tests.e2e.program import GPUMON, ROOT, environment, gpumon
 from tests.slurm import jobs
-from tests.slurm.cluster import until
-from tests.slurm.recorded import begun, ended, events, header, paths, samples
+from tests.slurm.recorded import begun, ended, events, go_on, header, paths, samples, waits
+from tests.support.waiting import until
 
 MIB = 1 << 20
 
@@ -29,9 +31,13 @@ def readme_script() -> str:
     return script
 
 
+@pytest.mark.terminal
 def test_the_readmes_batch_script_replays_on_another_machine(cluster, tmp_path):
     cluster.write("train.py", f"import os, sys\nprint('epoch 1', flush=True)\n{SPIN}sys.exit(5)\n")
     job = cluster.submit(readme_script(), "-J", "train")
+    (path,) = begun(cluster, job)
+    until(lambda: len(samples(path)) > 3, "its rates are known")
+    go_on(cluster, job)
     cluster.wait(job, "FAILED")
     assert cluster.accounted(job, "ExitCode")["ExitCode"] == "5:0"
 
@@ -39,9 +45,11 @@ def test_the_readmes_batch_script_replays_on_another_machine(cluster, tmp_path):
     trained, where, gpu, host, error = cluster.log(job).splitlines()
     assert "Exited with exit code 5" in error
     assert trained == "epoch 1"
-    assert re.fullmatch(rf"gpumon: recorded \d+ s of node\d \(\d+ % covered, .*\) in {path}", where)
-    assert re.fullmatch(r"gpumon: GPU 0 busy 60 % mem .* GiB · GPU 1 busy 60 % mem .* GiB", gpu)
-    assert re.match(r"gpumon: job CPU \d\.\d cores.* of 1 · memory at most [\d.]+ / ", host)
+    assert re.fullmatch(
+        rf"gpumon: recorded \d+ s(?: of \d+ s)? on node\d \(\d+ % covered, .*\) in {path}", where
+    )
+    assert re.fullmatch(r"gpumon: GPU \d busy 60 % mem .* GiB · GPU \d busy 60 % mem .* GiB", gpu)
+    assert re.match(r"gpumon: job CPU \d\.\d cores.* of 1 · memory peak [\d.]+ / ", host)
 
     elsewhere = tmp_path / path.name
     shutil.copy(path, elsewhere)
@@ -53,7 +61,7 @@ def test_the_readmes_batch_script_replays_on_another_machine(cluster, tmp_path):
             assert said in shown
 
 
-SPIN = "import time\nend = time.time() + 3\nwhile time.time() < end: pass\n"
+SPIN = "while not os.path.exists('go-on-' + os.environ['SLURM_JOB_ID']): pass\n"
 
 
 # -- what ends a job ------------------------------------------------------------------------------
@@ -84,9 +92,10 @@ def test_scancel_leaves_it_whole(cluster):
 
 
 def test_beside_a_script_that_ends_it_is_whole(cluster):
-    job = cluster.submit("gpumon record &\nsleep 3; kill %1; wait\n", "--mem=300M")
+    job = cluster.submit(f"gpumon record &\n{waits('')}kill %1; wait\n", "--mem=300M")
+    (path,) = begun(cluster, job)
+    go_on(cluster, job)
     cluster.wait(job, "COMPLETED")
-    (path,) = paths(cluster, job)
     assert end_of(path) == "SIGTERM"
     assert "gpumon: recorded" in cluster.log(job)
 
@@ -103,12 +112,12 @@ def test_out_of_memory_leaves_it_whole(cluster):
 def test_killed_outright_it_loses_ten_seconds_at_most(cluster):
     job = cluster.submit("gpumon record -- sleep 600", "--mem=300M")
     (path,) = begun(cluster, job)
-    until(lambda: time.time() - header(path).time > 14)
+    until(lambda: time.time() - header(path).time > 18)
     killed = time.time()
     cluster.cancel(job, "--signal=KILL", "--full")
     cluster.wait(job)
-    assert killed - samples(path)[-1].time < 11.5  # 10 s, and the sample that was due
-    assert samples(path)[-1].time - samples(path)[0].time > 2
+    # 10 s, the sample that was due, and what a busy disk takes for it
+    assert killed - samples(path)[-1].time < 15
 
 
 # -- exit codes -----------------------------------------------------------------------------------
@@ -125,8 +134,10 @@ def test_the_accounting_sees_the_commands_exit_code(cluster):
 
 # -- several nodes --------------------------------------------------------------------------------
 def test_one_line_with_srun_records_every_node(cluster):
-    script = "srun gpumon record -- sh -c 'sleep 2; exit $SLURM_NODEID'\n"
+    script = waits("srun gpumon record --", "exit $SLURM_NODEID")
     job = cluster.submit(script, "-N2", "--ntasks-per-node=2", "--gres=gpu:1", "-p", "gpu")
+    begun(cluster, job, 2)
+    go_on(cluster, job)
     cluster.wait(job, "FAILED")
     nodes = cluster.nodes(job)
     files = paths(cluster, job)
@@ -141,28 +152,31 @@ def test_one_line_with_srun_records_every_node(cluster):
 
 def test_one_line_beside_a_script_records_every_node(cluster):
     """Whole or not: at the end of the script Slurm sends SIGTERM, and srun at times SIGKILL."""
-    script = "srun --overlap gpumon record &\nsleep 14\n"
+    script = "srun --overlap gpumon record &\nsleep 18; date +%s >over-$SLURM_JOB_ID\n"
     job = cluster.submit(script, "-N2", "--ntasks-per-node=2", "--mem=300M")
     files = begun(cluster, job, 2)
     cluster.wait(job, "COMPLETED")
-    over = time.time()
+    over = int((cluster.home() / f"over-{job}").read_text())
     assert [header(path).node for path in files] == cluster.nodes(job)
     for path in files:
-        assert over - samples(path)[-1].time < 13
+        assert over - samples(path)[-1].time < 15
 
 
 def test_tasks_of_an_array_lie_under_the_ids_that_slurm_prints(cluster):
-    job = cluster.submit("gpumon record -- true\n", "-a", "3,5", "--mem=300M")
+    job = cluster.submit(waits("gpumon record --"), "-a", "3,5", "--mem=300M")
     for task in "3", "5":
+        (path,) = begun(cluster, f"{job}_{task}")
+        go_on(cluster, f"{job}_{task}")
         cluster.wait(f"{job}_{task}", "COMPLETED")
-        (path,) = paths(cluster, f"{job}_{task}")
         assert end_of(path) == "the command ended: exit 0"
         assert header(path).job.array == f"{job}_{task}"
 
 
 def test_tasks_with_gpus_of_their_own_record_each_its_own(cluster):
-    script = "srun gpumon record -- sleep 2\n"
+    script = waits("srun gpumon record --")
     job = cluster.submit(script, "-N1", "-n2", "--gpus-per-task=1", "-p", "gpu")
+    begun(cluster, job, 2)
+    go_on(cluster, job)
     cluster.wait(job, "COMPLETED")
     found = [device.uuid for path in paths(cluster, job) for device in header(path).devices]
     assert len(found) == len(set(found)) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -11,8 +12,10 @@ import pytest
 
 from screenshots.terminal_png import Session
 from tests.e2e.program import GPUMON
-from tests.slurm.cluster import HANGS_S, until
-from tests.slurm.following import agents, gone, laptop
+from tests.slurm.following import QUICKLY, agents, gone, laptop
+from tests.support.waiting import HANGS_S, until
+
+pytestmark = pytest.mark.terminal
 
 
 def dashboard(cluster, *argv, host="login"):
@@ -21,7 +24,11 @@ def dashboard(cluster, *argv, host="login"):
 
 
 def attached(cluster, job, *args):
-    return dashboard(cluster, "gpumon", "attach", "--no-record", job, *args)
+    """`gpumon attach`, which looks at the job more often than it usually may."""
+    python = cluster.folder / "venv" / "bin" / "python"
+    program = f"{QUICKLY}import sys\nfrom gpumon.cli import main\nsys.exit(main())\n"
+    path = cluster.write(f"gpumon-{os.getpid()}", program)  # nobody else writes it meanwhile
+    return dashboard(cluster, python, path, "attach", "--no-record", job, *args)
 
 
 def shows(screen, *texts):
@@ -49,14 +56,16 @@ def wide(cluster):
 
 
 # -- which job ---------------------------------------------------------------------------------
-def test_of_an_array_a_task_is_chosen(cluster):
+def test_an_array_has_a_row_for_each_task_and_enter_opens_one(cluster):
     array = cluster.submit("sleep 600", "-a", "1-2", "--mem=100M", "-p", "gpu", "--gres=gpu:1")
     try:
         cluster.wait(f"{array}_2", "RUNNING")
         with left(attached(cluster, array)) as screen:
-            shows(screen, f"{array}_1", f"{array}_2")
-            screen.keys("Down", "Enter")
-            shows(screen, f"gpumon  {array}_2", "A100")
+            shows(screen, f"array {array}", "2 of 2 tasks running", "1/1")
+            screen.keys("s", "Home", "Down", "Enter")  # by number
+            shows(screen, f"gpumon  {array}_2", "A100", "b Array")
+            screen.keys("b")
+            shows(screen, f"array {array}")
     finally:
         cluster.cancel(array)
 
@@ -86,7 +95,7 @@ def test_before_the_first_sample_it_says_how_far_it_is(cluster):
 def test_every_screen_of_a_running_job(cluster, wide):
     job, nodes = wide
     with left(attached(cluster, job, "--via", "srun")) as screen:
-        shows(screen, f"gpumon  {job}", *(f"{node}:0" for node in nodes), "GPU mem")
+        shows(screen, f"gpumon  {job}", *(f"{node}:" for node in nodes), "GPU mem")
         screen.keys("4")
         shows(screen, "2 nodes, 2 GPUs", *nodes)
         screen.keys("3")
@@ -116,7 +125,7 @@ def test_from_a_laptop_the_job_and_its_output_are_seen_through_the_login_host(
     foreign = [f"--unset={name}" for name in os.environ if name not in env]
     command = [*GPUMON, "attach", job, "--no-record", "--login", "login"]
     with left(Session(["env", *foreign, *command], (120, 40), env)) as screen:
-        shows(screen, f"gpumon  {job}", *(f"{node}:0" for node in nodes))
+        shows(screen, f"gpumon  {job}", *(f"{node}:" for node in nodes))
         screen.keys("o")
         shows(screen, f"slurm-{job}.out", "to-the-out")
     gone(cluster, job, *nodes)
@@ -141,7 +150,7 @@ def test_gpumon_in_an_allocation_of_several_nodes_shows_them_all(cluster):
         listed = ["squeue", "-h", "-n", name, "-t", "RUNNING", "-o", "%i"]
         job = until(lambda: cluster.run("login", listed).stdout.strip(), "it is allocated")
         nodes = cluster.nodes(job)
-        shows(screen, *(f"{node}:0" for node in nodes))
+        shows(screen, *(f"{node}:" for node in nodes))
         screen.keys("q")
         gone(cluster, job, *nodes)
 
@@ -151,7 +160,7 @@ def test_gpumon_in_an_allocation_of_several_nodes_shows_them_all(cluster):
 def test_a_job_that_ends_says_how_and_what_the_report_knows(cluster, via):
     with cluster.job("srun sleep 900", "-w", "node1", "-p", "gpu", "--gres=gpu:1") as job:
         with left(attached(cluster, job, "--via", via)) as screen:
-            shows(screen, "node1", "cores")
+            shows(screen, "RUNNING", "node1", "job CPU" if via == "ssh" else "busy")
             cluster.cancel(job)
             shows(screen, "CANCELLED", "ended", "below: the last samples")
             assert "lost" not in screen.text()
@@ -160,15 +169,20 @@ def test_a_job_that_ends_says_how_and_what_the_report_knows(cluster, via):
         gone(cluster, job, "node1")
 
 
-@pytest.mark.parametrize("via", ["ssh", "openssh", "srun"])
-@pytest.mark.parametrize("how", ["q", signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
-def test_nothing_is_left_however_it_ends(cluster, wide, via, how):
+@pytest.mark.parametrize(
+    ("how", "via"),
+    [
+        *itertools.product(["q", signal.SIGKILL], ["ssh", "openssh", "srun"]),
+        *itertools.product([signal.SIGTERM, signal.SIGHUP], ["srun"]),  # as by q from then on
+    ],
+)
+def test_nothing_is_left_however_it_ends(cluster, wide, how, via):
     job, nodes = wide
     with attached(cluster, job, "--via", via) as screen:
         until(lambda: set(agents(cluster, job, *nodes)) >= set(nodes), "agents run")
         if how == "q":
             screen.keys("q")
         else:
-            pids = cluster.pids("login", f"bin/gpumo[n] attach --no-record {job} ")
+            pids = cluster.pids("login", f"/gpumo[n]-[0-9]* attach --no-record {job} ")
             cluster.kill("login", how, *pids)
         gone(cluster, job, *nodes)

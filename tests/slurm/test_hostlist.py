@@ -7,10 +7,12 @@ import os
 import subprocess
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.slurm.hostlist import MAX_HOSTS, compress, expand
+from tests.support.examples import examples
+from tests.support.waiting import HANGS_S
 
 
 @pytest.mark.parametrize(
@@ -118,7 +120,7 @@ def scontrol(tmp_path_factory):
             env=environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=HANGS_S,
         )
         assert "slurm.conf" not in answer.stderr, answer.stderr
         return None if answer.returncode or "Invalid" in answer.stderr else answer.stdout.split()
@@ -128,7 +130,7 @@ def scontrol(tmp_path_factory):
 
 
 def test_slurm_reads_generated_lists_alike(scontrol):
-    @settings(max_examples=150, deadline=None)
+    @examples(150)
     @given(LISTS)
     def alike(text):
         assert expand(text) == scontrol(text)

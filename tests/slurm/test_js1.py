@@ -36,7 +36,7 @@ def packed(document: object) -> str:
 
 def test_a_summary():
     found = js1.parse(packed(SUMMARY))
-    assert (found.gpus, found.elapsed_s, found.reason) == (2, 3600, "")
+    assert found.elapsed_s == 3600
     node = found.nodes["gpu01"]
     assert (node.cpus, node.cpu_s) == (8, 14400.5)
     assert node.mem_used_bytes > node.mem_total_bytes  # occurs, and stays as it is
@@ -56,21 +56,20 @@ def test_a_utilization_that_is_missing_is_not_0():
 
 
 @pytest.mark.parametrize("word", ["Short", "None", "broken", "AAAA", ""])
-def test_no_summary_has_a_reason(word):
-    found = js1.parse(f"JS1:{word}")
-    assert found.nodes == {}
-    assert found.reason
+def test_what_is_no_summary_is_none(word):
+    assert js1.parse(f"JS1:{word}") is None
 
 
 def test_other_comments_are_none():
     assert js1.parse("") is None
     assert js1.parse("anything") is None
-    assert js1.parse("note; " + packed(SUMMARY)).gpus == 2
+    assert js1.parse("note; " + packed(SUMMARY)).elapsed_s == 3600
 
 
+@pytest.mark.slow
 def test_a_bomb_does_not_grow():
     bomb = "JS1:" + base64.b64encode(gzip.compress(b" " * (64 << 20))).decode()
-    assert js1.parse(bomb).reason
+    assert js1.parse(bomb) is None
 
 
 @given(

@@ -155,6 +155,7 @@ def test_a_pending_job(cluster):
     assert job.cpu_s is None
 
 
+@pytest.mark.slow
 def test_only_sluid_restarts_and_output_differ_between_releases():
     """What later releases add; all else of a job that uses nothing is the same."""
 
@@ -231,14 +232,14 @@ def test_requested_memory_before_21_08():
 
 def test_the_call():
     available = samples.read("22.05.8-cgroupv1", "sacct-helpformat.txt").decode().split()
-    argv = sacct.argv("\x1f", available, job_ids=["1", "2_3"])
+    argv = sacct.argv("\x1f", available, ["-j", "1,2_3"])
     assert argv[:4] == ["sacct", "-P", "-n", "--delimiter=\x1f"]
     assert argv[-2:] == ["-j", "1,2_3"]
     assert "SLUID" not in argv[5]
     assert "--expand-patterns" not in argv
     newest = samples.read("26.05.3-cgroupv1", "sacct-helpformat.txt").decode().split()
     assert sacct.fields(newest) == list(sacct.FIELDS)
-    assert "--expand-patterns" in sacct.argv("\x1f", newest, user="alice", since="now-7days")
+    assert "--expand-patterns" in sacct.argv("\x1f", newest)
 
 
 FIELDS = list(sacct.FIELDS)

@@ -102,7 +102,7 @@ def test_before_23_02_the_share_is_of_the_request():
 @pytest.mark.parametrize(
     ("job", "version", "reason"),
     [
-        (JOB, "", "release"),
+        (JOB, "", "version is unknown"),
         (replace(JOB, state="RUNNING"), "24.11.0", "not ended"),
         (replace(JOB, steps=()), "24.11.0", "no memory"),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from tests.e2e.program import HANGS_S
+from tests.support.waiting import HANGS_S
 
 
 class Sink:

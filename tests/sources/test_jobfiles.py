@@ -1,20 +1,12 @@
 import os
 import threading
-import time
 
 import pytest
 
 from gpumon.slurm.job import Job
 from gpumon.slurm.runner import LocalRunner
 from gpumon.sources.jobfiles import TAIL_BYTES, JobFiles, expanded, read_by, read_local
-
-
-def soon(holds):
-    deadline = time.monotonic() + 30
-    while not (found := holds()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return found
+from tests.support.waiting import until
 
 
 @pytest.mark.parametrize(
@@ -39,12 +31,12 @@ def test_a_growing_file_is_followed(tmp_path, read):
     out = tmp_path / "slurm-1.out"
     out.write_bytes(b"one\n\xfftwo\n")
     files = JobFiles(lambda: Job(raw_id="1", std_out=str(out)), read, period_s=0.05)
-    assert soon(lambda: files.tail("out")) == ["one", "\ufffdtwo"]
+    assert until(lambda: files.tail("out")) == ["one", "\ufffdtwo"]
     with open(out, "a") as file:
         file.write("three\n")
-    soon(lambda: files.tail("out")[-1:] == ["three"])
+    until(lambda: files.tail("out")[-1:] == ["three"])
     assert files.path("err") == ""
-    with pytest.raises(OSError, match="does not say"):
+    with pytest.raises(OSError, match="does not report"):
         files.tail("err")
 
 
@@ -53,7 +45,7 @@ def test_only_whole_lines_of_the_end_of_a_large_file(tmp_path, read):
     out = tmp_path / "out"
     out.write_text("".join(f"line {n}\n" for n in range(100_000)))
     files = JobFiles(lambda: Job(raw_id="1", std_out=str(out)), read)
-    lines = soon(lambda: files.tail("out"))
+    lines = until(lambda: files.tail("out"))
     assert lines[-1] == "line 99999"
     assert all(line.startswith("line ") for line in lines)
     assert sum(len(line) + 1 for line in lines) <= TAIL_BYTES
@@ -70,7 +62,7 @@ def test_a_file_that_is_not_there_is_said(tmp_path, read):
             return str(error.strerror)
         return ""
 
-    assert "No such file" in soon(complaint)
+    assert "No such file" in until(complaint)
 
 
 def test_a_pipe_is_refused_and_a_server_that_hangs_holds_up_nobody(tmp_path):
@@ -86,4 +78,4 @@ def test_a_pipe_is_refused_and_a_server_that_hangs_holds_up_nobody(tmp_path):
     files = JobFiles(lambda: Job(raw_id="1", std_out="/x"), hangs)
     assert files.tail("out") == []  # at once
     release.set()
-    assert soon(lambda: files.tail("out")) == ["late"]
+    assert until(lambda: files.tail("out")) == ["late"]

@@ -7,21 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from gpumon import chart, demos
+from gpumon import demos
 from gpumon.model.sample import Header
 from gpumon.model.view import Status
-from gpumon.sources.replay import read_stream
+from gpumon.sources.lines import read_stream
 from gpumon.store import Store
 from gpumon.tui.lines import plain
-from gpumon.tui.state import ViewState
+from tests.tui.looking import Looking
 
 GOLDEN = Path(__file__).parent / "golden"
-
-
-@pytest.fixture(scope="session", autouse=True)
-def plotext():
-    """Imported beforehand: else the first charts are drawn without it, and later ones with it."""
-    assert chart.load()
 
 
 @pytest.fixture(autouse=True)
@@ -53,11 +47,9 @@ def story():
 
 
 @pytest.fixture
-def state(story):
+def looking(story):
     store, now = story
-    state = ViewState("dark", "braille", 600.0, whole_node=False)
-    state.update(store.nodes(), now)
-    return state
+    return Looking(store.nodes(), now)
 
 
 @pytest.fixture

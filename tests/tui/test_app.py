@@ -1,22 +1,25 @@
 """The app under Pilot: keys, mouse, dialogs, freeze, themes."""
 
-import os
-import signal
-import subprocess
+import gc
 import time
 
 import pytest
+from textual.strip import Strip
 
 from gpumon import demos
 from gpumon.config import Settings
-from gpumon.model.sample import Header
-from gpumon.sources.replay import ReplaySource, tracks_of
-from gpumon.store import Store
+from gpumon.model.sample import Sample
+from gpumon.model.view import NotRecorded
+from gpumon.pipeline.pipeline import Pipeline
+from gpumon.sources.replay import ReplaySource
+from gpumon.sources.tracks import tracks_of
 from gpumon.tui.app import GpumonApp
-from gpumon.tui.dialogs import FilterScreen, HelpScreen, SignalScreen, Target, send_signal
-from gpumon.tui.keys import KEYS
+from gpumon.tui.dialogs.help import HelpDialog
+from gpumon.tui.dialogs.line import LineDialog
+from gpumon.tui.screens import KEYS
+from tests.support.waiting import HANGS_S
+from tests.tui.by_hand import device_row
 from tests.tui.conftest import fill
-from tests.tui.test_views import NOW, Device, Sample, device_row
 
 
 class Still:
@@ -40,7 +43,7 @@ class Still:
 @pytest.fixture
 def app():
     store, now = fill(120)
-    return GpumonApp(Still(now), store, Settings(theme="dark"))
+    return GpumonApp(Pipeline(Still(now), store=store), Settings(theme="dark"))
 
 
 def text(app):
@@ -51,7 +54,9 @@ def without_plots(app):
     return "".join(" " if "\u2800" <= char <= "\u28ff" else char for char in text(app))
 
 
-async def test_every_key_of_the_table_does_something_without_a_fault(app):
+@pytest.mark.slow
+async def test_every_key_of_the_table_does_something_without_a_fault(app, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # some write a file
     async with app.run_test(size=(120, 40)) as pilot:
         for key in KEYS:
             if key.action != "quit":
@@ -59,6 +64,22 @@ async def test_every_key_of_the_table_does_something_without_a_fault(app):
                     await pilot.press(name)
                     if app.screen_stack[1:]:
                         await pilot.press("escape")
+
+
+@pytest.mark.slow
+async def test_closed_dialogs_leave_nothing_behind(app):
+    """Textual's own cache would keep what each of them drew."""
+    counts = []
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("space")  # nothing else is drawn
+        for _ in range(4):
+            await pilot.press("question_mark")
+            await pilot.pause(0.1)
+            await pilot.press("escape")
+            await pilot.pause(0.1)
+            gc.collect()
+            counts.append(sum(isinstance(each, Strip) for each in gc.get_objects()))
+    assert counts[-1] <= counts[0] + 5, counts
 
 
 async def test_screens_by_key_and_by_click(app):
@@ -75,39 +96,43 @@ async def test_screens_by_key_and_by_click(app):
         zone = next(zone for zone in app._parts["keys"].zones if zone.action == "view('job')")
         await pilot.click("#keys", offset=(zone.x + 1, 0))
         await pilot.pause()
-        assert app.state.view == "job"
+        assert app.pane.name == "job"
         pick = next(zone for zone in app._parts["view"].zones if zone.action == "pick(3)")
         await pilot.click("#view", offset=(pick.x + 2, pick.y + 1))
         await pilot.pause()
-        assert app.state.selected == 3
+        assert app.pane.selection.device == 3
         await pilot.press("enter")
         assert "4 of 4" in text(app)
 
 
-async def test_processes_open_their_device_and_headers_sort(app):
+async def test_processes_open_their_device_too_and_headers_sort(app):
     async with app.run_test(size=(160, 40)) as pilot:
         await pilot.press("3", "end", "home")
         header = next(z for z in app._parts["view"].zones if z.action == "sort_by('cpu')")
         await pilot.click("#view", offset=(header.x + 1, header.y))
         await pilot.pause()
-        assert app.state.sort == "cpu"
+        assert app.panes["processes"].sort == "cpu"
         await pilot.press("slash", *"gpu=1", "enter")
-        assert "1 processes" in text(app)
+        assert "1 process, " in text(app)
         await pilot.press("enter")
-        assert app.state.selected == 1
+        assert app.pane.name == "process"
+        assert "python train.py --model llama-3-8b" in text(app)
+        await pilot.press("escape", "2")
+        assert app.pane.selection.device == 1
+        assert app.pane.name == "device"
 
 
 async def test_filter_refuses_what_it_cannot_read_and_escape_clears(app):
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.press("slash", *"mem>lots", "enter")
-        assert isinstance(app.screen, FilterScreen)
+        assert isinstance(app.screen, LineDialog)
         await pilot.press("escape")
-        assert app.state.filter_text == ""
+        assert app.panes["processes"].filter_text == ""
         await pilot.press("slash", *"train", "enter")
-        assert app.state.filter_text == "train"
+        assert app.panes["processes"].filter_text == "train"
         await pilot.press("escape")
-        assert app.state.filter_text == ""
-        assert app.state.view == "processes"
+        assert app.panes["processes"].filter_text == ""
+        assert app.pane.name == "processes"
 
 
 async def test_freeze_holds_numbers_while_samples_go_on(app):
@@ -116,9 +141,9 @@ async def test_freeze_holds_numbers_while_samples_go_on(app):
         await pilot.press("space")
         assert "frozen" in text(app)
         before = without_plots(app)
-        now = app._source.clock
-        app._store.add("gpu07", Sample(now + 1, 1e6, {"device": {0: device_row(busy_percent=1)}}))
-        app._source.clock += 1
+        now, store = app._pipeline._source.clock, app._pipeline._store
+        store.add("gpu07", Sample(now + 1, 1e6, {"device": {0: device_row(busy_percent=1)}}))
+        app._pipeline._source.clock += 1
         await pilot.press("2", "1")
         assert without_plots(app) == before
         await pilot.press("space")
@@ -128,10 +153,10 @@ async def test_freeze_holds_numbers_while_samples_go_on(app):
 async def test_zoom_goes_from_a_minute_to_everything(app):
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.press(*["plus"] * 10)
-        assert app.state.span_s == 60
+        assert app.moment.span_s == 60
         seen = []
         for _ in range(10):
-            seen.append(app.state.span_text)
+            seen.append(app.moment.span_text)
             await pilot.press("minus")
         assert seen == ["1m", "5m", "10m", "30m", "1h", "3h", "12h", "1d", "7d", "all"]
 
@@ -145,6 +170,7 @@ async def test_every_theme_draws_and_comes_round(app):
         assert seen == {f"gpumon-{n}" for n in ("dark", "light", "colour-blind", "ansi", "mono")}
 
 
+@pytest.mark.slow
 async def test_sizes_change_while_it_runs(app):
     async with app.run_test(size=(200, 60)) as pilot:
         for size in [(80, 24), (10, 3), (300, 90), (41, 9), (120, 40)]:
@@ -158,96 +184,43 @@ async def test_sizes_change_while_it_runs(app):
 async def test_help_lists_every_key(app):
     async with app.run_test(size=(120, 50)) as pilot:
         await pilot.press("question_mark")
-        assert isinstance(app.screen, HelpScreen)
+        assert isinstance(app.screen, HelpDialog)
         await pilot.press("escape")
-        assert not isinstance(app.screen, HelpScreen)
+        assert not isinstance(app.screen, HelpDialog)
+
+
+async def test_garbage_is_collected_from_the_first_evaluation_on(app):
+    gc.disable()
+    try:
+        async with app.run_test(size=(100, 30)) as pilot:
+            await wait_for(pilot, gc.isenabled)
+    finally:
+        gc.enable()
+
+
+async def test_freed_memory_is_returned_as_the_screen_settles(app, monkeypatch):
+    trimmed = []
+    monkeypatch.setattr("gpumon.heap.trim", lambda: trimmed.append(1))
+    monkeypatch.setattr("gpumon.tui.app._SETTLED_S", 0.01)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await wait_for(pilot, lambda: len(trimmed) > 1)
 
 
 async def test_quitting_stops_the_source(app):
     async with app.run_test() as pilot:
         await pilot.press("q")
-    assert app._source.stopped
-
-
-# -- signals ------------------------------------------------------------------------------------
-
-
-def watched(pid, uid, source="local"):
-    """An app that shows one process of that owner."""
-    store = Store()
-    store.header("gpu01", Header("gpu01", "b", NOW, 0, 1, "0", [Device(0, 0, "GPU-0", "A100")]))
-    start = os.stat(f"/proc/{pid}").st_ctime
-    from gpumon.model.sample import Event
-
-    facts = {"user": "x", "command": "sleep", "name": "sleep", "uid": uid, "start": start}
-    sample = Sample(
-        NOW,
-        0,
-        {"usage": {(0, pid): {"mem_bytes": 1}}},
-        {},
-        [Event(NOW, "process", pid=pid, data=facts)],
-    )
-    store.add("gpu01", sample)
-    return GpumonApp(Still(NOW, source), store, Settings(theme="dark"))
-
-
-@pytest.fixture
-def sleeper():
-    child = subprocess.Popen(["sleep", "60"])
-    time.sleep(0.05)
-    yield child
-    child.kill()
-    child.wait()
-
-
-async def test_a_signal_is_sent_after_it_was_chosen(sleeper):
-    app = watched(sleeper.pid, os.getuid())
-    async with app.run_test(size=(100, 30)) as pilot:
-        await pilot.press("3", "k")
-        assert isinstance(app.screen, SignalScreen)
-        await pilot.press("enter")  # the first choice is to cancel
-        assert sleeper.poll() is None
-        await pilot.press("k", "down", "enter")
-        assert sleeper.wait(5) == -signal.SIGTERM
-        assert f"sent SIGTERM to {sleeper.pid}" in text(app)
-
-
-@pytest.mark.parametrize(
-    ("uid", "source", "words"),
-    [(os.getuid() + 1, "local", "belongs to"), (os.getuid(), "replay", "this node, live")],
-)
-async def test_no_signal_to_others_or_into_a_recording(sleeper, uid, source, words):
-    app = watched(sleeper.pid, uid, source)
-    async with app.run_test(size=(100, 30)) as pilot:
-        await pilot.press("3", "k")
-        assert not isinstance(app.screen, SignalScreen)
-        assert words in text(app)
-
-
-def test_another_process_with_the_same_number_gets_nothing(sleeper):
-    words = send_signal(Target(sleeper.pid, time.time() - 5000, "old"), signal.SIGKILL)
-    assert "another process" in words
-    assert sleeper.poll() is None
-
-
-def test_a_process_that_has_ended_is_said():
-    child = subprocess.Popen(["true"])
-    child.wait()
-    assert "has ended" in send_signal(Target(child.pid, time.time(), "true"), signal.SIGTERM)
-
-
-# -- a recording that is played -------------------------------------------------------------------
+    assert app._pipeline._source.stopped
 
 
 async def test_keys_move_through_a_recording():
     source = ReplaySource(tracks_of([demos.path("finetune")]), ahead_s=100)
-    app = GpumonApp(source, Store(), Settings(theme="dark"))
+    app = GpumonApp(Pipeline(source, player=source), Settings(theme="dark"))
 
     async def settled(pilot):
-        for _ in range(400):
+        deadline = time.monotonic() + HANGS_S
+        while source.seeking:
+            assert time.monotonic() < deadline
             await pilot.pause(0.02)
-            if not source.seeking:
-                break
         app.draw()
 
     async with app.run_test(size=(200, 50)) as pilot:
@@ -266,8 +239,47 @@ async def test_keys_move_through_a_recording():
         assert "00:05:00" in text(app)
         await pilot.press("right_curly_bracket")
         assert source.speed == 2
-        await pilot.press("g", *"soon", "enter")
-        assert "is no time" in text(app)
+        await pilot.press("g", *"soon", "enter")  # the prompt stays
+        assert "is not a valid time" in str(app.screen.query_one("#wrong").render())
+        await pilot.press(*["backspace"] * 4, "enter")
+        assert len(app.screen_stack) == 1
+
+
+async def test_escape_stops_a_seek_whose_progress_is_shown():
+    source = ReplaySource(tracks_of([demos.path("finetune")]), ahead_s=100)
+    app = GpumonApp(Pipeline(source, player=source), Settings(theme="dark"))
+    async with app.run_test(size=(200, 50)) as pilot:
+        await pilot.press("3")
+        source.seeking, source.progress = True, 0.25
+        app._waker.wake()
+        await wait_for(pilot, lambda: "seeking 25 %" in text(app))
+        source.progress = 0.5
+        await wait_for(pilot, lambda: "seeking 50 %" in text(app))
+        await pilot.press("escape")
+        await wait_for(pilot, lambda: not source.seeking)
+        assert app.pane.name == "processes"
+
+
+async def test_a_seek_that_finds_nothing_says_so_and_ends_on_screen():
+    source = ReplaySource(tracks_of([demos.path("finetune")]), ahead_s=300)
+    app = GpumonApp(Pipeline(source, player=source), Settings(theme="dark"))
+    async with app.run_test(size=(200, 50)) as pilot:
+        await pilot.press("space")
+        source.seeking, source.progress = True, 0.25
+        app._waker.wake()
+        await wait_for(pilot, lambda: "seeking 25 %" in text(app))
+        source.seeking = False
+        await wait_for(pilot, lambda: "seeking" not in text(app))
+        await pilot.press("n")
+        await wait_for(pilot, lambda: "no further finding, mark or Xid" in text(app))
+        assert "seeking" not in text(app)
+
+
+async def wait_for(pilot, condition):
+    deadline = time.monotonic() + HANGS_S
+    while not condition():
+        assert time.monotonic() < deadline
+        await pilot.pause(0.02)
 
 
 async def test_live_data_cannot_be_sought(app):
@@ -286,25 +298,28 @@ class Recorded(Still):
     def mark(self, text):
         return text
 
+    silence = None
+
     def news(self):
         return ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 @pytest.mark.parametrize("nodes", [1, 3])
 async def test_why_nothing_is_recorded_stays_on_every_screen(size, nodes):
     store, now = fill(120)
-    why = "/home/ada/x.gpumon: recording stopped: your disk quota is used up"
+    why = NotRecorded("your disk quota is used up", "/home/ada/x.gpumon")
     source = Recorded(now, {})
-    app = GpumonApp(source, store, Settings(theme="dark"))
+    app = GpumonApp(Pipeline(source, tee=source, store=store), Settings(theme="dark"))
     async with app.run_test(size=size) as pilot:
         await pilot.pause()
         assert "not recorded" not in text(app)
         source.not_recorded.update({f"gpu{number:02}": why for number in range(nodes)})
-        app._tick()
+        app._look()
         for key in ("1", "2", "3", "4", "5", "1"):
             await pilot.press(key)
-            app.state.message_until = 0.0  # whatever was said for a moment is gone
+            app._said = ("", 0.0)  # whatever was said for a moment is gone
             app.draw()
             assert "not recorded" in app._parts["title"].text
             if size[0] >= 100:

@@ -30,7 +30,7 @@ class Screen:
         self.draw()
 
     def draw(self):
-        self.pacing.begin(self.now)
+        self.pacing.begin(self.now, self.now)
         self.pacing.end(self.cost_s)
         for came in self.waiting.values():
             if came > 2:
@@ -111,10 +111,26 @@ def test_a_node_without_samples_holds_up_nobody():
     assert max(later) < 0.2
 
 
-def test_ages_move_once_a_second_without_a_sample():
+def test_the_clock_moves_once_a_second_without_a_sample():
     screen = Screen(3, interval_s=10.0)
     screen.until(9.95)
-    assert screen.draws == pytest.approx(range(10), abs=0.11)
+    assert screen.draws == pytest.approx([0, *(second + 0.5 for second in range(1, 10))], abs=0.11)
+
+
+def test_a_clock_that_stands_still_or_a_sample_in_time_needs_no_other_drawing():
+    screen = Screen(1)
+    assert not any(screen.pacing.is_due(later, 0.9) for later in (0.9, 5.0, 60.0))
+    draws = screen.play([(tick + 0.4, 0) for tick in range(1, 20)])
+    assert len(draws) == 17
+    assert screen.pacing.is_due(20.0, clock=3.0)  # a recording was wound back
+
+
+@pytest.mark.parametrize(("clock", "again_s"), [(7.0, 0.5), (7.4, 0.1), (7.6, 0.9)])
+def test_it_is_asked_again_when_the_clock_moves(clock, again_s):
+    screen = Screen(1)
+    assert screen.pacing.again_s(clock) == pytest.approx(again_s)
+    screen.store.add("n0", Sample(clock, clock, {}))
+    assert screen.pacing.again_s(clock) == 0.0
 
 
 def test_nodes_that_sample_seldom_are_one_drawing_too():
@@ -139,3 +155,12 @@ def test_what_a_key_drew_is_not_drawn_again():
     screen.draw()
     screen.until(1.95)
     assert screen.draws[-1] == 1.05
+
+
+def test_streams_have_as_long_for_themselves_as_a_drawing_took():
+    screen = Screen(1)
+    screen.pacing.begin(10.0, 10.0)
+    screen.pacing.end(0.01, took_s=0.8)
+    screen.store.add("n0", Sample(10.1, 10.1, {}))
+    assert not screen.pacing.is_due(11.5, 11.5)
+    assert screen.pacing.is_due(11.7, 11.7)

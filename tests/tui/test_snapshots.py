@@ -3,6 +3,7 @@
 import pytest
 
 from gpumon.config import Settings
+from gpumon.pipeline.pipeline import Pipeline
 from gpumon.tui.app import GpumonApp
 from tests.tui import cluster
 from tests.tui.conftest import fill
@@ -21,10 +22,11 @@ from tests.tui.test_app import Still
 )
 def test_screens_look_as_before(snap_compare, theme, keys, size):
     store, now = fill(500)
-    app = GpumonApp(Still(now), store, Settings(theme=theme))
+    app = GpumonApp(Pipeline(Still(now), store=store), Settings(theme=theme))
     assert snap_compare(app, press=keys, terminal_size=size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("theme", "nodes", "keys", "size"),
     [
@@ -36,5 +38,5 @@ def test_screens_look_as_before(snap_compare, theme, keys, size):
 )
 def test_nodes_look_as_before(snap_compare, theme, nodes, keys, size):
     store, now = cluster.fill(nodes, seconds=70)
-    app = GpumonApp(Still(now, "ssh"), store, Settings(theme=theme))
+    app = GpumonApp(Pipeline(Still(now, "ssh"), store=store), Settings(theme=theme))
     assert snap_compare(app, press=keys, terminal_size=size)

@@ -1,7 +1,7 @@
 """Whether memory that is used on a device is memory that is needed.
 
 Frameworks reserve ahead: TensorFlow nearly all, JAX three quarters, vLLM what is left for its
-cache. What NVML calls used is then no need, and no verdict may rest on it. Told by the shape of
+cache. What NVML calls used is then no need, and no finding may rest on it. Told by the shape of
 each process's memory first, by its libraries, and last by its environment.
 """
 

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gpumon.analysis.evidence import ProcessEvidence, Track
 from gpumon.analysis.memory.shape import CONTEXT_BYTES, LARGE_SHARE, Shape, shape_of
+from gpumon.analysis.rundata import ProcessData, Track
 
 GIB = float(1 << 30)
 MIB = float(1 << 20)
@@ -40,7 +40,7 @@ _NEAR = 0.03
 _BACKPEDAL = 0.9  # TensorFlow asks for so much of it when the driver refuses a chunk
 _CREEP_BYTES = 0.75 * GIB
 _JAX_SHARE = 0.75
-_JAX_ROOM_BYTES = 1.5 * GIB
+_JAX_SLACK_BYTES = 1.5 * GIB
 _SERVED = re.compile(r"\bvllm\b|\bsglang\b|\btrtllm|\btensorrt_llm\b|VLLM::")
 _FRACTION = re.compile(
     r"(?:gpu-memory-utilization|mem-fraction-static|kv_cache_free_gpu_mem_fraction)"
@@ -52,7 +52,7 @@ _FRAMEWORKS = ("torch", "jax", "tf")  # two of them in one process: either may h
 class ProcessMemory(NamedTuple):
     """What one process holds on one device. `expected_bytes`: of the plateau, used in all."""
 
-    process: ProcessEvidence
+    process: ProcessData
     kind: str  # of TRUTHS
     confidence: str  # high, medium, low
     why: str
@@ -65,7 +65,7 @@ class ProcessMemory(NamedTuple):
 
 
 class _Case(NamedTuple):
-    process: ProcessEvidence
+    process: ProcessData
     shape: Shape
     total: float
     cc: float | None
@@ -98,7 +98,7 @@ def tf_reserve_bytes(total_bytes: float, cc: float | None) -> float:
 
 
 def classify(
-    process: ProcessEvidence,
+    process: ProcessData,
     total_bytes: float | None,
     cc: float | None = None,
     mem: Track | None = None,
@@ -117,10 +117,10 @@ def classify(
         found = test(case)
         if found is not None:
             return found
-    return _found(case, "reserve", "low", "nobody knows its libraries")
+    return _found(case, "reserve", "low", "its libraries are unknown")
 
 
-def _by_tag(process: ProcessEvidence, why: str) -> ProcessMemory:
+def _by_tag(process: ProcessData, why: str) -> ProcessMemory:
     """Without a shape: the libraries alone, and never more than a bound from them."""
     tag = process.frameworks[0] if process.frameworks else ""
     if _serves(process):
@@ -135,7 +135,7 @@ def _found(
     return ProcessMemory(case.process, kind, confidence, why, case.shape, expected_bytes)
 
 
-def _serves(process: ProcessEvidence) -> bool:
+def _serves(process: ProcessData) -> bool:
     return "vllm" in process.frameworks or bool(_SERVED.search(process.facts.command))
 
 
@@ -150,15 +150,15 @@ def _capped(case: _Case, *, contradicted: bool = False) -> str:
     return "medium" if both or unseen or case.shape.flat_s < _SURE_S else "high"
 
 
-def _stands(case: _Case, room_bytes: float = 0.0) -> bool:
+def _stands(case: _Case, slack_bytes: float = 0.0) -> bool:
     """On a plateau, reached in one go or before anybody watched.
 
-    `room_bytes`: as much may come in a creep, for libraries that load after the jump.
+    `slack_bytes`: as much may come in a creep, for libraries that load after the jump.
     """
     shape = case.shape
-    jumped = room_bytes and shape.plateau_bytes - shape.jump_bytes <= CONTEXT_BYTES + room_bytes
+    jumped = slack_bytes and shape.plateau_bytes - shape.jump_bytes <= CONTEXT_BYTES + slack_bytes
     rose = shape.is_quick or shape.rise_s is None or bool(jumped)
-    still = shape.flat * shape.plateau_bytes <= max(_FLAT * shape.plateau_bytes, room_bytes)
+    still = shape.flat * shape.plateau_bytes <= max(_FLAT * shape.plateau_bytes, slack_bytes)
     return rose and still and shape.flat_s >= _EARLY_S
 
 
@@ -191,7 +191,7 @@ def _test_kv(case: _Case) -> ProcessMemory | None:
     sure = fits and case.shape.flat_s >= _EARLY_S
     confidence = "high" if sure and case.shape.rise_s is not None else "medium" if fits else "low"
     expected = float(told[1]) * case.total if told else None
-    why = "the rest of its share is cache" + (f"; told {told[1]}" if told else "")
+    why = "the rest of its share is cache" + (f"; set to {told[1]}" if told else "")
     return _found(case, "kv", confidence, why, expected)
 
 
@@ -208,14 +208,14 @@ def _test_tf(case: _Case) -> ProcessMemory | None:
     tries = [expected * _BACKPEDAL**k for k in range(6)]
     fit = next((k for k, each in enumerate(tries) if abs(case.level - each) <= tolerance), None)
     # its libraries that load later take from the reserve; PyTorch may grow for another reason
-    room_bytes = 0.0 if "torch" in case.process.frameworks else min(reserve, _CREEP_BYTES)
-    if fit is None or case.shape.plateau_bytes <= CONTEXT_BYTES or not _stands(case, room_bytes):
+    slack_bytes = 0.0 if "torch" in case.process.frameworks else min(reserve, _CREEP_BYTES)
+    if fit is None or case.shape.plateau_bytes <= CONTEXT_BYTES or not _stands(case, slack_bytes):
         return None
     grows = case.hints.get("TF_FORCE_GPU_ALLOW_GROWTH") == "true"
     confidence = _capped(case, contradicted=grows)
     if fit and confidence == "high":
         confidence = "medium"
-    why = f"stands at the total less {reserve / MIB:.0f} MiB" + (f", × 0.9^{fit}" if fit else "")
+    why = f"constant at the total less {reserve / MIB:.0f} MiB" + (f", × 0.9^{fit}" if fit else "")
     return _found(case, "tf", confidence, why, tries[fit])
 
 
@@ -234,11 +234,11 @@ def _test_jax(case: _Case) -> ProcessMemory | None:
         except (KeyError, ValueError):
             continue
     expected = share * case.total
-    fits = 0.98 * expected <= case.shape.plateau_bytes <= expected + _JAX_ROOM_BYTES
+    fits = 0.98 * expected <= case.shape.plateau_bytes <= expected + _JAX_SLACK_BYTES
     if not fits or not 0 < share <= 1 or not _stands(case):
         return None
     off = case.hints.get("XLA_PYTHON_CLIENT_PREALLOCATE") == "false"
-    why = f"stands at {100 * share:.0f} % of the total and a context"
+    why = f"constant at {100 * share:.0f} % of the total and a context"
     return _found(case, "jax", _capped(case, contradicted=off), why, case.others + expected)
 
 
@@ -257,15 +257,15 @@ def _test_tag(case: _Case) -> ProcessMemory | None:
     """What the libraries say where the shape is none of the above."""
     tag = case.process.frameworks[0] if case.process.frameworks else ""
     if tag in ("torch", "cuda-other"):
-        return _found(case, "reserve", "high", "its allocator keeps what it once took")
+        return _found(case, "reserve", "high", "its allocator returns no memory")
     if tag == "llama":
         return _found(case, "real", "high", "weights and the cache for its context")
     if tag not in ("tf", "jax", "rmm"):
         return None
     if tag == "jax" and case.hints.get("XLA_PYTHON_CLIENT_ALLOCATOR") == "platform":
-        return _found(case, "real", "medium", "told to give back at once")
+        return _found(case, "real", "medium", "set to free memory at once")
     if case.shape.plateau_bytes <= CONTEXT_BYTES:
-        return _found(case, "context", "medium", "nothing but its context so far")
+        return _found(case, "context", "medium", "only its context so far")
     large = case.shape.jump_bytes >= LARGE_SHARE * case.total or case.shape.rise_s is None
     told = (
         case.hints.get("TF_FORCE_GPU_ALLOW_GROWTH") == "true"
@@ -273,10 +273,10 @@ def _test_tag(case: _Case) -> ProcessMemory | None:
         or case.hints.get("TF_GPU_ALLOCATOR") == "cuda_malloc_async"
     )
     if told:
-        return _found(case, "growth", "medium", "told to take memory by need")
+        return _found(case, "growth", "medium", "set to allocate on demand")
     if large and _stands(case):
         return _found(case, "pool", "low", "one jump to a plateau: a fraction set in the program?")
-    return _found(case, "reserve" if tag == "rmm" else "growth", "low", "it grows by need")
+    return _found(case, "reserve" if tag == "rmm" else "growth", "low", "it grows on demand")
 
 
 def _test_pool(case: _Case) -> ProcessMemory | None:

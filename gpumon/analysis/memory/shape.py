@@ -5,10 +5,10 @@ from __future__ import annotations
 from statistics import median
 from typing import NamedTuple
 
-from gpumon.analysis.evidence import ProcessEvidence, Track
+from gpumon.analysis.rundata import ProcessData, Track
 
 #: a context alone takes 0.3 to 0.6 GiB (findings, section 4); it is no part of a rise
-CONTEXT_BYTES = 0.6 * (1 << 30)
+LEAST_CONTEXT_BYTES, CONTEXT_BYTES = 0.3 * (1 << 30), 0.6 * (1 << 30)
 JUMP_S = 10.0
 #: a jump that settles a plateau takes so much of the device
 LARGE_SHARE = 0.15
@@ -44,9 +44,7 @@ class _Points(NamedTuple):
     resolution_s: float
 
 
-def shape_of(
-    process: ProcessEvidence, total_bytes: float, mem: Track | None = None
-) -> Shape | None:
+def shape_of(process: ProcessData, total_bytes: float, mem: Track | None = None) -> Shape | None:
     """The shape of its memory on a device of `total_bytes`; None where nothing was read.
 
     `mem` stands in for its own track where the driver does not tell a process's memory.
@@ -70,7 +68,7 @@ def shape_of(
     )
 
 
-def _points(process: ProcessEvidence, mem: Track) -> _Points:
+def _points(process: ProcessData, mem: Track) -> _Points:
     """Its memory over time: the first minutes in full resolution, then bin by bin."""
     known = [at for at, value in enumerate(mem.mean) if value == value]
     step_s = JUMP_S
@@ -112,17 +110,11 @@ def _plateau(points: _Points, start: int, jumped: bool) -> float:
     """The median of 60 to 180 s after `start`, or of what there is."""
     began = points.times[start]
     begin_s, end_s = _PLATEAU_S
-    after = [
-        value
-        for time, value in zip(points.times[start:], points.values[start:])
-        if time - began <= end_s
-    ]
-    settled = [
-        value
-        for time, value in zip(points.times[start:], points.values[start:])
-        if begin_s <= time - began <= end_s
-    ]
-    return median(settled or (after if jumped else after[len(after) // 2 :]))
+    points_after = zip(points.times[start:], points.values[start:])
+    after = [(time - began, value) for time, value in points_after if time - began <= end_s]
+    settled = [value for since, value in after if since >= begin_s]
+    early = after if jumped else after[len(after) // 2 :]
+    return median(settled or [value for _, value in early])
 
 
 def _rise_s(points: _Points, reached: int, plateau: float) -> float | None:

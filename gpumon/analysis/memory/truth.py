@@ -5,11 +5,12 @@ from __future__ import annotations
 from array import array
 from typing import NamedTuple
 
-from gpumon.analysis.evidence import DeviceEvidence, ProcessEvidence, Track
 from gpumon.analysis.finding import CONFIDENCES
 from gpumon.analysis.memory.classify import ProcessMemory, classify
 from gpumon.analysis.memory.shape import CONTEXT_BYTES
 from gpumon.analysis.once import once
+from gpumon.analysis.rundata import DeviceData, ProcessData, Track
+from gpumon.analysis.signals import capability
 
 _ORDER = ("unknown", "upper-bound", "real")  # the first that any process has holds for all
 
@@ -26,7 +27,7 @@ class Truth(NamedTuple):
     @property
     def reason(self) -> str:
         """Why nothing is said about need."""
-        return f"its memory says nothing about need: {self.why}" if self.kind else self.why
+        return f"its memory does not show the need: {self.why}" if self.kind else self.why
 
     def of_kind(self, kind: str) -> list[ProcessMemory]:
         """The processes whose memory is of one kind."""
@@ -34,28 +35,28 @@ class Truth(NamedTuple):
 
 
 @once
-def mem_truth_of(device: DeviceEvidence) -> Truth:
-    """Judges every process that held more than a context; the least certain of them decides."""
-    total, cc = device.mem_total_bytes, _capability(device)
+def mem_truth_of(device: DeviceData) -> Truth:
+    """Of all processes that held more than a context the least certain decides."""
+    total, cc = device.mem_total_bytes, capability(device)
     alone = _alone(device)
-    judged = tuple(
+    processes = tuple(
         classify(each, total, cc, _rest(device) if each is alone else None)
         for each in device.processes
     )
-    known = [each for each in judged if _counts(each)]
+    known = [each for each in processes if _counts(each)]
     if known:
         worst = min(
             known,
             key=lambda each: (_ORDER.index(each.truth), CONFIDENCES.index(each.confidence)),
         )
-        return Truth(worst.truth, worst.confidence, worst.kind, worst.why, judged)
-    if judged:
-        return Truth("upper-bound", "medium", "context", "contexts alone", judged)
+        return Truth(worst.truth, worst.confidence, worst.kind, worst.why, processes)
+    if processes:
+        return Truth("upper-bound", "medium", "context", "contexts alone", processes)
     used = device.track("mem_used_bytes").peak()
     if used is None:
         return Truth("unknown", "low", "", "its memory is not known")
     if used > (device.mem_before_bytes or 0.0) + CONTEXT_BYTES:
-        return Truth("unknown", "low", "", "nobody knows whose memory it is")
+        return Truth("unknown", "low", "", "the owner of the memory is unknown")
     return Truth("real", "high" if device.process_list_known else "low", "", "nothing uses it")
 
 
@@ -67,14 +68,7 @@ def _counts(memory: ProcessMemory) -> bool:
     return (memory.shape.plateau_bytes if peak is None else peak) > CONTEXT_BYTES
 
 
-def _capability(device: DeviceEvidence) -> float | None:
-    try:
-        return float(str(device.device.facts.get("compute_capability")))
-    except ValueError:
-        return None
-
-
-def _alone(device: DeviceEvidence) -> ProcessEvidence | None:
+def _alone(device: DeviceData) -> ProcessData | None:
     """The only process on the device, where the driver does not tell how much it holds."""
     if len(device.processes) != 1:
         return None
@@ -82,7 +76,7 @@ def _alone(device: DeviceEvidence) -> ProcessEvidence | None:
     return only if only.mem_bytes.peak() is None else None
 
 
-def _rest(device: DeviceEvidence) -> Track:
+def _rest(device: DeviceData) -> Track:
     """The device's memory above what was in use before."""
     used, before = device.track("mem_used_bytes"), device.mem_before_bytes or 0.0
     return Track(*(

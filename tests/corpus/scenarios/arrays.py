@@ -47,7 +47,7 @@ def recorded(jobs, peaks=None, active=None):
         peak, share = (peaks or [4.0] * 12)[n], (active or [0.9] * 12)[n]
         device = DeviceSummary(
             "gpu01", Device(0, 0, f"GPU-{n}", "NVIDIA A100-SXM4-80GB"), 90.0 * share, 0.0, 0.0,
-            share, 0.0, None, None, 0.0, 0.0, None, None, None, "", "", False, [], 1.0,
+            share, 0.0, None, None, 0.0, 0.0, None, None, "", "", False, [], 1.0,
         )  # fmt: skip
         cores = JobSummary("gpu01", 8, 1.0, peak, None, 28.0 * GIB, 32.0 * GIB, None, 0)
         runs[job.raw_id] = RunSummary([], job.start, job.end, 100.0, 0,
@@ -55,10 +55,10 @@ def recorded(jobs, peaks=None, active=None):
     return runs
 
 
-def jobstats(job, busy):
+def jobstats(job, busy, held=60 * GIB):
     """The task with jobstats' summary of its one GPU."""
     node = {"used_memory": 28 * GIB, "total_memory": 32 * GIB, "total_time": job.elapsed_s * 6,
-            "cpus": 8, "gpu_utilization": {"0": busy}, "gpu_used_memory": {"0": 60 * GIB},
+            "cpus": 8, "gpu_utilization": {"0": busy}, "gpu_used_memory": {"0": held},
             "gpu_total_memory": {"0": 80 * GIB}}  # fmt: skip
     document = {"total_time": job.elapsed_s, "gpus": 1, "nodes": {"gpu01": node}}
     text = base64.b64encode(gzip.compress(json.dumps(document).encode())).decode()
@@ -114,7 +114,7 @@ def one_timed_out():
     return array(tasks([28.0] * 12, elapsed, {11: "TIMEOUT"}, limit=7200.0))
 
 
-@case("array-cpu-over:info", near="array-mem-over array-outlier array-gpu-idle")
+@case("array-cpu-over:warning", near="array-mem-over array-outlier array-gpu-idle")
 def cores_too_many_for_all():
     """Peak cores p95 1.1 of 8, all recorded."""
     jobs = tasks([28.0] * 12)
@@ -150,9 +150,16 @@ def some_never_used_their_gpu():
     return array(jobs, recorded(jobs, None, [0.0] * 4 + [0.9] * 8))
 
 
-@case("array-gpu-idle:critical gpu-never-used:critical")
+@case("array-gpu-idle:critical gpu-never-used:warning")
 def most_never_used_their_gpu():
     """Seven of twelve, by jobstats' summaries."""
+    jobs = tasks([28.0] * 12, gpus=1)
+    return array([jobstats(job, *((0.0, 0) if n < 7 else (80.0,))) for n, job in enumerate(jobs)])
+
+
+@case("low-busy:warning", near="array-gpu-idle gpu-never-used")
+def a_mean_rounded_to_zero():
+    """Seven of twelve by jobstats at 0 % of a mean, with memory of a process on the GPU."""
     jobs = tasks([28.0] * 12, gpus=1)
     return array([jobstats(job, 0.0 if n < 7 else 80.0) for n, job in enumerate(jobs)])
 
@@ -184,9 +191,9 @@ def some_failed():
     return array(tasks([28.0] * 12, states=states))
 
 
-@case("ended-badly:warning", near="array-mixed-outcome")
+@case("array-mixed-outcome:warning ended-badly:warning")
 def all_failed():
-    """All twelve FAILED: no mixture, a fault of the script."""
+    """All twelve FAILED: a fault of the script."""
     return array(tasks([28.0] * 12, states=dict.fromkeys(range(12), "FAILED")))
 
 

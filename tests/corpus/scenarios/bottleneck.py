@@ -26,13 +26,29 @@ def every_loader_at_its_core():
     return run(1200, Node([Gpu(45, [main])], cores=4.4, cpu_pressure=6, procs=loaders))
 
 
+@case("cpu-environments:info", near="input-bound host-stall low-busy")
+def environments_on_the_cores():
+    """PPO: eight environments use all eight cores, GPU busy 45 %."""
+    main = Proc(4312, torch(56 * GIB), command="python ppo.py", cpu=30)
+    envs = [Proc(4400 + n, None, "", command="python ppo.py", ppid=4312, cpu=96) for n in range(8)]
+    return run(1200, Node([Gpu(45, [main])], cores=7.9, cpu_pressure=6, procs=envs))
+
+
+@case(near="cpu-environments input-bound")
+def environments_that_keep_up():
+    """The same, and the GPU is busy 85 %."""
+    main = Proc(4312, torch(56 * GIB), command="python ppo.py", cpu=30)
+    envs = [Proc(4400 + n, None, "", command="python ppo.py", ppid=4312, cpu=96) for n in range(8)]
+    return run(1200, Node([Gpu(85, [main])], cores=7.9, cpu_pressure=6, procs=envs))
+
+
 @case("input-bound:warning", near="swap-io host-stall")
 def slow_storage():
     """Busy 30 %, half of the cores, processes wait for I/O 31 % of the time."""
     return run(1200, Node([Gpu(30)], cores=4.4, io_pressure=31, iowait=8))
 
 
-@case("input-bound:warning")
+@case("input-bound:info")
 def fetches_and_computes_in_turns():
     """Half a minute of loading with three cores, half a minute of computing with one, of four."""
     busy, cores = wave(4, 92, 60), wave(3.4, 1.2, 60)
@@ -112,9 +128,16 @@ def all_reduce_over_pcie():
     return exchanging()
 
 
-@case("comm-bound:warning low-sm:warning")
-def all_reduce_by_sm_activity():
-    """Hopper: 98 % busy, SM 42 %, power fraction 0.4."""
+@case("comm-bound:warning")
+def all_reduce_over_nvlink():
+    """Hopper: 98 % busy, power fraction 0.4, NVLink at a third of its peak; hence SM 42 %."""
+    gpus = [Gpu(98, model=H100, sm=43, pf=0.4, nvlink=160e9) for _ in range(2)]
+    return run(960, Node(gpus, cpus=16))
+
+
+@case("low-sm:warning", near="comm-bound")
+def small_kernels_without_communication():
+    """The same without traffic: each GPU has small kernels of its own."""
     gpus = [Gpu(98, model=H100, sm=43, pf=0.4) for _ in range(2)]
     return run(960, Node(gpus, cpus=16))
 
@@ -193,8 +216,8 @@ def uneven_for_eight_minutes():
 # -- straggler -------------------------------------------------------------------------------------
 
 
-@case("straggler:warning throttle-thermal:warning", near="gpu-imbalance",
-      devices={"straggler": "gpu01:3", "throttle-thermal": "gpu01:3"})  # fmt: skip
+@case("straggler:warning", folds="throttle-thermal", near="gpu-imbalance",
+      devices={"straggler": "gpu01:3"})  # fmt: skip
 def one_gpu_is_hot():
     """One of four at 1095 MHz (others 1410), software thermal slowdown in 41 % of the time."""
     hot = Gpu(97, clock=1095, throttle=wave(0, _SW_THERMAL, 10, 0.41), temperature=89)

@@ -10,8 +10,8 @@ from tests.corpus.signals import steps, wave
 def cores(used, cpus=32, seconds=1200, threads=None, gpus=(), mem=64 * GIB, **rest):
     """A job on one node that uses so many of its cores."""
     procs = None if threads is None else [Proc(5000, framework="", threads=threads)]
-    known = {name: rest.pop(name) for name in ("cpu_pressure", "throttled", "load", "facts")
-             if name in rest}  # fmt: skip
+    of_node = ("cpu_pressure", "io_pressure", "throttled", "load", "facts", "read", "write")
+    known = {name: rest.pop(name) for name in of_node if name in rest}
     node = Node(gpus, cpus=cpus, cores=used, mem=mem, procs=procs, **known)
     return run(seconds, node, **rest)
 
@@ -22,7 +22,7 @@ def cores(used, cpus=32, seconds=1200, threads=None, gpus=(), mem=64 * GIB, **re
 @case("cpu-never-used:critical", near="cpu-low")
 def nothing_runs():
     """A job that waits: no CPU time in 10 min."""
-    return cores(0.002, 8, 600)
+    return cores(0.002, 8, 600, read=0, write=0)
 
 
 @case(near="cpu-never-used", unknown="cpu-underused")
@@ -34,7 +34,13 @@ def nothing_runs_but_the_gpu():
 @case(unknown="cpu-never-used cpu-low cpu-underused")
 def nothing_runs_yet():
     """The same for 290 s."""
-    return cores(0.002, 8, 290)
+    return cores(0.002, 8, 290, read=0, write=0)
+
+
+@case(near="cpu-never-used")
+def something_is_copied():
+    """No CPU time to speak of in 10 min, while 20 MB/s are read: it copies data."""
+    return cores(0.005, 8, 600, read=20e6)
 
 
 @case("cpu-low:warning", folds="cpu-underused", near="cpu-never-used")
@@ -65,6 +71,41 @@ def good_efficiency():
 def low_efficiency_beside_a_gpu():
     """Half of the cores beside a GPU: no business of this rule."""
     return cores(4.4, 8, gpus=[Gpu()])
+
+
+# -- cpu-idle-time ---------------------------------------------------------------------------------
+
+
+@case("cpu-idle-time:warning", near="cpu-low cpu-never-used")
+def nothing_after_the_work():
+    """31 of 32 cores for an hour, then nothing for another until the script ends."""
+    return cores(steps(31.0, (3600, 0.0)), seconds=7200, read=0, write=0)
+
+
+@case("cpu-low:info", near="cpu-idle-time")
+def data_come_after_the_work():
+    """The same, while 20 MB/s are read in the second hour."""
+    return cores(steps(31.0, (3600, 0.0)), seconds=7200, read=20e6, write=0)
+
+
+# -- cpu-mostly-idle -------------------------------------------------------------------------------
+
+
+def late(used, **rest):
+    """16 cores beside a GPU, recorded from the middle of half an hour on."""
+    return run(1800, Node([Gpu()], cpus=16, cores=used, since=900, **rest))
+
+
+@case("cpu-mostly-idle:info low-coverage:info", unknown="cpu-underused serial-many-cores")
+def recorded_late_and_idle():
+    """2 of 16 cores by the kernel's counter; the peak of the first half is not known."""
+    return late(2.0)
+
+
+@case("low-coverage:info", near="cpu-mostly-idle")
+def recorded_late_and_used():
+    """6 of 16 cores by the kernel's counter."""
+    return late(6.0)
 
 
 # -- cpu-underused, serial-many-cores --------------------------------------------------------------
@@ -121,7 +162,7 @@ def a_little_more_than_serial():
 # -- cpu-starved, cpu-oversubscribed ---------------------------------------------------------------
 
 
-@case("cpu-starved:warning cpu-oversubscribed:info", near="cpu-low")
+@case("cpu-starved:warning", folds="cpu-oversubscribed", near="cpu-low")
 def starved():
     """8 of 8 cores, 34 threads, throttled in 12 % of the periods, pressure 45."""
     return cores(7.95, 8, threads=34, throttled=12, cpu_pressure=45)
@@ -133,10 +174,28 @@ def starved_by_its_quota():
     return cores(7.9, 8, threads=9, throttled=3, cpu_pressure=9)
 
 
-@case("cpu-starved:warning serial-many-cores:warning")
+@case("cpu-binding:warning", near="serial-many-cores cpu-low cpu-underused cpu-starved")
 def pinned_to_one_cpu():
     """16 cores allocated, and all 16 threads on one CPU."""
-    return cores(0.99, 16, threads=16, facts={"cpus": 1})
+    return cores(0.99, 16, threads=16, facts={"cpus": 1}, cpu_pressure=93)
+
+
+@case("cpu-binding:warning", near="serial-many-cores cpu-low input-bound cores-per-gpu-high")
+def ranks_pinned_to_two_cpus():
+    """32 ranks share both hardware threads of a core beside a GPU that waits for them."""
+    return cores(1.98, 32, threads=32, cpu_pressure=97, gpus=[Gpu(30)])
+
+
+@case("cpu-low:warning", near="cpu-binding cpu-starved serial-many-cores")
+def bursts_of_threads():
+    """Every 40 s all of 16 threads work at once on 8 cores, and some wait; else one."""
+    return cores(wave(0.9, 7.2, 40, 0.3), 8, threads=16, cpu_pressure=wave(0, 80, 40, 0.3))
+
+
+@case("cpu-low:warning swap-io:warning", near="cpu-binding serial-many-cores cpu-underused")
+def blocked_on_io():
+    """16 workers wait for a slow file system: one core's worth of work, nothing serial."""
+    return cores(0.95, 16, threads=16, cpu_pressure=1, io_pressure=85, read=2e6)
 
 
 @case(near="cpu-starved cpu-oversubscribed cpu-low")

@@ -2,7 +2,7 @@
 
 import os
 
-from gpumon.analysis.evidence import Queue
+from gpumon.analysis.rundata import Queue
 from gpumon.site.read import load_site
 from tests.corpus.cases import case
 from tests.corpus.generator import START, Gpu, Node, Proc
@@ -31,7 +31,7 @@ def on(mem, busy=92, seconds=1500, model=A100, framework="torch", live=False, gp
 # -- gpu-oom-suspect -------------------------------------------------------------------------------
 
 
-@case("gpu-oom-suspect:info ended-badly:warning", near="gpu-mem-full alloc-all-tf")
+@case("gpu-oom-suspect:warning ended-badly:warning", near="gpu-mem-full alloc-all-tf")
 def out_of_memory_at_the_start():
     """BERT-large on a card of 7.4 GiB: 417 MiB, 1.7 GiB, then gone after 40 s; the log says why."""
     mem = steps(CONTEXT, (8, 1.7 * GIB), (20, 0.93 * P100_8.total))
@@ -129,7 +129,7 @@ def reservation_does_not_tell():
     return on(tensorflow(A100), framework="tf", interval=1)
 
 
-@case("smaller-gpu:info gpu-mem-headroom:info")
+@case("smaller-gpu:info", folds="gpu-mem-headroom")
 def no_bf16_on_older_ones():
     """bf16 on the command line, peak 9 GiB: an RTX 3090, never an RTX 2080 Ti."""
     return on(torch(9 * GIB), 80, proc={"command": "python train.py --bf16"})
@@ -175,8 +175,8 @@ def for_long(mem, seconds=4500, **rest):
 
 @case("gpu-leak:warning", near="gpu-mem-full gpu-oom-suspect")
 def leak():
-    """+8 GiB/h on 40 GiB, for 75 min."""
-    return for_long(ramp(42 * GIB, 52 * GIB, 4500))
+    """+24 GiB/h on 40 GiB, for 75 min."""
+    return for_long(ramp(42 * GIB, 72 * GIB, 4500))
 
 
 @case(near="gpu-leak")

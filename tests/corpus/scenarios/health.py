@@ -73,8 +73,7 @@ def site_caps_its_gpus():
 # -- gpu-health, gpu-unreadable --------------------------------------------------------------------
 
 
-@case("gpu-health:critical gpu-unreadable:critical", devices={"gpu-health": "gpu01:1"},
-      near="gpus-partly-idle")  # fmt: skip
+@case("gpu-health:critical", devices={"gpu-health": "gpu01:1"}, near="gpus-partly-idle")
 def fell_off_the_bus():
     """Xid 79 on one of two, then lost."""
     lost = Gpu(94, lost_at=600, xids=[(600, "79")])
@@ -83,11 +82,11 @@ def fell_off_the_bus():
 
 @case("gpu-health:critical", near="pcie-degraded")
 def double_bit_errors():
-    """Two uncorrectable memory errors."""
-    return gpu(health={"ecc_uncorrected": 2})
+    """Two uncorrectable memory errors, 5 min into the job."""
+    return gpu(health={"ecc_uncorrected": steps(1, (300, 3))})
 
 
-@case("gpu-health:critical")
+@case("gpu-health:warning")
 def remap_pending():
     """A row remap waits for a reset."""
     return gpu(health={"remap_pending": 1})
@@ -99,7 +98,7 @@ def wants_a_reset():
     return gpu(health={"recovery_action": 1})
 
 
-@case("gpu-health:critical")
+@case("gpu-health:warning")
 def xid_of_the_program():
     """Xid 31: usually the program's own, and said so."""
     return gpu(xids=[(500, "31")])
@@ -150,7 +149,7 @@ def replays():
     return gpu(replays=ramp(5, 400, 900))
 
 
-@case(near="pcie-degraded")
+@case("idle-time:warning", near="pcie-degraded")
 def link_rests():
     """Generation 1 while idle, 4 while busy, by turns of 70 s."""
     return gpu(busy=wave(0, 94, 140), seconds=1400)

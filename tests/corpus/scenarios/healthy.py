@@ -165,7 +165,7 @@ def mig_slice():
     return run(1200, Node([gpu]))
 
 
-@_well(finds="gpu-imbalance:info", near="gpus-partly-idle straggler")
+@_well(near="gpu-imbalance gpus-partly-idle straggler")
 def pipeline_parallel():
     """Pipeline parallel: alike in busy, uneven in memory, and that is by design."""
     sizes = (72, 60, 55, 48)

@@ -60,7 +60,7 @@ def default_of_the_site():
     return run(960, node)
 
 
-@case("oom-killed:critical", near="mem-over")
+@case("oom-killed:warning", near="mem-over")
 def peak_low_but_killed():
     """A peak of 7.4 of 64 GiB was seen, then the kernel killed a process."""
     return uses(7.4 * GIB, oom_kills=steps(0, (700, 1)))
@@ -131,10 +131,16 @@ def killed_in_a_step():
                                "derived_exit_code": ExitCode(0, 125)})  # fmt: skip
 
 
-@case("oom-killed:critical ended-badly:warning")
+@case("oom-killed:warning ended-badly:warning")
 def killed_by_exit_code():
-    """FAILED 137:0, no counter: most often memory."""
-    return uses(55 * GIB, job={"state": "FAILED", "exit_code": ExitCode(137)})
+    """FAILED 137:0 at 94 % of its memory, no counter."""
+    return uses(60 * GIB, job={"state": "FAILED", "exit_code": ExitCode(137)})
+
+
+@case("ended-badly:warning", near="oom-killed")
+def killed_by_somebody():
+    """FAILED 137:0 at three quarters of its memory: kill -9."""
+    return uses(48 * GIB, job={"state": "FAILED", "exit_code": ExitCode(137)})
 
 
 @case("ended-badly:warning", near="oom-killed")
@@ -158,8 +164,8 @@ def for_long(anon, seconds=4500, **rest):
 
 @case("host-leak:warning", near="gpu-leak mem-over")
 def leak_on_the_host():
-    """+9 GiB/h of anonymous memory, for 75 min."""
-    return for_long(ramp(42 * GIB, 53.3 * GIB, 4500))
+    """+14 GiB/h of anonymous memory, for 75 min."""
+    return for_long(ramp(42 * GIB, 59.5 * GIB, 4500))
 
 
 @case(near="host-leak")

@@ -34,13 +34,13 @@ def never_used_but_held():
     return run(1200, Node([Gpu(0, [Proc(framework="tf", mem=tensorflow(A100))])]), live=True)
 
 
-@case("gpu-never-used:critical alloc-all-tf:info", folds="low-busy")
+@case("gpu-never-used:warning alloc-all-tf:info", truth="unknown", folds="low-busy")
 def never_used_but_held_for_long():
-    """The same after 50 min."""
+    """The same after 50 min: the cores are busy, so it may still be preparing."""
     return run(3000, Node([Gpu(0, [Proc(framework="tf", mem=tensorflow(A100))])]), live=True)
 
 
-@case("gpu-never-used:critical", folds="gpu-allocated-no-process")
+@case("gpu-never-used:warning", folds="gpu-allocated-no-process")
 def never_used_polled():
     """No sample buffer and no use by process: only polls say 0."""
     return run(900, Node(idle(polled=True)))
@@ -62,9 +62,9 @@ def bursts_between_polls():
 # -- gpu-allocated-no-process ----------------------------------------------------------------------
 
 
-@case("gpu-allocated-no-process:critical gpu-unreadable:info", unknown="gpu-never-used")
+@case("gpu-allocated-no-process:warning gpu-unreadable:info", unknown="gpu-never-used")
 def slice_without_process():
-    """A MIG slice without a process for 42 min."""
+    """A MIG slice without a process for 42 min, while the cores are busy."""
     return run(2520, Node(idle(model=MIG_5, mig="1g.5gb")), live=True, interval=5)
 
 
@@ -160,16 +160,16 @@ def site_does_not_end_it_yet():
     return run(4.68 * _H, Node(working_then_idle(_H)), live=True, interval=30)
 
 
-@case("policy-kill-soon:critical gpu-never-used:critical", folds="gpu-allocated-no-process")
+@case("policy-kill-soon:critical gpu-never-used:warning", folds="gpu-allocated-no-process")
 def site_ends_what_never_worked():
     """No GPU use for 1 h 45 where the site cancels after 2 h."""
     site = with_policy(zero_start_h=2.0, zero_run_h=None, exempt_walltime_below_h=None)
     return run(1.75 * _H, Node(idle()), live=True, interval=15, site=site)
 
 
-@case("gpu-idle-now:warning", near="policy-kill-soon")
+@case("jupyter-idle:warning", folds="gpu-idle-now low-busy", near="policy-kill-soon")
 def exempt_partition():
-    """The same idle time in a partition that the site's rule leaves alone."""
+    """The same idle time in a partition that the site's rule leaves alone: people work there."""
     return run(5.37 * _H, Node(working_then_idle(_H)), live=True, interval=30,
                job={"partition": "interactive"})  # fmt: skip
 
@@ -206,10 +206,43 @@ def short_tail():
     return run(3000, Node(working_then_idle(2460)), interval=5)
 
 
-@case(near="idle-tail low-busy")
+@case("idle-tail:info", near="low-busy")
 def tail_of_a_long_job():
     """15 idle minutes at the end of 3 h: less than a tenth."""
     return run(3 * _H, Node(working_then_idle(3 * _H - 900)), interval=10)
+
+
+# -- idle-time -------------------------------------------------------------------------------------
+
+
+@case("idle-time:warning", near="idle-tail gpu-never-used low-busy",
+      devices={"idle-time": "gpu01:0,1"})  # fmt: skip
+def staged_before_the_work():
+    """40 min of unpacking, then two GPUs work for 80 min."""
+    gpus = [Gpu(steps(0, (2400, 94))) for _ in range(2)]
+    node = Node(gpus, cpus=16, cores=steps(1.2, (2400, 12)), read=steps(300e6, (2400, 20e6)))
+    return run(7200, node, interval=10)
+
+
+@case("idle-time:warning cpu-underused:info", near="idle-tail gpu-imbalance")
+def evaluated_on_the_cpu():
+    """Every half hour the GPUs wait 10 min for an evaluation on the CPU."""
+    gpus = [Gpu(wave(0, 94, 1800, 1 / 3, 600)) for _ in range(2)]
+    return run(7200, Node(gpus, cpus=16, cores=6), interval=10)
+
+
+@case("gpus-in-turns:warning", folds="gpus-partly-idle", near="idle-tail idle-time")
+def one_gpu_after_the_other():
+    """A script trains four models, each on its own GPU, one after another."""
+    gpus = [Gpu(steps(0, (n * 1800, 94), ((n + 1) * 1800, 0)), [Proc(4312 + n, torch(50 * GIB))])
+            for n in range(4)]  # fmt: skip
+    return run(7200, Node(gpus, cpus=16), interval=10)
+
+
+@case(near="idle-time idle-tail gpus-in-turns")
+def short_start():
+    """Five minutes of loading before 55 min of work."""
+    return run(3600, Node([Gpu(steps(0, (300, 94)))]), interval=10)
 
 
 # -- jupyter-idle ----------------------------------------------------------------------------------
@@ -219,21 +252,21 @@ def _notebook(size=21 * GIB, command="python -m ipykernel_launcher -f k.json"):
     return Proc(mem=torch(size), command=command)
 
 
-@case("jupyter-idle:warning gpu-idle-now:warning", near="low-busy leftover-procs")
+@case("jupyter-idle:warning", folds="gpu-idle-now", near="low-busy leftover-procs")
 def notebook_left_alone():
     """A kernel holds 21 GiB and does nothing for 47 min."""
     gpus = [Gpu(steps(80, (900, 0)), [_notebook()])]
     return run(3720, Node(gpus), live=True, interval=5, job={"name": "sys/dashboard/sys/jupyter"})
 
 
-@case("jupyter-idle:warning idle-tail:warning", near="low-busy")
+@case("idle-tail:warning", folds="jupyter-idle", near="low-busy")
 def notebook_left_alone_until_the_end():
     """The same in a report, the job named by its kernel alone."""
     gpus = [Gpu(steps(80, (900, 0)), [_notebook(45 * GIB)])]
     return run(3720, Node(gpus), interval=5)
 
 
-@case("gpu-idle-now:warning", near="jupyter-idle")
+@case("gpu-idle-now:info", near="jupyter-idle")
 def notebook_in_a_pause():
     """Idle for 25 min."""
     gpus = [Gpu(steps(80, (900, 0)), [_notebook()])]
@@ -263,11 +296,13 @@ def _two(second_cores, second_busy, second_procs=None, seconds=1320, **rest):
     return run(seconds, first, second, **rest)
 
 
-@case("nodes-idle:critical gpus-partly-idle:critical", folds="gpu-allocated-no-process",
+@case("nodes-idle:critical", near="gpus-partly-idle", folds="gpu-allocated-no-process",
       devices={"nodes-idle": "gpu07:0,1"})  # fmt: skip
 def a_node_does_nothing():
-    """One of two nodes: 0.2 % CPU, two GPUs idle, for 22 min."""
-    return _two(0.03, 0, [])
+    """One of two nodes: 0.2 % CPU, two GPUs idle, no memory held, for 22 min."""
+    made = _two(0.03, 0, [])
+    made.nodes[1].anon, made.nodes[1].read, made.nodes[1].write = 0.1 * GIB, 0.0, 0.0
+    return made
 
 
 @case(near="nodes-idle gpus-partly-idle")

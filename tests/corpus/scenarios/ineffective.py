@@ -151,7 +151,7 @@ def stuck(count=4, hang_s=360.0, before_s=900.0, pcie=2e9, watts=71.0, mem=None,
         for n in range(count)
     ]  # fmt: skip
     node = Node(gpus, cpus=32, mem=256 * GIB, read=steps(20e6, (before_s, 0)),
-                write=steps(1e6, (before_s, 0)))  # fmt: skip
+                write=steps(1e6, (before_s, 0)), cores=steps(25, (before_s, count)))  # fmt: skip
     return run(before_s + hang_s, node, live=True, **rest)
 
 
@@ -164,9 +164,10 @@ def hang():
 
 @case("suspected-hang:critical")
 def hang_with_one_rank_gone():
-    """Three spin, one stands at 0 %."""
+    """Three spin, the process of the fourth ended."""
     made = stuck(pcie=0.0)
     gpu = made.nodes[0].gpus[3]
+    gpu.listed()[0].until = 900
     gpu.busy, gpu.power = steps(100, (900, 0)), steps(245, (900, 52))
     return made
 

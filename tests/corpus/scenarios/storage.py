@@ -28,8 +28,8 @@ def nearly_full():
 
 @case("scratch-full:critical")
 def full():
-    """$TMPDIR 98 % full."""
-    return disk(196 * GIB)
+    """$TMPDIR 98 % full, and filling."""
+    return disk(ramp(192 * GIB, 196 * GIB, 900))
 
 
 @case("scratch-full:warning")

@@ -180,6 +180,8 @@ void scenario_finish(struct scenario *c);
 /* scenario.c: never NULL; it stays valid for the call that asked, at least */
 struct scenario *current_scenario(void);
 double scenario_time(const struct scenario *c);
+/* A descriptor that is readable once the scenario's files may have changed; -1: there is none. */
+int watch_scenario(void);
 u64 wall_us(const struct scenario *c, double t);
 double monotonic_s(void);
 double wall_s(void);

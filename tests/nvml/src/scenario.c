@@ -6,6 +6,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -95,11 +97,18 @@ static void read_pids(struct scenario *c, const char *scenario_path) {
     fclose(file);
 }
 
+/* 2 MB of which little is touched: mapped, so that programs are charged for that alone */
+static struct scenario *new_scenario(void) {
+    void *fresh = mmap(NULL, sizeof(struct scenario), PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (fresh == MAP_FAILED) abort();
+    return fresh;
+}
+
 static void load(void) { /* lock held */
     const char *path = scenario_file(), *override = getenv("FAKE_NVML_OVERRIDE");
     const char *epoch = getenv("FAKE_NVML_EPOCH"), *freeze = getenv("FAKE_NVML_FREEZE");
-    struct scenario *c = calloc(1, sizeof *c);
-    if (!c) abort();
+    struct scenario *c = new_scenario();
     scenario_defaults(c);
     c->generation = ++generations;
     scenario_mtime = mtime_of(path);
@@ -119,7 +128,7 @@ static void load(void) { /* lock held */
     if (c->epoch < 0) c->epoch = floor((wall_s() - monotonic_s()) / 10) * 10; /* boot */
     read_pids(c, path);
     scenario_finish(c);
-    free(kept[generations % KEPT]);
+    if (kept[generations % KEPT]) munmap(kept[generations % KEPT], sizeof *c);
     kept[generations % KEPT] = c;
     __sync_synchronize();
     current = c;
@@ -140,4 +149,24 @@ struct scenario *current_scenario(void) {
     struct scenario *c = current;
     pthread_mutex_unlock(&lock);
     return c;
+}
+
+static int watch_folder_of(int fd, const char *path) {
+    char folder[512] = "./";
+    const char *slash = strrchr(path, '/');
+    if (slash && (size_t)(slash - path) < sizeof folder - 1)
+        snprintf(folder, sizeof folder, "%.*s", (int)(slash - path) + 1, path);
+    return inotify_add_watch(fd, folder, IN_CLOSE_WRITE | IN_MOVED_TO | IN_DELETE | IN_ATTRIB) >= 0;
+}
+
+int watch_scenario(void) {
+    const char *paths[] = {scenario_file(), getenv("FAKE_NVML_OVERRIDE")};
+    int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    for (int i = 0; fd >= 0 && i < 2; i++) {
+        if (!paths[i] || !*paths[i] || !strncmp(paths[i], "preset:", 7)) continue;
+        if (watch_folder_of(fd, paths[i])) continue;
+        close(fd);
+        fd = -1;
+    }
+    return fd;
 }

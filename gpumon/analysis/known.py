@@ -1,0 +1,24 @@
+"""Figures over values of which some may not be known (None)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+Values = Iterable["float | None"]
+
+
+def mean(values: Values) -> float | None:
+    """Of those that are known."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def highest(values: Values) -> float | None:
+    """Of those that are known."""
+    return max((value for value in values if value is not None), default=None)
+
+
+def total(values: Values) -> float | None:
+    """None as soon as one is missing: a part is no total."""
+    known = list(values)
+    return None if not known or None in known else sum(value or 0.0 for value in known)

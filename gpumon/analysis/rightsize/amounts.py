@@ -1,0 +1,475 @@
+"""How much a job needed: memory, CPUs, GPUs, time; on what that rests, and how sure it is.
+
+Formulas: jobstats' rounding, with the maximum over nodes and time in place of its mean; UVA's 10 to
+25 % more time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from math import ceil, inf
+from typing import NamedTuple
+
+from gpumon.analysis.accounting import POLL_S, Used, has_completed, out_of_memory, used
+from gpumon.analysis.finding import Lack, NotEvaluable
+from gpumon.analysis.known import highest, total
+from gpumon.analysis.once import once
+from gpumon.analysis.rightsize.cores import (
+    ONE_THREAD,
+    bursts_of,
+    cores_at_once,
+    cores_for_bursts,
+    processes_at_once,
+)
+from gpumon.analysis.rightsize.leaking import host_leaks
+from gpumon.analysis.rightsize.proof import (
+    CLOSE_S,
+    PARTLY,
+    is_close,
+    is_whole,
+    is_worth,
+    unrecorded_text,
+)
+from gpumon.analysis.rightsize.requested import cores_of, node_types, requested
+from gpumon.analysis.rightsize.threads import threads_per_core
+from gpumon.analysis.rundata import NodeData, RunData, Track
+from gpumon.analysis.signals import devices_on, job_devices, job_processes
+from gpumon.analysis.thresholds import LowCoverage, of_site
+from gpumon.analysis.waiting import bound_nodes, is_blocked, sharing_one_core, threads_of_one_core
+from gpumon.model.reading import number
+from gpumon.model.units import bytes_text, plural
+from gpumon.plain import dataclass
+from gpumon.slurm.job import Job
+
+GIB = 1 << 30
+MIB = 1 << 20
+_QUARTER_S = 900
+_SEVERAL = 5
+#: so much more than the greatest sample is a peak between two samples
+_BETWEEN_SAMPLES = 1.05
+#: s without samples, and CPU time in this part of what was recorded, that count (proposed)
+_UNSEEN_S, _UNSEEN_SHARE = 60.0, 0.05
+#: of memory that was polled every half minute: programs hold twice their state while they load or
+#: save it, for seconds
+POLLED_FACTOR = 2.0
+#: s; samples so close together show such a moment
+_SPIKE_S = 1.5
+#: s; samples further apart show nothing of what lies between, where the kernel keeps no peak
+_ALONE_S = 2.0
+
+
+@dataclass(frozen=True)
+class Need:
+    """So much, and why. For memory: bytes of the node that used most, margin not yet added."""
+
+    amount: float
+    factor: float  # margin
+    basis: str
+    confidence: str
+    is_upper_bound: bool = False
+    polled_s: float | None = None  # s between looks at it, where more may lie between two
+    in_all: float | None = None  # over all nodes
+    cache_bytes: float = 0.0  # page cache in use, of the node that had most: read again without it
+
+    @property
+    def with_margin(self) -> float:
+        return self.amount * self.factor + self.cache_bytes
+
+    @property
+    def in_all_with_margin(self) -> float | None:
+        return None if self.in_all is None else self.in_all * self.factor + self.cache_bytes
+
+
+# -- how much is known -----------------------------------------------------------------------------
+
+
+def thin(run: RunData) -> NotEvaluable | None:
+    """Why samples are too few to advise anything; None where they are enough, or there are none."""
+    coverage = run.coverage
+    if not run.has_samples:
+        return None
+    measured_s = run.elapsed_s * coverage.covered_percent / 100
+    if coverage.interval_s and measured_s < 3 * coverage.interval_s:
+        count = max(1, int(measured_s / coverage.interval_s))
+        return NotEvaluable(Lack.TIME, f"too short: {plural(count, 'sample')}")
+    least = of_site(run.site, "low-coverage", LowCoverage).advice_percent
+    if coverage.covered_percent < least:
+        covered = f"only {coverage.covered_percent:.0f} % of the run was measured"
+        return NotEvaluable(Lack.READINGS, unrecorded_text(run) or covered)
+    return None
+
+
+@once
+def accounted(run: RunData) -> Used | NotEvaluable:
+    """Slurm's own figures of an ended job. A job that was cut short by hand proves no need."""
+    job = run.job
+    if job is None or not job.has_ended:
+        return NotEvaluable(Lack.RECORDING)
+    figures = used(job)
+    if job.state == "CANCELLED" and figures.source == "sacct":
+        return NotEvaluable(Lack.END, "cancelled before its end, and not recorded")
+    return figures
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+
+@once
+def memory_need(run: RunData) -> Need | NotEvaluable:
+    """Host memory without page cache, of the node that used most.
+
+    The greatest of all sources counts. Samples of the whole run show it: margin 1.2, or 1.3 where
+    they are more than 5 s apart; up to 2 where they are more than 1.5 s apart, if the kernel's own
+    peak does not exclude that as much lies between them (`polled_s` where that may be even more, as
+    they are more than 5 s apart, or no such peak is known). Where they lack a part, or the kernel's
+    own peak (page cache included, since the job's start) exceeds what was sampled, that peak is an
+    upper bound: margin 1.2; of a part, Slurm's polls without page cache where they show less.
+    Page cache that was read more than once is added, as the program would wait for storage without.
+    Accounting: 1.2 of the kernel's peak; 2 of what was polled, as polls miss short peaks.
+    """
+    nodes = requested(run).nodes
+    peaks = [peak for each in run.nodes if (peak := _sampled_peak(each)) is not None]
+    figures = accounted(run)
+    if peaks and len(peaks) >= nodes:
+        known = _recorded_need(run, None if isinstance(figures, NotEvaluable) else figures)
+        if isinstance(known, NotEvaluable) or known.is_upper_bound:
+            return known
+        return replace(known, cache_bytes=_active_cache(run))
+    if isinstance(figures, NotEvaluable):
+        reason = f"{nodes - len(peaks)} of {nodes} nodes were not recorded"
+        return NotEvaluable(Lack.READINGS, reason) if peaks else figures
+    if figures.mem_bytes is None or figures.mem_meaning is None:
+        return NotEvaluable(Lack.SLURM, figures.missing.get("mem", "no figure of memory"))
+    meaning = figures.mem_meaning
+    return Need(
+        max([figures.mem_bytes, *peaks]),
+        POLLED_FACTOR if meaning.polled else 1.2,
+        f"{figures.source}: {bytes_text(figures.mem_bytes)}, {meaning.words}",
+        "low" if meaning.cache is None or meaning.polled else "medium",
+        is_upper_bound=meaning.is_upper_bound and not meaning.polled,
+        in_all=sum(each.mem_used_bytes or 0 for each in figures.nodes.values())
+        or figures.mem_bytes * nodes,
+    )
+
+
+def _recorded_need(run: RunData, figures: Used | None) -> Need | NotEvaluable:
+    """Of nodes that were all recorded; `figures`: Slurm's own, where they are to be had."""
+    whole = is_whole(run)
+    bounds = [kernel_peak(each, whole=whole) for each in run.nodes]
+    sampled = [_sampled_peak(each) or 0.0 for each in run.nodes]
+    polled = None if whole else _polled_need(run, sampled, figures)
+    if not whole and None in bounds:
+        return polled or thin(run) or PARTLY
+    peaks = [max(peak, bound or 0.0) for peak, bound in zip(sampled, bounds)]
+    most = max(peaks)
+    is_bound = most > sampled[peaks.index(most)]
+    where = (" on one node" if len(peaks) > 1 else "") + (" so far" if run.live else "")
+    basis = f"peak {bytes_text(most)}{where}, page cache not counted"
+    if is_bound:
+        basis = f"the kernel's own peak {bytes_text(most)}{where}, page cache included"
+    if figures is not None and figures.mem_meaning is not None:
+        is_more = not figures.is_upper_bound or slurm_peak(run) is not None
+        told = figures.mem_bytes or 0.0
+        if is_more and told > most:
+            most, is_bound = told, figures.is_upper_bound
+            basis = f"{figures.source}: {bytes_text(told)}, {figures.mem_meaning.words}"
+    sure = is_close(run) and not is_bound
+    confidence = "low" if run.live else "high" if sure else "medium"
+    factor = 1.2 if sure or is_bound else 1.3
+    kernel = [each.mem_charged_peak_bytes for each in run.nodes]
+    bound = highest(kernel) if None not in kernel else None
+    hidden, far_s = hidden_peak(run.coverage.interval_s, bound, most)
+    factor = max(factor, hidden)
+    need = Need(most, factor, basis, confidence, is_bound, far_s, in_all=max(most, sum(peaks)))
+    return polled if polled is not None and polled.with_margin < need.with_margin else need
+
+
+def _polled_need(run: RunData, sampled: Sequence[float], figures: Used | None) -> Need | None:
+    """By the samples of a part of the run and by Slurm's polls of all of it, page cache not
+    counted; None where Slurm has no such figure.
+    """
+    if figures is None or figures.is_upper_bound or not figures.mem_bytes:
+        return None
+    most = max(figures.mem_bytes, *sampled)
+    meaning = figures.mem_meaning.words if figures.mem_meaning is not None else ""
+    basis = f"{figures.source}: {bytes_text(figures.mem_bytes)}, {meaning}"
+    if most > figures.mem_bytes:
+        basis = f"peak {bytes_text(most)} in the samples, page cache not counted; {basis}"
+    return Need(
+        most, POLLED_FACTOR, basis, "medium", polled_s=POLL_S, in_all=max(most, sum(sampled))
+    )
+
+
+def hidden_peak(
+    interval_s: float | None, kernel_bytes: float | None, most_bytes: float
+) -> tuple[float, float | None]:
+    """Margin for what may lie between two samples: no more than the kernel's own peak, which page
+    cache may have reached later; and how far apart they are, where even more may.
+    """
+    if interval_s is not None and interval_s <= _SPIKE_S:
+        return 1.0, None
+    between = 1.2 * kernel_bytes / most_bytes if kernel_bytes and most_bytes else inf
+    least_s = CLOSE_S if kernel_bytes else _ALONE_S
+    is_far = interval_s is not None and interval_s > least_s and between > POLLED_FACTOR
+    return min(POLLED_FACTOR, between), interval_s if is_far else None
+
+
+def _active_cache(run: RunData) -> float:
+    """Page cache that was read more than once, of the node that had most; 0 where not known."""
+    tracks = (each.job.get("mem_active_cache_bytes", Track()) for each in run.nodes)
+    return highest(each.peak() for each in tracks) or 0.0
+
+
+def _sampled_peak(node: NodeData) -> float | None:
+    """Page cache not counted, and what was swapped out added: without swap it stays in memory."""
+    swapped = node.job.get("swap_used_bytes", Track()).peak()
+    return None if node.mem_peak_bytes is None else node.mem_peak_bytes + (swapped or 0.0)
+
+
+def kernel_peak(node: NodeData, *, whole: bool) -> float | None:
+    """The kernel's own peak of the job's memory on a node, page cache included, where it tells more
+    than the samples: of a part that was not sampled, or of a moment between two samples.
+
+    None where it tells no more, and where it is not known. Source: `memory.peak` (cgroup v2),
+    `memory.max_usage_in_bytes` (v1).
+    """
+    kernel = node.mem_charged_peak_bytes
+    sampled = node.job.get("mem_charged_bytes", Track()).peak()
+    if kernel is None or not whole:
+        return kernel
+    return kernel if sampled is not None and kernel > _BETWEEN_SAMPLES * sampled else None
+
+
+def slurm_peak(run: RunData) -> float | None:
+    """Slurm's figure of the largest task, page cache included, where that is more than any sample
+    of all its memory: the samples missed a peak. None where it is not, or where not known.
+    """
+    if run.job is None:
+        return None
+    told = highest(step.max_rss_bytes for step in run.job.steps)
+    sampled = highest(each.job.get("mem_charged_bytes", Track()).peak() for each in run.nodes)
+    if told is None or sampled is None or told <= _BETWEEN_SAMPLES * sampled:
+        return None
+    return told
+
+
+def round_memory(size_bytes: float) -> int:
+    """Up to whole GiB, at least 1; above 30 to the next 5, above 100 to 10, above 1000 to 100."""
+    gib = size_bytes / GIB
+    step = 1 if gib <= 30 else 5 if gib <= 100 else 10 if gib <= 1000 else 100
+    return max(1, ceil(gib / step - 1e-9) * step) * GIB
+
+
+def site_default_bytes(run: RunData, cpus: int | None) -> float:
+    """Memory that a job of so many CPUs gets without asking; 0 where the site has not said."""
+    partition = run.job.partition if run.job else ""
+    per_core = run.site.mem_default_per_core_bytes
+    return float(per_core.get(partition, 0) * (cpus or 0))
+
+
+def less_memory(run: RunData, need: Need, cpus: int | None = None) -> float | None:
+    """Bytes per node to ask for; None where that is not much less than was asked for.
+
+    Never below the site's default, and never after an OOM.
+    """
+    request = requested(run)
+    if request.mem_bytes is None or was_out_of_memory(run):
+        return None
+    cpus = request.cpus if cpus is None else cpus
+    wanted = max(need.with_margin, site_default_bytes(run, cpus))
+    return wanted if is_worth(request.mem_bytes, round_memory(wanted)) else None
+
+
+def more_memory(run: RunData) -> float | None:
+    """After an OOM: half as much again, at least; None where no node has more, or the job had all
+    that its nodes have.
+
+    Of a run that leaks, what lasts for the time limit at its pace; None where none does.
+    """
+    request = requested(run)
+    if request.mem_bytes is None or request.is_whole_memory:
+        return None
+    if leaks := host_leaks(run):
+        limit_s = request.time_limit_s
+        needed = None if limit_s is None else max(each.needs_bytes(limit_s) for each in leaks)
+        is_enough = needed is None or needed <= request.mem_bytes
+        return None if needed is None or is_enough or not _fits(run, needed) else needed
+    need = memory_need(run)
+    wanted = 1.5 * request.mem_bytes
+    if not isinstance(need, NotEvaluable):
+        wanted = max(wanted, need.with_margin)
+    if not _fits(run, wanted):
+        wanted = (_largest_bytes(run) or 0.0) // GIB * GIB
+        return wanted if wanted > request.mem_bytes and _fits(run, wanted) else None
+    return wanted
+
+
+def _largest_bytes(run: RunData) -> float | None:
+    """Memory of the largest node that the job may get, as far as that is known."""
+    of_nodes = [number(each.header.facts.get("mem_total_bytes")) for each in run.nodes]
+    return highest([*of_nodes, *(float(each.mem_bytes) for each in node_types(run))])
+
+
+def _fits(run: RunData, wanted: float) -> bool:
+    largest = _largest_bytes(run)
+    return largest is None or round_memory(wanted) <= largest
+
+
+def was_out_of_memory(run: RunData) -> bool:
+    """By the kernel on any node, or by any of Slurm's records of this job and its siblings."""
+    jobs = [job for job in (run.job, *run.siblings) if job is not None]
+    return any(each.oom_kills for each in run.nodes) or any(map(out_of_memory, jobs))
+
+
+# -- CPUs ------------------------------------------------------------------------------------------
+
+
+def peak_cores(run: RunData) -> float | None:
+    """Largest mean of a minute on one node; None as soon as a node is missing: it may be it."""
+    peaks = [each.peak60_cores for each in run.nodes]
+    if len(peaks) < requested(run).nodes or None in peaks:
+        return None
+    return highest(peaks)
+
+
+def _processes_wait(run: RunData) -> bool:
+    may_be_bound = not run.devices and threads_of_one_core(run)
+    return bool(bound_nodes(run) or is_blocked(run) or sharing_one_core(run) or may_be_bound)
+
+
+class CpusNeed(NamedTuple):
+    """CPUs per node."""
+
+    cpus: int
+    because: str  # what decides their number
+    seen: int  # as far as samples show
+
+
+@once
+def cpus_need(run: RunData) -> CpusNeed | None:
+    """The most of: 1 + GPU processes, 1.1 · peak, cores and processes at once, and what bursts
+    between samples may need; rounded up to even. One, where one thread alone works.
+
+    The peak of a minute, or Slurm's mean over the run where that is more. None without a recording
+    of the whole run, and where processes waited: what they used then is not what they need.
+    """
+    peak, cpus = peak_cores(run), requested(run).cpus
+    if peak is None or not cpus or not is_whole(run) or _processes_wait(run):
+        return None
+    figures = accounted(run)
+    if isinstance(figures, Used) and figures.cpu_cores_mean is not None:
+        unseen = _unseen_cores(run, figures)
+        peak = max(peak, max(figures.cpu_cores_mean, unseen) / requested(run).nodes)
+    # one thread per core: two on a core are slower than on a core each
+    threads = threads_per_core(run) or 1
+    at_once = max((processes_at_once(run, each) for each in run.nodes), default=0)
+    cores = highest(cores_at_once(each) for each in run.nodes) or 0.0
+    bursts = max(bursts_of(each, cpus / threads) for each in run.nodes)
+    if not _feeders(run) and at_once <= 1 and max(peak, cores) <= ONE_THREAD[1] and bursts <= 1:
+        return CpusNeed(1, "", 1)
+    needs = {
+        "1.1 × the most of any minute": 1.1 * threads * peak,
+        "one for each process on a GPU, and one": 1.0 + _feeders(run),
+        f"{cores:.1f} in use at once": cores,
+        f"{at_once} processes at once": at_once,
+    }
+    seen = max(needs, key=lambda each: needs[each])
+    bursts *= threads
+    if bursts <= _even(needs[seen]):
+        return CpusNeed(_even(needs[seen]), seen, _even(needs[seen]))
+    return CpusNeed(_even(bursts), "for bursts between samples", _even(needs[seen]))
+
+
+def fewer_cpus(run: RunData) -> CpusNeed | None:
+    """Where they are so much fewer that the request is worth a change. Of a node on which
+    no other job can run none are of use to anybody.
+    """
+    need, request = cpus_need(run), requested(run)
+    if need is None or not request.cpus or request.is_alone:
+        return None
+    return need if is_worth(request.cpus, need.cpus) else None
+
+
+def _feeders(run: RunData) -> int:
+    """GPUs, or processes on them, of the node with most."""
+    feeders = requested(run).gpus or 0
+    for devices in (devices_on(run, node) for node in run.nodes):
+        pids = {each.facts.pid for device in devices for each in job_processes(device)}
+        feeders = max(feeders, len(devices), len(pids))
+    return feeders
+
+
+def _unseen_cores(run: RunData, figures: Used) -> float:
+    """Cores in the mean of the time that was not recorded, by what accounting has more than the
+    recording; 0 where that is little.
+    """
+    recorded = total(each.cpu_core_s for each in run.nodes)
+    unseen_s = run.elapsed_s - min(each.covered_s for each in run.nodes)
+    if recorded is None or figures.cpu_core_s is None or unseen_s < _UNSEEN_S:
+        return 0.0
+    more = figures.cpu_core_s - recorded
+    return more / unseen_s if more > _UNSEEN_SHARE * recorded else 0.0
+
+
+def _even(cores: float) -> int:
+    return 2 * ceil(cores / 2 - 1e-9)
+
+
+def cpus_for(peak: float, cpus: int, feeders: int) -> int:
+    """Of `cpus`, for tasks of which the peak of a minute alone is known; `feeders`: GPUs."""
+    is_one = ONE_THREAD[0] <= peak <= ONE_THREAD[1]
+    bursts = 0.0 if is_one else cores_for_bursts(peak, cpus)
+    return _even(max(1 + feeders, 1.1 * peak, bursts))
+
+
+def more_cpus(run: RunData) -> int | None:
+    """CPUs per node where the GPUs wait for data: ceil(CPUs · 0.9 / busy), at most the fair share.
+
+    None where that is no more, or the GPUs' mean busy is not known. Without the site's share, the
+    node's own processors are the bound.
+    """
+    request = requested(run)
+    values = [each.track("busy_percent").average() for each in job_devices(run)]
+    known = [value for value in values if value]
+    if not known or not request.cpus or not request.gpus:
+        return None
+    wanted = ceil(request.cpus * 0.9 / (sum(known) / len(known) / 100))
+    share = cores_per_gpu(run)
+    bound = highest(map(cores_of, run.nodes)) if share is None else share * request.gpus
+    if bound is None:
+        return None
+    wanted = min(wanted, int(bound))
+    return wanted if wanted > request.cpus else None
+
+
+def cores_per_gpu(run: RunData) -> float | None:
+    """A GPU's share of its node's cores; None where the site does not say."""
+    return highest(each.cores / each.gpus for each in node_types(run) if each.gpus)
+
+
+# -- time ------------------------------------------------------------------------------------------
+
+
+def round_time(seconds: float) -> int:
+    """Up to the next quarter of an hour."""
+    return max(1, ceil(seconds / _QUARTER_S - 1e-9)) * _QUARTER_S
+
+
+def completed(run: RunData) -> list[float]:
+    """Elapsed seconds of this run and its siblings, of those that completed."""
+    return completed_s([job for job in (run.job, *run.siblings) if job])
+
+
+def completed_s(jobs: Iterable[Job]) -> list[float]:
+    """Elapsed seconds of those that completed."""
+    return [job.elapsed_s for job in jobs if has_completed(job) and job.elapsed_s is not None]
+
+
+def less_time(elapsed: Iterable[float]) -> int | None:
+    """Time limit in seconds: 1.25 times the longest of `_SEVERAL` similar runs, rounded up to
+    15 min; 1.5 times of fewer, which do not show how much runs differ.
+    """
+    known = list(elapsed)
+    factor = 1.25 if len(known) >= _SEVERAL else 1.5
+    return round_time(factor * max(known)) if known else None

@@ -1,0 +1,197 @@
+"""The one gate for whatever asks for less, of findings and of lines.
+
+`recommend` alone works out what to ask for; a finding's action then shows its lines (`agreed`), or
+says why there is none. So no page has two numbers for one option.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from gpumon.analysis.accounting import POLL_S, has_completed, is_polled
+from gpumon.analysis.finding import (
+    Action,
+    Change,
+    Finding,
+    Gpus,
+    NotEvaluable,
+    Recommendation,
+    ask_for,
+)
+from gpumon.analysis.known import highest
+from gpumon.analysis.rightsize.amounts import memory_need
+from gpumon.analysis.rightsize.directives import family
+from gpumon.analysis.rightsize.proof import PARTLY, is_whole, unproven
+from gpumon.analysis.rightsize.tasks import Task, all_tasks, completed_tasks
+from gpumon.analysis.rundata import RunData
+from gpumon.analysis.signals import is_interactive, job_devices
+from gpumon.model.lines import EMPTY
+
+#: root causes that make what a run used no measure of its need of memory
+LEAKS = ("host-leak",)
+_MEMORY = ("--mem", "--mem-per-cpu", "--mem-per-gpu")
+#: findings that rest on completed tasks alone
+OF_TASKS = ("array-mem-over", "array-cpu-over", "array-time-over")
+#: of an array's tasks, this part may have no figure
+_FEW_TASKS = 0.1
+
+_NO_GPU_WORKED = "no GPU was seen at work, and a run that uses them may need more"
+_SESSION = "another session may need more"
+_USES_MORE = "a run that uses more of its GPUs, nodes or cores, as advised, may need more"
+#: what more ranks, parts or workers need more of
+_OF_USE = {
+    family(option)
+    for option in (*_MEMORY, "--cpus-per-task", "--cpus-per-gpu", "--ntasks", "--ntasks-per-node")
+}
+_ONE_TASK = "other tasks of the array may need more"
+_POLLED = "the memory was read every {:g} s only, and a short peak may need more"
+
+#: (change, id of the finding that asks for it) -> why the run does not prove that less would do
+Refusal = Callable[[Change, str], str]
+
+
+def asks_for_less(change: Change) -> bool:
+    """Whether the next run gets less of anything by it."""
+    before, after = change.before, change.after
+    if isinstance(before, Gpus):
+        if not isinstance(after, Gpus):
+            return True
+        return before.kind != after.kind or (after.count or 0) < (before.count or 0)
+    return isinstance(before, int) and isinstance(after, int) and after < before
+
+
+def refusals(run: RunData, found: Sequence[Finding], lines: Sequence[Recommendation]) -> Refusal:
+    """Answers "" where less is proven to do, or where the change asks for no less.
+
+    `lines`: those that are recommended so far. Where GPUs or nodes that did nothing go by a line,
+    what the others used is a measure; where the advice is to use them, it is none.
+    """
+    why = unproven(run)
+    is_session = is_interactive(run, job_devices(run))
+    leaks = any(each.id in LEAKS for each in found)
+    unused = any(map(_says_no_gpu_worked, found))
+    is_array = run.job is not None and bool(run.job.array_job_id)
+
+    def refusal(change: Change, finding: str) -> str:
+        if not asks_for_less(change):
+            return ""
+        if finding in OF_TASKS:
+            return _tasks_unproven(run, change)
+        if is_session:
+            return _SESSION
+        if why is not None:
+            return why.detail
+        if unused:
+            return _NO_GPU_WORKED
+        if family(change.option) in _OF_USE and _is_to_use_more(found, lines, finding):
+            return _USES_MORE
+        if is_array:
+            return _tasks_unproven(run, change) if change.option == "--time" else _ONE_TASK
+        if change.option in _MEMORY:  # the kernel's own peak knows the whole run
+            period_s = polled_s(run)
+            return "the memory leaks" if leaks else _POLLED.format(period_s) if period_s else ""
+        is_part = run.has_samples and change.option != "--time" and not is_whole(run)
+        return PARTLY.detail if is_part else ""
+
+    return refusal
+
+
+def _is_to_use_more(
+    found: Sequence[Finding], lines: Sequence[Recommendation], finding: str
+) -> bool:
+    given_back = {each.finding for each in lines}
+    return any(each.uses_more and each.id not in {finding, *given_back} for each in found)
+
+
+def _says_no_gpu_worked(found: Finding) -> bool:
+    """Of a program that should have used them: that they surely were used otherwise is
+    information, too.
+    """
+    numbers = found.numbers
+    is_of_all = found.id == "gpu-never-used" or (
+        found.id == "gpu-allocated-no-process" and numbers.get("gpus_idle") == numbers.get("gpus")
+    )
+    return is_of_all and (found.level != "info" or found.confidence == "low")
+
+
+def polled_s(run: RunData) -> float | None:
+    """How far apart the looks at the memory were, by Slurm or by samples, where a peak of any size
+    may lie between two; None where it may not.
+    """
+    if not run.has_samples:
+        return POLL_S if run.job is not None and is_polled(run.job) else None
+    need = memory_need(run)
+    return None if isinstance(need, NotEvaluable) else need.polled_s
+
+
+def _tasks_unproven(run: RunData, change: Change) -> str:
+    """One request is for all tasks: all must have completed, and nearly all be measured. One that
+    failed may have had most to do, and it is the one that runs again.
+    """
+    jobs = all_tasks(run)
+    if any(not each.has_ended for each in jobs):
+        return "some tasks have not ended and may need more"
+    bad = sum(not has_completed(each) for each in jobs)
+    if bad:
+        return f"{bad} of {len(jobs)} tasks did not complete and may need more"
+    done = completed_tasks(run)
+    idle = sum(bool(each.gpu_idle) for each in done)
+    if idle > _FEW_TASKS * len(done):
+        return f"{idle} of {len(done)} tasks did not use their GPUs, and may need more with them"
+    period_s = highest(each.polled_s for each in done)
+    if change.option in _MEMORY and period_s:
+        return _POLLED.format(period_s)
+    unknown = sum(_figure(each, change) is None for each in done)
+    if unknown > _FEW_TASKS * len(done):
+        return f"{unknown} of {len(done)} tasks were not measured and may need more"
+    return ""
+
+
+def _figure(task: Task, change: Change) -> float | None:
+    if change.option == "--time":
+        return task.job.elapsed_s
+    return task.mem_bytes if change.option in _MEMORY else task.peak_cores
+
+
+# -- one number for each option --------------------------------------------------------------------
+
+
+def agreed(
+    run: RunData, found: Sequence[Finding], lines: Sequence[Recommendation]
+) -> list[Finding]:
+    """The findings, each action with the recommended lines in place of its own proposal."""
+    if not any(action.changes for each in found for action in each.actions):
+        return list(found)
+    refusal = refusals(run, found, lines)
+    known = [each for each in lines if each.change.option]
+    return [
+        replace(each, actions=tuple(_agreed(each, known, refusal)))
+        if any(action.changes for action in each.actions)
+        else each
+        for each in found
+    ]
+
+
+def _agreed(found: Finding, lines: Sequence[Recommendation], refusal: Refusal) -> Iterator[Action]:
+    """All lines that follow from one finding stand in one action: they belong together."""
+    shown: set[Change] = set()
+    refused = {}
+    for action in found.actions:
+        families = {family(each.option) for each in action.changes}
+        of = {each.finding for each in lines if family(each.change.option) in families}
+        of |= {found.id} if of else set()
+        kept = [each.change for each in lines if each.finding in of]
+        why = next(filter(None, (refusal(each, found.id) for each in action.changes)), "")
+        if not action.changes:
+            yield action
+        elif kept and shown.issuperset(kept):
+            continue
+        elif kept:
+            shown.update(kept)
+            yield ask_for(*kept, text="" if why else action.text)
+        elif why:
+            refused[why] = Action("shell", EMPTY, text=f"No smaller request is advised: {why}.")
+        elif action.text:
+            yield Action("shell", EMPTY, text=action.text)
+    yield from refused.values()

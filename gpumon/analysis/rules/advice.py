@@ -1,0 +1,127 @@
+"""What to do, by the kind of program: a larger batch is advice for few of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpumon.analysis.finding import Action
+from gpumon.analysis.kinds import Kind, kind_of
+from gpumon.analysis.rightsize.amounts import cpus_need
+from gpumon.analysis.rightsize.proof import unproven
+from gpumon.analysis.rightsize.requested import Requested, requested
+from gpumon.analysis.rules.phrasing import gpus_text
+from gpumon.analysis.rules.waited_for import WaitedFor
+from gpumon.analysis.rundata import DeviceData, NodeData, RunData
+from gpumon.analysis.signals import is_interactive, job_devices, job_processes
+from gpumon.model.lines import EMPTY, Line
+from gpumon.model.units import plural
+
+#: a process counts as one that computes with this part of the busiest one's CPU use, and of a core
+_COMPUTES_SHARE, _COMPUTES_PERCENT = 0.5, 2.0
+_DIVIDE = "Set OMP_NUM_THREADS to the number of cores divided by the number of processes."
+#: part of the cores that the threads which are advised must use
+_MOST_CORES = 0.9
+
+
+def more_work(
+    run: RunData, devices: Sequence[DeviceData], others: WaitedFor | None = None
+) -> tuple[Action, ...]:
+    """For GPUs that are busy and do little.
+
+    Where they wait for others (collectives, pipelines), more work at a time would only make those
+    slower.
+    """
+    if others is not None and others.devices:
+        name = gpus_text(run, others.devices)
+        text = f"These GPUs wait for {name}: find out why the work there takes longer."
+        if others.in_phases:
+            text = (
+                f"Find out what {name} did in that time (validation, saving): divide it among all "
+                "GPUs, or run it as a job of its own."
+            )
+        return (Action("code", EMPTY, text=text),)
+    smaller = Action("sbatch", EMPTY, text="Or request a smaller GPU or a MIG slice.")
+    kind = kind_of(run, devices)
+    if kind is Kind.LEARNING and len({each.node for each in devices}) > 1:
+        text = (
+            "They may wait for messages of other nodes: compare the run time on one node, and "
+            "exchange gradients less often."
+        )
+        return (Action("code", EMPTY, text=text),)
+    if kind is Kind.LEARNING:
+        text = "Give the GPU more work per step: a larger batch, mixed precision, fused kernels."
+        tags = {tag for each in devices for p in job_processes(each) for tag in p.frameworks}
+        line = Line("model = torch.compile(model)") if "torch" in tags else EMPTY
+        return Action("code", line, text=text), smaller
+    return Action("code", EMPTY, text=_MORE_WORK.get(kind, _PROFILE)), smaller
+
+
+_PROFILE = "Profile the program to see what limits it."
+_MORE_WORK = {
+    Kind.SERVING: "Serve more requests at once, or several models on this GPU.",
+    Kind.REINFORCEMENT: "Run more environments at once, or run the simulation on the GPU.",
+    Kind.DYNAMICS: "Run several simulations on this GPU at once (gmx mdrun -multidir, or MPS).",
+    Kind.SOLVER: "Compare the run time on fewer GPUs; use fewer processes per GPU, or MPS.",
+}
+
+
+# -- cores and threads -----------------------------------------------------------------------------
+
+
+AS_MANY = "Request as many cores as the program has processes and threads that compute."
+
+
+def fewer_cores_to_try(run: RunData, used: float) -> str:
+    """Halves of the cores that the run had, no fewer than it is known to have used. Nothing for a
+    run that did not complete, nor for ranks, whose number is part of the program's input, nor for
+    sessions, of which no two are alike.
+
+    A comparison is what shows whether it needs more of them in bursts shorter than a sample.
+    """
+    request = requested(run)
+    ranks = max(request.tasks or 1, request.nodes)
+    if unproven(run) or ranks > 1 or not request.cpus or request.cpus < 2:
+        return ""
+    if is_interactive(run, job_devices(run)):
+        return ""
+    need = cpus_need(run)
+    least = max(1.0, used, need.seen if need else 0.0)
+    counts = [count for count in (request.cpus // 4, request.cpus // 2) if count >= least]
+    cores = "core" if counts == [1] else "cores"
+    tried = " and ".join(map(str, counts))
+    return f"Compare the run time with {tried} {cores}." if counts else ""
+
+
+def share_the_node(request: Requested) -> str:
+    """To a job with a node for itself, of which it cannot give back some cores alone."""
+    if request.is_exclusive:
+        return "If the job can share the node, leave out --exclusive, which reserves all cores."
+    return "If the job can share the node, leave out --mem=0, which reserves all memory."
+
+
+def fewer_threads(run: RunData, node: NodeData) -> Action:
+    """`export OMP_NUM_THREADS=` the node's cores ÷ its processes that compute."""
+    count = processes_on(run, node)
+    if not node.cpus or not count:
+        return Action("export", EMPTY, text=_DIVIDE)
+    if count > node.cpus:
+        text = f"Start at most {node.cpus} processes on {node.cpus} cores, with one thread each."
+        return Action("export", Line("export OMP_NUM_THREADS=1"), text=text)
+    threads = node.cpus // count
+    if threads * count < _MOST_CORES * node.cpus:
+        text = f"Start a number of processes that divides {node.cpus} cores evenly. {_DIVIDE}"
+        return Action("export", EMPTY, text=text)
+    text = (
+        f"Give each process {plural(threads, 'thread')}: {plural(node.cpus, 'core')} for "
+        f"{plural(count, 'process', 'es')}."
+    )
+    return Action("export", Line("export OMP_NUM_THREADS={}", threads), text=text)
+
+
+def processes_on(run: RunData, node: NodeData) -> int | None:
+    """Processes that compute on a node: those seen at work, but no fewer than Slurm's tasks."""
+    request = requested(run)
+    tasks = request.tasks_per_node or (request.tasks or 0) // request.nodes
+    means = [used for _, cpu in node.processes.values() if (used := cpu.average()) is not None]
+    least = max(_COMPUTES_PERCENT, _COMPUTES_SHARE * max(means, default=0.0))
+    return max(tasks, sum(used >= least for used in means)) or None

@@ -1,0 +1,124 @@
+"""A rule of the catalogue: what it declares, and the frame that asks it.
+
+    class LowBusy(NamedTuple):                      # what a site may change
+        seconds: Seconds = 900
+
+    @rule("low-busy", title=..., why=..., remedy=..., needs=(gpus,), folds=(...))
+    def low_busy(run: RunData, t: LowBusy) -> Checked:
+        ...
+
+The name is then the rule. Called with a run it answers: the findings raised (one per subject), an
+empty list where it is clear, or why it cannot be evaluated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
+from types import ModuleType
+from typing import Any
+
+from gpumon.analysis.finding import Finding, Lack, NotEvaluable, Outcome
+from gpumon.analysis.rundata import NodeData, RunData
+from gpumon.analysis.thresholds import of_site
+
+#: what a check returns: what it found, and of what a reading was missing; nothing of it: clear
+Checked = Finding | NotEvaluable | Iterable[Finding | NotEvaluable] | None
+Answers = Iterator[Finding | NotEvaluable]  # of a check that yields them
+#: what is asked before the check: an answer in its place, or None where the check can do its work
+Need = Callable[[RunData], Outcome | None]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One entry of the catalogue. `check` is pure; its docstring has guards and source."""
+
+    id: str
+    title: str  # the condition in a few words; {name} stands for a threshold
+    why: str  # what it costs the user, or puts at risk: one sentence
+    remedy: str  # what to do, in a few words
+    check: Callable[..., Checked]
+    when: str = "both"  # live, report, both
+    needs: tuple[Need, ...] = ()
+    thresholds: type[Any] | None = None  # what a site may change
+    folds: tuple[str, ...] = ()  # ids of its own consequences, on the same devices
+    is_event: bool = False  # it weighs the same however short it was
+
+    def applies(self, *, live: bool) -> bool:
+        return self.when in ("both", "live" if live else "report")
+
+    def __call__(self, run: RunData) -> Outcome:
+        """Ask the rule, by the site's numbers."""
+        return next(answer for _, answer in asked([self], run))
+
+    def checked(self, run: RunData) -> Outcome:
+        """The answer where all that it needs is there."""
+        if self.thresholds is None:
+            return self._named(self.check(run))
+        return self._named(self.check(run, of_site(run.site, self.id, self.thresholds)))
+
+    def _named(self, checked: Checked) -> Outcome:
+        """Findings, if there are any; else what was missing; else clear."""
+        if checked is None or isinstance(checked, NotEvaluable):
+            return [] if checked is None else checked
+        answers = [checked] if isinstance(checked, Finding) else list(checked)
+        missing = [each for each in answers if isinstance(each, NotEvaluable)]
+        found = [self._own(each) for each in answers if isinstance(each, Finding)]
+        return found if found or not missing else NotEvaluable.of(missing)
+
+    def _own(self, found: Finding) -> Finding:
+        return replace(found, id=self.id, held_s=None if self.is_event else found.held_s)
+
+
+def asked(rules: Iterable[Rule], run: RunData) -> Iterator[tuple[Rule, Outcome]]:
+    """Each rule with its answer. What several of them need is looked for once: most rules need a
+    recording, which most of thousands of jobs have not.
+    """
+    known: dict[tuple[Need, ...], Outcome | None] = {(): None}
+    for rule in rules:
+        try:
+            answer = known[rule.needs]
+        except KeyError:
+            answers = (need(run) for need in rule.needs)
+            answer = next((each for each in answers if each is not None), None)
+            known[rule.needs] = answer
+        yield rule, rule.checked(run) if answer is None else answer
+
+
+def rule(
+    id: str,
+    *,
+    title: str,
+    why: str,
+    remedy: str,
+    when: str = "both",
+    needs: tuple[Need, ...] = (),
+    folds: tuple[str, ...] = (),
+    is_event: bool = False,
+) -> Callable[[Callable[..., Checked]], Rule]:
+    """Declare a rule. Its thresholds are the type of the check's parameter `t`."""
+
+    def declare(check: Callable[..., Checked]) -> Rule:
+        name = check.__annotations__.get("t")
+        thresholds = check.__globals__[name] if name else None
+        return Rule(id, title, why, remedy, check, when, needs, thresholds, folds, is_event)
+
+    return declare
+
+
+def of_nodes(
+    run: RunData, check: Callable[[NodeData], Iterable[Finding] | None], lacking: str
+) -> Checked:
+    """What is found on each node; not evaluable where nothing can be known (None) of any."""
+    known = [found for node in run.nodes if (found := check(node)) is not None]
+    return chain.from_iterable(known) if known else NotEvaluable(Lack.READINGS, lacking)
+
+
+def rules_of(module: ModuleType) -> list[Rule]:
+    """Those that a module declares, in its order."""
+    return [
+        each
+        for each in vars(module).values()
+        if isinstance(each, Rule) and each.check.__module__ == module.__name__
+    ]

@@ -1,0 +1,297 @@
+"""The time limit: nearly over, far too long, or what ended the job."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from statistics import median
+from typing import NamedTuple
+
+from gpumon.analysis.finding import Action, Lack, NotEvaluable
+from gpumon.analysis.rightsize import amounts, changes
+from gpumon.analysis.rightsize.directives import options_of_submit_line
+from gpumon.analysis.rightsize.proof import RESTARTED, is_restarted, unproven
+from gpumon.analysis.rules.cpu import cpu_never_used
+from gpumon.analysis.rules.cpu_idle import idle_end_s
+from gpumon.analysis.rules.hang import hung_s
+from gpumon.analysis.rules.needs import state
+from gpumon.analysis.rules.phrasing import SHORT_FIRST, elapsed_s, finding, percent
+from gpumon.analysis.rules.rule import Checked, rule
+from gpumon.analysis.rundata import RunData
+from gpumon.analysis.signals import (
+    idle_since,
+    is_interactive,
+    job_devices,
+    last_active,
+    seconds_of,
+)
+from gpumon.analysis.thresholds import Seconds, Share
+from gpumon.model.lines import EMPTY
+from gpumon.model.units import age_text
+from gpumon.slurm.job import Job
+
+#: in words: to a job script without a trap, the signal itself is the end
+_SIGNAL = Action(
+    "shell",
+    EMPTY,
+    text="Let the next run save a checkpoint before its limit: docs/troubleshooting.md has a job "
+    "script that traps Slurm's signal.",
+)
+_SAVE = Action(
+    "shell",
+    EMPTY,
+    text="Save a checkpoint now, if the program can, or ask the site's staff for more time.",
+)
+_SIGNALLED = Action(
+    "shell",
+    EMPTY,
+    text="Check in its output that it saved a checkpoint after Slurm's signal (--signal), from "
+    "which the next job can continue.",
+)
+_SESSION = Action(
+    "shell", EMPTY, text="Save your work before the limit, and request as long as you will work."
+)
+_STOOD = Action(
+    "shell",
+    EMPTY,
+    text="Find out what the program did at the end; more time alone may not help.",
+)
+#: s; few partitions allow twice such a limit: checkpoints come first
+_LONG_S = 86_400.0
+#: s; a job that runs for so much longer than its limit does not
+_BEYOND_S = 300.0
+#: of a submit line: what jobs have that go on where another one stopped, or are cut into parts
+_CONTINUED = re.compile(
+    r"\s(-d\b|--(dependency|signal|requeue|open-mode)\b)|restart|resume|continue|checkpoint|ckpt",
+    re.IGNORECASE,
+)
+#: times the median; the longest of runs that differ by more says little of the next one (proposed)
+_ALIKE = 1.5
+#: s; GPUs that were idle for so long at the end did not work until the end
+_PAUSE_S = 60.0
+#: a user's mark of progress: `epoch 3/10`
+_PROGRESS = re.compile(r"(\d{1,9})\s*/\s*(\d{1,9})")
+
+
+def _limit_s(run: RunData) -> float | NotEvaluable:
+    job = run.job
+    if job is not None and job.time_limit_s:
+        return job.time_limit_s
+    contexts = [each.header.job for each in run.nodes if each.header.job]
+    known = [each.end - each.start for each in contexts if each.start and each.end]
+    if known:
+        return max(known)
+    words = job.time_limit_words if job is not None else ""
+    return NotEvaluable(Lack.SLURM, f"time limit {words}" if words else _UNKNOWN_LIMIT)
+
+
+_UNKNOWN_LIMIT = "the time limit is not known"
+
+
+class TimeShort(NamedTuple):
+    critical_share: Share = 0.1  # of the limit
+    warning_s: Seconds = 1800
+
+
+@rule(
+    "time-short",
+    title="less than {critical_share} of the time limit left (warning: {warning_s})",
+    why="Slurm ends the job at its limit; unsaved work is lost.",
+    remedy="save a checkpoint",
+    when="live",
+)
+def time_short(run: RunData, t: TimeShort) -> Checked:
+    """Guards: half of the limit must be over, else a short job would be warned from its start;
+    marks of progress (`epoch 3/10`) that promise an end in time keep it silent. Numbers proposed.
+    Slurm counts the time that has passed. Without its answer a node's clock that puts a running job
+    5 min (proposed; KillWait is 30 s) beyond its end is wrong, and proves nothing.
+    """
+    if not run.live:
+        return None
+    limit_s = _limit_s(run)
+    if isinstance(limit_s, NotEvaluable):
+        return limit_s
+    counted_s = run.job.elapsed_at(run.end) if run.job else None
+    passed_s = run.elapsed_s if counted_s is None else counted_s
+    if counted_s is None and passed_s > limit_s + _BEYOND_S:
+        clocks = "the node's clock differs from Slurm's, which did not answer"
+        return NotEvaluable(Lack.SLURM, clocks)
+    left_s = max(0.0, limit_s - passed_s)
+    critical = left_s < t.critical_share * limit_s
+    if not critical and (left_s >= t.warning_s or left_s > limit_s / 2):
+        return None
+    ends_in_s = _ends_in_s(run)
+    if ends_in_s is not None and ends_in_s <= left_s:
+        return None
+    text = f"{age_text(left_s)} of the time limit of {age_text(limit_s)} left"
+    if ends_in_s is not None:
+        text += f"; by your progress marks it needs {age_text(ends_in_s)} more"
+    return finding(
+        run,
+        "critical" if critical else "warning",
+        text,
+        numbers={"left_s": left_s, "limit_s": limit_s},
+        actions=(
+            _SAVE,
+            changes.action_of(
+                changes.time_line(limit_s, 2 * limit_s),
+                f"A longer limit helps the next run, {changes.IF_ALLOWED}.",
+            ),
+            _SIGNAL,
+        ),
+        harm_in_s=left_s,
+    )
+
+
+def _ends_in_s(run: RunData) -> float | None:
+    """By the newest mark that says `n/N`, if an earlier one tells the pace."""
+    marks = [
+        (event.time, int(match.group(1)), int(match.group(2)))
+        for _, event in run.events
+        if event.kind == "mark" and (match := _PROGRESS.search(event.text))
+    ]
+    if len(marks) < 2:
+        return None
+    (begin, first, _), (last, done, total) = marks[0], marks[-1]
+    if done <= first or last <= begin or total < done:
+        return None
+    return max(0.0, last + (total - done) * (last - begin) / (done - first) - run.end)
+
+
+class TimeOver(NamedTuple):
+    elapsed_s: Seconds = 900
+    info_share: Share = 0.6  # of the limit
+    warning_share: Share = 0.1
+    warning_s: Seconds = 1800  # a shorter run may be a test
+
+
+@rule(
+    "time-over",
+    title="completed in under {info_share} ({warning_share}) of the limit",
+    why=SHORT_FIRST,
+    remedy="request a shorter limit",
+    when="report",
+    needs=(state,),
+)
+def time_over(run: RunData, t: TimeOver) -> Checked:
+    """COMPLETED. Guards: the longest of the array's tasks counts, and one that the limit ended
+    keeps it; runs that differ much, a part of a longer run, and sessions of people do not show how
+    long the next one takes; UNLIMITED and the partition's limit are not evaluable. Source: jobstats
+    60 and 10; job_defense_shield 0.2.
+    """
+    job = run.job
+    if job is None or job.state != "COMPLETED":
+        return None
+    if any(each.state == "TIMEOUT" for each in run.siblings):
+        return None
+    limit_s = _limit_s(run)
+    if isinstance(limit_s, NotEvaluable):
+        return limit_s
+    longest = max([elapsed_s(run), *amounts.completed(run)])
+    share = longest / limit_s
+    wanted = amounts.less_time([longest])
+    if longest <= t.elapsed_s or share >= t.info_share or wanted is None or wanted >= limit_s:
+        return None
+    if (lacks := unproven(run)) is not None:
+        return lacks
+    if why := next_may_be_longer(run, job):
+        return NotEvaluable(Lack.END, why)
+    took = f"completed in {age_text(longest)} of its limit of {age_text(limit_s)}"
+    line = changes.time_line(limit_s, wanted)
+    action = changes.action_of(line)
+    if longest < t.warning_s and line is not None and len(amounts.completed(run)) < 2:
+        action = Action("shell", EMPTY, text=f"If other runs are as short, {line.setting} will do.")
+    return finding(
+        run,
+        "warning" if share < t.warning_share and longest >= t.warning_s else "info",
+        f"{took} ({percent(100 * share)})",
+        numbers={"elapsed_s": longest, "limit_s": limit_s},
+        actions=[action],
+    )
+
+
+def next_may_be_longer(run: RunData, job: Job) -> str:
+    """Why the time that this run took says little of the next one; "" where it does."""
+    tasks = [each for each in (*run.siblings, job) if each.array_job_id]
+    if is_restarted(run, job):
+        return RESTARTED
+    if _CONTINUED.search(f"{job.submit_line} {job.name}"):
+        return "it seems to be a part of a longer run"
+    if is_interactive(run, job_devices(run)):
+        return "the length of a session is up to its user"
+    if any(not each.has_ended for each in tasks):
+        return "some tasks of the array have not ended"
+    return "the tasks of the array took very different times" if _varies(tasks) else ""
+
+
+def _varies(jobs: Sequence[Job]) -> bool:
+    """Whether those that completed took so different times that the next may take longer."""
+    known = amounts.completed_s(jobs)
+    return len(known) > 1 and max(known) > _ALIKE * median(known)
+
+
+@rule(
+    "timed-out",
+    title="ended by the time limit",
+    why="Work that was not saved is lost.",
+    remedy="request a longer limit, or write checkpoints",
+    when="report",
+    needs=(state,),
+)
+def timed_out(run: RunData) -> Checked:
+    """The job's state is TIMEOUT, whatever its steps say: `.batch` then reads CANCELLED 0:15.
+
+    Elapsed may exceed the limit by the kill's grace time. Guards: where the GPUs, or the cores of
+    a CPU job, were idle or hung at the end, or nothing ran at all, the limit is not the cause, and
+    no longer one is advised; nor of a job that has Slurm signal its limit, and is to go on in the
+    next one; nor of a session of people, who choose its length.
+    """
+    if run.job is None or run.job.state != "TIMEOUT":
+        return None
+    limit_s = _limit_s(run)
+    known_s = None if isinstance(limit_s, NotEvaluable) else limit_s
+    tail_s = idle_tail_s(run)
+    text = "ended by the time limit" + (f" of {age_text(known_s)}" if known_s else "")
+    idle_s, stood_s = idle_end_s(run), hung_s(run)
+    idle = max(tail_s or 0.0, idle_s) >= max(600.0, 0.1 * run.elapsed_s)
+    paused = tail_s is not None and tail_s >= _PAUSE_S
+    if stood_s:
+        text += f"; its GPUs seem to have hung for the last {age_text(stood_s)}"
+    elif paused:
+        text += f"; its GPUs were idle for the last {age_text(tail_s or 0)}"
+    elif tail_s is not None:
+        text += "; its GPUs worked until the end"
+    elif idle_s:
+        text += f"; its processes hardly computed for the last {age_text(idle_s)}"
+    did_nothing = isinstance(found := cpu_never_used(run), list) and bool(found)
+    stood = idle or stood_s or did_nothing
+    is_session = is_interactive(run, job_devices(run))
+    is_signalled = "signal" in options_of_submit_line(run.job.submit_line)
+    is_cut = not (stood or is_session or is_signalled)
+    line = changes.time_line(known_s, 2 * known_s) if known_s and is_cut else None
+    numbers = {"elapsed_s": elapsed_s(run)}
+    if known_s:
+        numbers["limit_s"] = known_s
+        numbers["used_percent"] = min(100.0, 100 * elapsed_s(run) / known_s)
+    if is_session:
+        actions = [_SESSION]
+    elif stood:
+        actions = [_STOOD]
+    elif is_signalled:
+        actions = [_SIGNALLED]
+    else:
+        more = [changes.action_of(line, f"Only {changes.IF_ALLOWED}.")] if line else []
+        is_long = known_s is not None and known_s >= _LONG_S
+        actions = [_SIGNAL, *more] if is_long else [*more, _SIGNAL]
+    return finding(run, "warning", text, numbers=numbers, actions=actions)
+
+
+def idle_tail_s(run: RunData) -> float | None:
+    """How long no GPU of the job had worked when it ended; None where that is not known."""
+    devices = job_devices(run)
+    if run.end - (run.grid_start + run.count * run.bin_s) >= _PAUSE_S:
+        return None  # the samples end before the job
+    if any(last_active(each) == run.count - 1 for each in devices):
+        return 0.0
+    span = idle_since(run, devices)
+    return None if span is None else seconds_of(run, [span])

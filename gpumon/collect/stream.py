@@ -1,0 +1,230 @@
+"""The agent on standard output: samples as lines, until there is a reason to end.
+
+A guest on the node: it leaves nothing behind, says what it costs, and ends when its output cannot
+be written, when its job has ended, on SIGTERM, and, with `until_eof`, when its standard input
+ends (`sources` hold a pipe there; under nohup and cron it does not look at its input). With
+`heartbeat` it also ends when that input has been silent for 45 s: a network that was cut tells
+neither end of the other for minutes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+import sys
+import time
+from getopt import GetoptError, getopt
+from typing import NamedTuple
+
+from gpumon import __version__
+from gpumon.collect.agent import Agent, leave, next_tick
+from gpumon.collect.job.guard import Standing, Target, parse_target
+from gpumon.collect.labels import end_line, labelled
+from gpumon.collect.limits import spare_address_space
+from gpumon.errors import EXIT_OK, EXIT_USAGE
+from gpumon.model.sample import JOB_ENDED, Event, Header, Sample
+from gpumon.wire.encoder import Encoder
+
+_SIGNALLED = 128  # shells' convention: 128 + signal
+_FLAGS = ("interval=", "count=", "until-eof", "heartbeat", "label", "job=", "gpus=")
+_SILENCE_S = 45  # of a reader that was to send a line every 10 s
+
+
+class _Signalled(BaseException):  # no collector's failure
+    """SIGTERM or SIGINT came, or SIGALRM for a silent reader; carries the number."""
+
+
+class _End(NamedTuple):
+    """Why the stream ends. `why` is for programs, as `guard` names it."""
+
+    text: str = ""  # "": nobody is listening
+    why: str = ""
+
+
+class _Output:
+    """Standard output, line by line and unbuffered: a sample is of use now or never."""
+
+    def __init__(self, label: str = "") -> None:
+        """`label`: the node's name, where lines of several nodes share one pipe."""
+        self._label = label
+        self._torn = False  # a signal came in the middle of a line
+
+    def write(self, line: str) -> None:
+        data = line.encode("ascii")
+        data = labelled(self._label, data) if self._label else data + b"\n"
+        if self._torn:
+            data = b"\n" + data
+        while data:
+            self._torn = True
+            data = data[os.write(1, data) :]
+        self._torn = False
+
+    def last(self, line: str) -> None:
+        """Write if that is possible at once; a reader that is gone or slow misses it."""
+        poll = select.poll()
+        poll.register(1, select.POLLOUT)
+        try:
+            if any(events == select.POLLOUT for _, events in poll.poll(0)):
+                self.write(line)
+        except OSError:
+            pass
+
+
+class Reader(NamedTuple):
+    """How the reader shows that it is there."""
+
+    until_eof: bool = False  # it holds our input open
+    heartbeat: bool = False  # the same, and it sends a line every 10 s
+    label: bool = False  # it reads several nodes from one pipe
+    goodbye: bytes = b""  # a line of its own that ends this agent alone, where several share it
+
+
+_ANYBODY = Reader()
+
+
+def run(
+    interval_s: float,
+    count: int | None = None,
+    reader: Reader = _ANYBODY,
+    target: Target | None = None,
+) -> int:
+    """Stream samples to standard output until there is a reason to end; returns the exit code.
+
+    With a `target` that is always 0: as a step of the job, anything else would become the job's
+    DerivedExitCode.
+    """
+    signals = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
+
+    def ignore() -> None:
+        """No further signal may break into the end."""
+        for each in signals:
+            signal.signal(each, signal.SIG_IGN)
+
+    def on_signal(number: int, _frame: object) -> None:
+        if number == signal.SIGALRM and _heard():
+            signal.alarm(_SILENCE_S)
+            return
+        ignore()
+        raise _Signalled(number)
+
+    for number in signals:
+        signal.signal(number, on_signal)
+    encoder = Encoder()
+    code, end = EXIT_OK, _End()
+    output, agent = _Output(), None
+    try:
+        if reader.heartbeat:
+            signal.alarm(_SILENCE_S)
+        agent = Agent(interval_s, target=target)
+        if reader.label:
+            reader = reader._replace(goodbye=end_line(agent.node))
+        output = _Output(agent.node if reader.label else "")
+        try:
+            end = _stream(agent, encoder, output, count, reader)
+        finally:
+            ignore()
+    except _Signalled as signalled:
+        code, end = _SIGNALLED + signalled.args[0], _End(f"signal {signalled.args[0]}")
+        if signalled.args[0] == signal.SIGALRM:
+            code, end = EXIT_OK, _End(f"no heartbeat from the reader for {_SILENCE_S} s")
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.EIO):  # EIO: of a terminal that is gone
+            raise
+    signal.alarm(0)
+    if agent is None:
+        return code if target is None else EXIT_OK
+    if end.text:
+        event = Event(time.time(), "end", text=end.text, data={"why": end.why} if end.why else {})
+        output.last(encoder.sample(Sample(event.time, time.monotonic(), {}, {}, [event])))
+    agent.close()
+    return code if target is None else EXIT_OK
+
+
+def _stream(
+    agent: Agent, encoder: Encoder, output: _Output, count: int | None, reader: Reader
+) -> _End:
+    """Header and samples until the end; returns a message about the end."""
+    standing = agent.standing
+    if standing.why:
+        output.write(encoder.header(_refusal(agent, standing)))
+        return _End(standing.text, standing.why)
+    agent.start()
+    output.write(encoder.header(agent.header()))
+    for number in range(count or sys.maxsize):
+        if number:
+            due = next_tick(agent.interval_s)
+            if not _wait_until(due, reader):
+                return _End()
+            agent.late(time.monotonic() - due)
+        sample = agent.sample()
+        if agent.devices.changed:
+            output.write(encoder.header(agent.header()))
+        output.write(encoder.sample(sample))
+        if agent.job_ended:
+            return _End("the job has ended", JOB_ENDED)
+    return _End("the requested number of samples was taken")
+
+
+def _refusal(agent: Agent, standing: Standing) -> Header:
+    """A header of which nothing can be taken for the job's."""
+    now, mono = time.time(), time.monotonic()
+    return Header(agent.node, "", now, mono, agent.interval_s, __version__, notes=[standing.text])
+
+
+def main() -> None:
+    """`python -m gpumon.collect`, and what runs on a node without the package.
+
+    The flags are those of `gpumon collect`; argparse would take 1 MiB of the node's memory.
+    """
+    spare_address_space()
+    try:
+        flags = dict(getopt(sys.argv[1:], "", _FLAGS)[0])
+        interval_s = float(flags.get("--interval", 1))
+        if not 0.1 <= interval_s <= 3600:
+            raise ValueError("--interval: expected 0.1 to 3600 seconds")
+        count = int(flags["--count"]) if "--count" in flags else None
+        gpus = int(flags["--gpus"]) if "--gpus" in flags else None
+        target = parse_target(flags["--job"], gpus) if "--job" in flags else None
+    except (GetoptError, ValueError) as error:
+        print(f"gpumon collect: {error}", file=sys.stderr)
+        sys.exit(EXIT_USAGE)
+    heartbeat = "--heartbeat" in flags
+    reader = Reader(heartbeat or "--until-eof" in flags, heartbeat, "--label" in flags)
+    leave(run(interval_s, count, reader, target))
+
+
+def _wait_until(due: float, reader: Reader) -> bool:
+    """Sleep until `due` (monotonic); False as soon as the reader or our input has gone.
+
+    The reader's end is noticed while asleep (POLLERR on the pipe), so that
+    `gpumon collect --interval 3600 | head -1` leaves nothing behind.
+    """
+    poll = select.poll()
+    poll.register(1, 0)
+    if reader.until_eof:
+        poll.register(0, select.POLLIN)
+    while True:
+        left = due - time.monotonic()
+        if left <= 0:
+            return True
+        for fd, events in poll.poll(left * 1000 + 1):
+            if fd == 1 and events & (select.POLLERR | select.POLLHUP | select.POLLNVAL):
+                return False
+            if fd == 0:
+                said = os.read(0, 65536) if events & select.POLLIN else b""
+                if not said or (reader.goodbye and reader.goodbye in said):
+                    return False
+                if reader.heartbeat:
+                    signal.alarm(_SILENCE_S)
+
+
+def _heard() -> bool:
+    """Whether the reader has sent something that was not read yet: a process that was stopped for a
+    while, as those of a suspended job are, has only missed it.
+    """
+    poll = select.poll()
+    poll.register(0, select.POLLIN)
+    readable = any(events & select.POLLIN for _, events in poll.poll(0))
+    return readable and bool(os.read(0, 65536))

@@ -1,0 +1,420 @@
+"""A rollup: one reading in buckets of time, each with its low, mean, high and count.
+
+Buckets lie on an absolute grid, [k · step, (k + 1) · step) with k = floor(time / step): a full
+bucket keeps its value however the window that is shown moves. An aggregation keeps rollups whole, a
+recording holds those of 10 s as lines, a series keeps the newest buckets of several steps in rings
+(`model.tier`) and reads them as rollups. A *gap* has the mean NaN and the count 0. A bucket with a
+mean and the count 0 is bridged: nothing was measured in it, the reading before it still stands.
+"""
+
+from __future__ import annotations
+
+from array import array
+from math import nan
+from operator import mul
+from typing import (
+    Any,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    TypeVar,
+    Union,
+)
+
+from gpumon.model.batch import Cut
+
+#: seconds of a bucket on the finest grid of an aggregation, and in a recording's rollup lines
+STEP_S = 10.0
+MAX_COUNT = 0xFFFF
+#: gaps that are added to a rollup that is shared, rather than copied: nodes begin a bit apart
+_MAX_PADDING = 6
+#: float32 as the machine has them
+Numbers = Union[bytes, "array[float]"]
+_Number = TypeVar("_Number", int, float)
+_GAP, _NONE = array("f", [nan]), array("H", [0])
+
+
+class Bucket(NamedTuple):
+    """What is known of one interval. `count` 0: bridged, with the value of the sample before."""
+
+    low: float
+    mean: float
+    high: float
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody wants here
+
+
+class Part(NamedTuple):
+    """Of an interval, as far as it is known."""
+
+    known_s: float
+    integral: float  # value · s
+    low: float
+    high: float
+
+
+class Rollup:
+    """The buckets from `first` on; 6 bytes each, 14 where one had several values."""
+
+    __slots__ = ("_counts", "_highs", "_lows", "_means", "first", "step_s")
+
+    def __init__(self, step_s: float = STEP_S) -> None:
+        self.step_s = step_s
+        self._restart()
+
+    def _restart(self) -> None:
+        self.first = 0
+        self._means, self._counts = array("f"), array("H")
+        self._lows: Optional[array[float]] = None  # None: lows and highs are the means
+        self._highs: Optional[array[float]] = None
+
+    @classmethod
+    def of(
+        cls,
+        step_s: float,
+        first: int,
+        counts: array[int],
+        means: array[float],
+        lows: array[float],
+        highs: array[float],
+    ) -> Rollup:
+        """Of these arrays themselves."""
+        made = cls(step_s)
+        made.first, made._counts = first, counts
+        made._means, made._lows, made._highs = means, lows, highs
+        return made
+
+    # -- adding
+
+    def _append(self, total: float, count: int, low: float, high: float) -> None:
+        """Put a bucket behind the others."""
+        mean = total if count == 1 else clamped(total / count, low, high)
+        if self._lows is None and (low < mean or high > mean):
+            self._widen()
+        self._means.append(mean)
+        self._counts.append(count if count < MAX_COUNT else MAX_COUNT)
+        if self._lows is not None and self._highs is not None:
+            self._lows.append(low)
+            self._highs.append(high)
+
+    def _widen(self) -> None:
+        self._lows, self._highs = self._means[:], self._means[:]
+
+    def _arrays(self) -> List[array[float]]:
+        return [each for each in (self._means, self._lows, self._highs) if each is not None]
+
+    def _leave_gap(self, count: int) -> None:
+        """Put so many buckets without values behind the others."""
+        for each in self._arrays():
+            each.extend(_GAP * count)
+        self._counts.extend(_NONE * count)
+
+    def _amend(self, at: int, total: float, count: int, low: float, high: float) -> None:
+        """Of the bucket at the place `at`, more values."""
+        if self._lows is None or self._highs is None:
+            self._widen()
+        assert self._lows is not None
+        assert self._highs is not None
+        if known := self._counts[at]:
+            total += self._means[at] * known
+            count += known
+            low, high = min(self._lows[at], low), max(self._highs[at], high)
+        self._means[at] = clamped(total / count, low, high)
+        self._counts[at] = min(count, MAX_COUNT)
+        self._lows[at], self._highs[at] = low, high
+
+    def put(self, index: int, values: Sequence[float]) -> None:
+        """Some values, at least one, of one bucket; it may get them in several parts."""
+        means = self._means
+        if means and index == self.first + len(means):  # mostly
+            self._append(sum(values), len(values), min(values), max(values))
+        else:
+            self._put(index, sum(values), len(values), min(values), max(values))
+
+    def put_all(self, cuts: Sequence[Cut], values: Sequence[Optional[float]]) -> None:
+        """Values of several buckets, in order of time: of bucket k those at [first, last)."""
+        parts: List[Any] = [values[first:last] for _, first, last in cuts]
+        if None not in values and self._follows(cuts):
+            lows, highs = array("f", map(min, parts)), array("f", map(max, parts))
+            means = array("f", [sum(part) / len(part) for part in parts])
+            counts = array("H", [min(len(part), MAX_COUNT) for part in parts])
+            if lows == highs:
+                self.join(cuts[0][0], counts, lows)
+            else:
+                self.join(cuts[0][0], counts, means, lows, highs)
+            return
+        for (index, _, _), part in zip(cuts, parts):
+            known = [value for value in part if value is not None]
+            if known:
+                self._put(index, sum(known), len(known), min(known), max(known))
+
+    def _follows(self, cuts: Sequence[Cut]) -> bool:
+        """These are the next buckets, one after another."""
+        if not cuts:
+            return False
+        first, last = cuts[0][0], cuts[-1][0]
+        is_next = not self._means or first == self.first + len(self._means)
+        return is_next and last == first + len(cuts) - 1
+
+    def _put(self, index: int, total: float, count: int, low: float, high: float) -> None:
+        size = len(self._means)
+        at = index - self.first
+        if size and at < size and not (self._counts[0] and self._counts[-1]):
+            self.strip()
+            size, at = len(self._means), index - self.first
+        if not size:
+            self.first = index
+        elif at < 0:
+            return  # nobody can place it
+        elif at < size:
+            self._amend(at, total, count, low, high)
+            return
+        elif at > size:
+            self._leave_gap(at - size)
+        self._append(total, count, low, high)
+
+    def extend(self, other: Rollup) -> None:
+        """Take all buckets of another one of the same step; only the first may be known in part."""
+        if other._means:
+            self.join(other.first, other._counts, other._means, other._lows, other._highs)
+
+    def join(
+        self,
+        first: int,
+        counts: array[int],
+        means: Numbers,
+        lows: Optional[Numbers] = None,
+        highs: Optional[Numbers] = None,
+    ) -> None:
+        """The same of buckets from index `first`; without lows and highs these are the means."""
+        mine = self._means
+        if not mine:
+            self.first = first
+        elif first != self.first + len(mine):
+            self.strip()
+            ahead = first - self.first - len(mine)
+            if ahead < 0:
+                self._amend_all(first, counts, means, lows, highs)
+                return
+            self._leave_gap(ahead)
+        if self._lows is None and lows is not None:
+            self._widen()
+        _extend(mine, means)
+        self._counts.extend(counts)
+        if self._lows is not None and self._highs is not None:
+            _extend(self._lows, means if lows is None else lows)
+            _extend(self._highs, means if highs is None else highs)
+
+    def _amend_all(
+        self,
+        first: int,
+        counts: array[int],
+        means: Numbers,
+        lows: Optional[Numbers],
+        highs: Optional[Numbers],
+    ) -> None:
+        columns = [array("f", each or means) for each in (means, lows, highs)]
+        for index, (mean, low, high, count) in enumerate(zip(*columns, counts), first):
+            if count:
+                self._put(index, mean * count, count, low, high)
+
+    # -- reading
+
+    def __len__(self) -> int:
+        return len(self._means)
+
+    @property
+    def mean(self) -> array[float]:
+        return self._means
+
+    @property
+    def low(self) -> array[float]:
+        return self._means if self._lows is None else self._lows
+
+    @property
+    def high(self) -> array[float]:
+        return self._means if self._highs is None else self._highs
+
+    @property
+    def count(self) -> array[int]:
+        return self._counts
+
+    @property
+    def last(self) -> int:
+        """Index of the newest bucket."""
+        return self.first + len(self._means) - 1
+
+    def buckets(self) -> List[Optional[Bucket]]:
+        """All of them, None where one is a gap."""
+        rows = zip(self.low, self.mean, self.high, self._counts)
+        return [Bucket(*row) if row[1] == row[1] else None for row in rows]
+
+    def slice(self, first: int, stop: int) -> Rollup:
+        """A copy of the buckets first … stop − 1."""
+        found = Rollup(self.step_s)
+        found.first = max(first, self.first)
+        kept = slice(found.first - self.first, max(stop - self.first, 0))
+        found._means, found._counts = self._means[kept], self._counts[kept]
+        if self._lows is not None and self._highs is not None:
+            found._lows, found._highs = self._lows[kept], self._highs[kept]
+        return found
+
+    def copy(self) -> Rollup:
+        return self.slice(self.first, self.last + 1)
+
+    def drain(self) -> Optional[Rollup]:
+        """All of it, which is then forgotten; None: nothing."""
+        if not self._means:
+            return None
+        found = self.copy()
+        self._restart()
+        return found
+
+    def coarsen(self, ratio: int) -> None:
+        """Become `coarsened`."""
+        found = self.coarsened(ratio)
+        for name in self.__slots__:
+            setattr(self, name, getattr(found, name))
+
+    def pad(self, first: int, count: int) -> bool:
+        """Whether it has exactly these buckets, now that some gaps were added at its ends."""
+        before = self.first - first
+        behind = count - before - len(self._means)
+        if not self._means or min(before, behind) < 0:
+            return False
+        if max(before, behind + self._padding) > _MAX_PADDING:
+            return False
+        for each in self._arrays():
+            each[:0] = _GAP * before
+        self._counts[:0] = _NONE * before
+        self.first = first
+        self._leave_gap(behind)
+        return True
+
+    @property
+    def _padding(self) -> int:
+        """How many gaps stand at its end: a series that has ended shall not grow on."""
+        return _leading_gaps(self._counts[: -_MAX_PADDING - 2 : -1])
+
+    def strip(self) -> None:
+        """Take the gaps at its ends away."""
+        before, behind = _leading_gaps(self._counts), _leading_gaps(self._counts[::-1])
+        kept = slice(before, len(self._means) - behind)
+        for each in self._arrays():
+            each[:] = each[kept]
+        self._counts = self._counts[kept]
+        self.first += before
+
+    def padded(self, first: int, count: int) -> Tuple[array[float], array[float], array[float]]:
+        """Mean, low and high of `count` buckets from index `first`, gaps where there is none."""
+        begin = self.first - first
+        before = _GAP * min(max(begin, 0), count)
+        kept = slice(max(-begin, 0), max(count - begin, 0))
+        mean, low, high = self.mean, self.low, self.high
+
+        def part(values: array[float]) -> array[float]:
+            found = before + values[kept]
+            return found + _GAP * (count - len(found))
+
+        own = part(mean)
+        return own, own if low is mean else part(low), own if high is mean else part(high)
+
+    def between(self, start: float, end: float) -> Optional[Part]:
+        """What is known of [start, end), which none but the first and the last bucket may leave."""
+        means, step_s = self.mean, self.step_s
+        count = len(means)
+        if not count:
+            return None
+        overlaps = [float(step_s)] * count
+        for at in (0, count - 1):
+            begin = (self.first + at) * step_s
+            overlaps[at] = min(begin + step_s, end) - max(begin, start)
+        columns: Tuple[Sequence[float], ...] = (overlaps, means, self.low, self.high)
+        integral = sum(map(mul, overlaps, means))
+        if integral != integral or min(overlaps[0], overlaps[-1]) <= 0:  # NaN as soon as one is
+            known = [row for row in zip(*columns) if row[0] > 0 and row[1] == row[1]]
+            if not known:
+                return None
+            columns = tuple(zip(*known))
+            integral = sum(map(mul, columns[0], columns[1]))
+        return Part(sum(columns[0]), integral, min(columns[2]), max(columns[3]))
+
+    def merged(self, start: int, stop: int) -> Optional[Bucket]:
+        """One bucket over those at the places start … stop − 1, each mean weighted by its count.
+
+        Bridged ones count only where nothing was measured.
+        """
+        means, counts = self._means[start:stop], self._counts[start:stop]
+        if not means:
+            return None
+        lows, highs = self.low[start:stop], self.high[start:stop]
+        least = min(counts)
+        if not least:  # rare: some without samples among them
+            return _merged_some(zip(lows, means, highs, counts))
+        low, high, count = min(lows), max(highs), sum(counts)
+        if least == max(counts):
+            mean = sum(means) / len(means)
+        else:
+            mean = sum(map(mul, means, counts)) / count
+        return Bucket(low, clamped(mean, low, high), high, count)
+
+    # -- other steps
+
+    def coarsened(self, ratio: int) -> Rollup:
+        """The same in buckets that are `ratio` times as long."""
+        found = Rollup(self.step_s * ratio)
+        if not self._means:
+            return found
+        first = self.first // ratio
+        count = -(-(self.first + len(self._means)) // ratio) - first
+        before = self.first - first * ratio
+        behind = count * ratio - before - len(self._means)
+        own = _NONE * before + self._counts + _NONE * behind
+        counts = [sum(group) for group in _groups(own, ratio)]
+        mean, low, high = self.padded(first * ratio, count * ratio)
+        means = array("f", [sum(group) / ratio for group in _groups(mean, ratio)])
+        lows = array("f", map(min, _groups(low, ratio)))
+        highs = array("f", map(max, _groups(high, ratio)))
+        full = ratio * max(own)
+        for at, known in enumerate(counts):
+            if known < full:  # to be weighted, or with NaN, which min and max do not see
+                begin = at * ratio - before
+                bucket = self.merged(max(begin, 0), begin + ratio)
+                lows[at], means[at], highs[at], _ = bucket or (nan, nan, nan, 0)
+        extremes = () if lows == highs else (lows, highs)
+        found.join(first, array("H", [min(n, MAX_COUNT) for n in counts]), means, *extremes)
+        return found
+
+
+def _extend(values: array[float], more: Numbers) -> None:
+    if isinstance(more, bytes):
+        values.frombytes(more)
+    else:
+        values.extend(more)
+
+
+def _leading_gaps(counts: array[int]) -> int:
+    return next((n for n, count in enumerate(counts) if count), len(counts))
+
+
+def _groups(values: array[_Number], size: int) -> Iterator[Tuple[_Number, ...]]:
+    return zip(*[iter(values)] * size)
+
+
+def _merged_some(rows: Iterable[Tuple[float, float, float, int]]) -> Optional[Bucket]:
+    known = [row for row in rows if row[1] == row[1]]
+    known = [row for row in known if row[3]] or known
+    if not known:
+        return None
+    lows, means, highs, counts = zip(*known)
+    count = sum(counts)
+    mean = sum(map(mul, means, counts)) / count if count else sum(means) / len(means)
+    return Bucket(min(lows), clamped(mean, min(lows), max(highs)), max(highs), count)
+
+
+def clamped(mean: float, low: float, high: float) -> float:
+    """Between the extremes, which the rounding of a sum can leave."""
+    return low if mean < low else high if mean > high else mean

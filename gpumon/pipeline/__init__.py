@@ -1,0 +1,1 @@
+"""What a stream passes between its source and the store."""

@@ -1,0 +1,229 @@
+"""Findings while a job is watched: a stage before the store that evaluates the run now and then.
+
+The streams' threads only put samples in a backlog; one thread aggregates and evaluates them, with
+at most a fiftieth of a core. It imports what it needs after the first paint.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpumon.model import clock
+from gpumon.model.sample import Header, Sample
+from gpumon.model.view import LEFT, Status
+from gpumon.pipeline.backlog import Backlog, Item, Reset
+
+if TYPE_CHECKING:
+    from gpumon.analysis.aggregate.run import Aggregation
+    from gpumon.analysis.finding import Finding
+    from gpumon.analysis.rules.hysteresis import Live
+    from gpumon.analysis.rundata import RunData
+    from gpumon.model.backfill import Backfill
+    from gpumon.report.model import Report
+    from gpumon.site import Site
+    from gpumon.slurm.job import Job
+    from gpumon.store import Store
+
+#: s from one evaluation to the next, and the share of a core that evaluations may take
+_PERIOD_S, _REPLAYED_S = 10.0, 5.0  # live no more often than a bucket of the grid is full
+_SHARE = 0.02
+#: so many evaluators have it each; of more, all together have so much
+_WHOLE_SHARES = 4
+_IDLE_S = 0.5
+#: an evaluation of more nodes takes seconds, in which nothing else of this process moves
+_MAX_NODES = 256
+
+
+class LiveEvaluation(NamedTuple):
+    """What was found at one moment."""
+
+    findings: list[Finding]  # of a running job, in their rank, neither flickering nor staying
+    run: RunData  # of the devices what charts show: the whole is 1 MiB a node in an hour
+    report: Report | None  # as if the job ended now; only where somebody looks at it
+    left_out: Sequence[str] = ()  # what these do not rest on, in sentences
+
+
+class Evaluator:
+    """A sink in front of the store that also evaluates what a report would show now.
+
+    `job` returns Slurm's latest answer; `others`: evaluators beside this one in this process.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        site: Callable[[], Site | None] = lambda: None,
+        job: Callable[[], Job | None] = lambda: None,
+        *,
+        replayed: bool = False,
+        is_seeking: Callable[[], bool] = lambda: False,
+        others: int = 0,
+    ) -> None:
+        self._store = store
+        self._share = _SHARE / (1 + others / _WHOLE_SHARES)
+        self._period_s = _REPLAYED_S if replayed else _PERIOD_S
+        self._site = site
+        self._job = job
+        self._is_seeking = is_seeking
+        self.backlog = Backlog(replayed=replayed)
+        self._resets = 0
+        self._nodes: set[str] = set()
+        self._stopping = threading.Event()
+        self.wants_report = False
+        self.latest: LiveEvaluation | None = None
+        self.trouble = ""  # why there are no findings
+
+    # -- as a sink, called by the streams' threads
+
+    def header(self, node: str, header: Header) -> None:
+        self._store.header(node, header)
+        self._nodes.add(node)
+        self._keep(node, header)
+
+    def add(self, node: str, sample: Sample, received: float | None = None) -> None:
+        self._store.add(node, sample, received)
+        self._keep(node, sample)
+
+    def status(self, node: str, status: Status) -> None:
+        self._store.status(node, status)
+        if status.state == LEFT:  # its data are not about the job as it is now
+            self._nodes.discard(node)
+            self.backlog.reset(node)
+
+    def backfill(self, node: str, backfills: Sequence[Backfill], items: Iterator[Item]) -> None:
+        """What was before: for the store in buckets, and the samples to evaluate."""
+        self._store.backfill(node, backfills)
+        self._nodes.add(node)
+        self._keep(node, items)
+
+    def reset(self) -> None:
+        """Forget all nodes."""
+        self.latest = None
+        self._store.reset()
+        self._resets += 1
+        self.backlog.reset()
+
+    def _keep(self, node: str, items: Header | Sample | Iterator[Item]) -> None:
+        if self._stopping.is_set():
+            return
+        if len(self._nodes) > _MAX_NODES:
+            most = f"no live findings above {_MAX_NODES} nodes"
+            self._give_up(f"{most}; run gpumon report")
+            return
+        self.backlog.put(node, items)
+
+    def _give_up(self, why: str) -> None:
+        self.stop()
+        self.backlog.clear()
+        self.latest = None
+        self.trouble = why
+
+    # -- evaluation, in a thread of its own
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, daemon=True, name="evaluator").start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self.backlog.is_read = False
+
+    def _run(self) -> None:
+        try:
+            self._evaluate()
+        except Exception as error:  # findings may fail; the dashboard must not
+            self._give_up(f"no findings: {type(error).__name__}: {error}")
+
+    def _evaluate(self) -> None:
+        from gpumon.analysis.aggregate.limits import LIVE
+        from gpumon.analysis.aggregate.run import Aggregation
+        from gpumon.analysis.rules.hysteresis import Live
+
+        self.backlog.is_read = True
+        aggregation, live = Aggregation(LIVE), Live()
+        new, due = False, 0.0
+        known = told = over = False  # whether there are samples; what the last one was made of
+        while not self._stopping.wait(_IDLE_S):
+            if self._is_seeking() and self.backlog.has_room:
+                continue  # the seek comes first
+            while (entry := self.backlog.take()) is not None:
+                if isinstance(entry, Reset):
+                    live = Live()
+                    if entry.node:
+                        aggregation.forget(entry.node)
+                    if not entry.node or not aggregation.has_samples:
+                        aggregation = Aggregation(LIVE)
+                        self.latest, known = None, False
+                    new = known
+                    due = min(due, time.monotonic() + self._period_s)  # nothing is shown until then
+                    continue
+                job = self._job()
+                for item in self._until_reset(entry.items):
+                    aggregation.add(entry.node, _while_running(item, job))
+                new = known = True
+            began, job = time.monotonic(), self._job_now()
+            ended = job is not None and job.has_ended  # then no sample comes any more
+            asked = (self.wants_report and not told) or ended != over
+            if not known or not (asked or (new and began >= due)):
+                continue
+            found = self._evaluation(aggregation, live, job)
+            if self._stopping.is_set():
+                return
+            self.latest = found
+            new, told, over = False, found.report is not None, ended
+            due = began + max(self._period_s, (time.monotonic() - began) / self._share)
+
+    def _job_now(self) -> Job | None:
+        """Slurm's newest answer, which may be some time ago."""
+        job = self._job()
+        return None if job is None else job.as_of(clock.now())
+
+    def _until_reset(self, items: Header | Sample | Iterator[Item]) -> Iterator[Item]:
+        resets = self._resets
+        for item in items if isinstance(items, Iterator) else (items,):
+            if self._resets != resets or self._stopping.is_set():
+                return
+            yield item
+
+    def _evaluation(self, aggregation: Aggregation, live: Live, job: Job | None) -> LiveEvaluation:
+        from gpumon.analysis.rules.catalogue import evaluate
+        from gpumon.report.build import build
+
+        site = self._site()
+        run = aggregation.evidence(job, site, live=True, shared=True)
+        findings, report = live.update(evaluate(run), run.end), None
+        charted = _charted(run)
+        if self.wants_report:
+            run = aggregation.evidence(job, site, shared=True)
+            report = build(replace(run, coverage=replace(run.coverage, source="live")))
+        left_out = aggregation.left_out()
+        if self.backlog.left_out:
+            count = f"{self.backlog.left_out:,}"
+            left_out.append(f"{count} samples that arrived too fast are not in the findings.")
+        return LiveEvaluation(findings, charted, report, left_out)
+
+
+def _while_running(item: Item, job: Job | None) -> Item:
+    """The item; of a sample that was taken while the job was suspended, its events: what stands
+    still because Slurm stopped it is not idle.
+    """
+    from gpumon.slurm.suspension import is_suspended
+
+    if isinstance(item, Sample) and is_suspended(job, item.time):
+        return item._replace(rows={})
+    return item
+
+
+def _charted(run: RunData) -> RunData:
+    """The run with the two readings that charts show."""
+    from gpumon.analysis.rundata import DeviceData, Track
+
+    shown = ("busy_percent", "mem_used_bytes")
+    devices = []
+    for each in run.devices:
+        tracks = {name: Track(each.track(name).mean[:]) for name in shown}
+        devices.append(DeviceData(each.node, each.device, active=Track(), tracks=tracks))
+    return replace(run, nodes=[], devices=devices)

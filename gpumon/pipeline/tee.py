@@ -1,0 +1,317 @@
+"""Records a source's stream on its way to the screen, and takes marks for it.
+
+The screen comes first: what fails here (a full disk, a folder that cannot be written) ends the
+recording with a sentence, and the samples continue.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+
+from gpumon.errors import GpumonError
+from gpumon.model import clock
+from gpumon.model.bounded import Known
+from gpumon.model.sample import Event, Header, Sample
+from gpumon.model.view import NotRecorded, Status
+from gpumon.recording import CannotRecordError, Recorder, new_path
+from gpumon.recording.attempts import is_same_attempt
+from gpumon.recording.claims import Claims
+from gpumon.recording.marks import Mark, MarkSpool, mark_event, mark_text, running
+from gpumon.recording.rollups import Roller
+from gpumon.recording.writer import MAX_PROCESSES, PROCESSES_BYTES, Lane
+from gpumon.sources.base import Sink, Source
+
+#: nodes whose recordings get rollup lines: 0.4 MiB and 0.3 ms of CPU a sample each
+_MAX_ROLLED = 64
+#: marks that wait for a node's next sample, which must hold them in one line
+MAX_MARKS = 100
+_LANES = 8  # threads that write: each flush waits for the disk
+MAX_NEWS = 1000  # messages not shown yet; every node may have one
+#: how long quitting waits for the files
+_CLOSE_S = 0.5
+#: how long a mark waits for a stream that writes
+_MARK_S = 0.2
+#: how often marks of other processes are looked for, in a folder that may lie on NFS
+_LOOK_S = 0.25
+
+
+class Tee:
+    """Takes the place of a source; every node's stream goes to the sink and into a file.
+
+    marks_dir: the folder of spools, in which `gpumon mark` finds this process.
+    record: whether to write files; marks are taken either way.
+    """
+
+    def __init__(self, source: Source, marks_dir: str, *, record: bool) -> None:
+        self.name = source.name
+        self._source = source
+        self._marks_dir = marks_dir
+        self._record = record
+        self._lock = threading.Lock()
+        self._spool: MarkSpool | None = None
+        self._claims: Claims | None = None  # None: claims cannot be made
+        self._looked = 0.0  # into the spool, of the monotonic clock
+        self._nodes: dict[str, _Node] = {}
+        self._ended: list[Recorder] = []  # before the nodes did, and may still be writing
+        # without the lock: the screen must not wait for a disk
+        self._news: deque[str] = deque(maxlen=MAX_NEWS)
+        self._stopped = False
+        self._lanes = [Lane() for _ in range(_LANES)]
+        self.not_recorded: dict[str, NotRecorded] = {}  # by node: those that should be
+
+    # -- as a source
+
+    def start(self, sink: Sink) -> None:
+        self._sink = sink
+        self._source.start(self)
+
+    def now(self) -> float:
+        return self._source.now()
+
+    def stop(self) -> None:
+        """Stop the source and finish the files; those of a disk that hangs stay unfinished."""
+        self._source.stop()
+        closing = threading.Thread(target=self._close, daemon=True, name="close")
+        closing.start()
+        closing.join(_CLOSE_S)
+
+    def _close(self) -> None:
+        with self._lock:
+            self._stopped = True
+            nodes, self._nodes = self._nodes, {}
+            if self._spool is not None:
+                _spread(self._spool.close(), nodes, self._news)
+        kept = [(node, node.recorder) for node in nodes.values() if node.recorder is not None]
+        for node, recorder in kept:
+            for mark in node.marks:
+                recorder.mark(mark.time, mark.text)
+            recorder.end("gpumon was quit", in_haste=True)
+        if self._claims is not None:
+            self._claims.stop()
+        for recorder in [*self._ended, *(recorder for _, recorder in kept)]:
+            recorder.close()
+
+    # -- as a sink
+
+    def header(self, node: str, header: Header) -> None:
+        self._sink.header(node, header)
+        with self._lock:
+            if self._stopped:
+                return
+            known = self._nodes.get(node)
+            if known is not None and not is_same_attempt(known.header.job, header.job):
+                self._end(known, "the job was requeued")
+                self._give_up(node, known)
+                known = None
+            if known is None:
+                self._register(header)
+                known = self._nodes[node] = _Node(header)
+                if self._claims is not None:
+                    self._claims.seen(node, header.interval_s)
+                self._decide(node, known)
+                return
+            known.header = header
+            if known.recorder is not None:
+                known.recorder.header(header)
+
+    def add(self, node: str, sample: Sample, received: float | None = None) -> None:
+        with self._lock:
+            if self._spool is not None and (now := time.monotonic()) - self._looked >= _LOOK_S:
+                self._looked = now
+                _spread(self._spool.take(), self._nodes, self._news)
+            known = self._nodes.get(node)
+            if known is not None:
+                sample = self._add(node, known, sample)
+        self._sink.add(node, sample, received)
+
+    def _add(self, node: str, known: _Node, sample: Sample) -> Sample:
+        """Record it; gives what the screen gets, with marks."""
+        if known.marks:
+            sample = sample._replace(events=[*sample.events, *known.marks])
+            known.marks = []
+        recorder = known.recorder
+        if self._claims is not None:
+            self._claims.seen(node, known.header.interval_s)
+        if recorder is not None:
+            recorder.add(known.told(sample))
+            if recorder.failed:
+                self._give_up(node, known)
+                self.not_recorded[node] = NotRecorded(recorder.why, recorder.path)
+                self._news.append(recorder.failed)
+        known.remember(sample)
+        return sample
+
+    def status(self, node: str, status: Status) -> None:
+        self._sink.status(node, status)
+
+    def reset(self) -> None:
+        self._sink.reset()
+
+    # -- for the screen
+
+    def mark(self, text: str) -> str:
+        """Put a line on the time axis of every node; what happened, in words."""
+        text = mark_text(text)
+        if not text:
+            return "the mark is empty"
+        if not self._lock.acquire(timeout=_MARK_S):
+            return "not marked: the folder of recordings is not responding"
+        try:
+            _spread([Mark(time.time(), text)], self._nodes, self._news)
+            kept = any(node.recorder is not None for node in self._nodes.values())
+        finally:
+            self._lock.release()
+        return f"marked: {text}" + ("" if kept else " (nothing is recorded here)")
+
+    def news(self) -> str:
+        """Messages about the recording, each once; mostly ""."""
+        return self._news.popleft() if self._news else ""
+
+    # -- the parts that hold the lock
+
+    def _register(self, header: Header) -> None:
+        """Once: where marks come in, and which other processes record."""
+        if self._spool is not None:
+            return
+        try:
+            running(self._marks_dir)  # which removes what dead ones left
+            job = header.job.id if header.job else ""
+            self._spool = MarkSpool(self._marks_dir, job, header.node)
+        except OSError:  # `gpumon mark` reports why
+            return
+        if self._record:
+            self._claims = Claims(self._marks_dir, self._spool)
+            self._claims.start(self._look)
+
+    def _decide(self, name: str, node: _Node) -> None:
+        """Record the node unless another process does."""
+        if not self._record or name in self.not_recorded:
+            return
+        if self._is_recorded(name, node):
+            self._end(node, "another gpumon records this node")
+            if not node.is_said:
+                self._news.append(f"{name}: already being recorded; only shown here")
+                node.is_said = True
+        elif node.recorder is None:
+            node.recorder = self._open(name, node)
+            if node.recorder is None and self._claims is not None:
+                self._claims.release(name)
+
+    def _is_recorded(self, name: str, node: _Node) -> bool:
+        """Whether others record all of it; if not, claim it for this process."""
+        claims = self._claims
+        if claims is None:
+            return False
+        claim = claims.made(name, node.header, is_asked_for=False)
+        try:
+            if claims.is_needless(claim):
+                claims.release(name)
+                return True
+            claims.hold(name, claim)  # two that begin at once see each other at the next look
+        except OSError:
+            pass
+        return False
+
+    def _look(self) -> None:
+        """The recorder has changed: take over from one that ended, or leave it to another."""
+        with self._lock:
+            for name, node in self._nodes.items():
+                if self._claims is not None and not self._claims.is_silent(name):
+                    self._decide(name, node)
+
+    def _end(self, node: _Node, reason: str) -> None:
+        """Its recording, but not the node."""
+        self._ended = [each for each in self._ended if each.pending_bytes]
+        if node.recorder is not None:
+            node.recorder.end(reason, in_haste=True)
+            self._ended.append(node.recorder)
+            node.recorder = None
+
+    def _give_up(self, name: str, node: _Node) -> None:
+        node.recorder = None
+        if self._claims is not None:
+            self._claims.release(name)
+
+    def _open(self, name: str, node: _Node) -> Recorder | None:
+        header = node.header
+        count = sum(each.recorder is not None for each in self._nodes.values())
+        try:
+            roller = _roller if count < _MAX_ROLLED else None
+            path = new_path(header, node.last or header.time)
+            lane = self._lanes[count % len(self._lanes)]
+            recorder = Recorder(path, roller=roller, phase=spread(count), lane=lane)
+        except GpumonError as error:
+            self.not_recorded[name] = (
+                NotRecorded(error.why, error.path)
+                if isinstance(error, CannotRecordError)
+                else NotRecorded(str(error))
+            )
+            self._news.append(f"not recording: {error}")
+            return None
+        if not count:
+            self._news.append(
+                f"recording to {_short(recorder.path)} (use --no-record to turn this off)"
+            )
+        recorder.header(header)
+        node.is_late = node.last is not None
+        return recorder
+
+
+class _Node:
+    """What is known of one node. All that a recording needs to begin later than the stream."""
+
+    def __init__(self, header: Header) -> None:
+        self.header = header
+        self.recorder: Recorder | None = None  # None: not recorded here
+        self.marks: list[Event] = []  # for its next sample
+        self.last: float | None = None  # time of the newest sample
+        self.is_late = False  # the recorder does not know yet which processes live
+        self.is_said = False  # that another one records
+        self._living: Known[int, Event] = Known(MAX_PROCESSES, PROCESSES_BYTES)
+
+    def told(self, sample: Sample) -> Sample:
+        """The sample for the recorder."""
+        if not self.is_late:
+            return sample
+        self.is_late = False
+        return sample._replace(events=[*self._living.values(), *sample.events])
+
+    def remember(self, sample: Sample) -> None:
+        self.last = sample.time
+        for event in sample.events:
+            if event.pid is not None and event.kind == "process":
+                self._living.keep(event.pid, event)
+            elif event.pid is not None and event.kind == "process-end":
+                self._living.pop(event.pid, None)
+
+
+def _spread(marks: list[Mark], nodes: Mapping[str, _Node], news: deque[str]) -> None:
+    """Have all nodes' next samples bring these marks."""
+    set_by = clock.set_by()  # marks always have the wall clock's time
+    marks = [mark._replace(time=mark.time - set_by) for mark in marks]
+    for name, node in nodes.items():
+        room = max(MAX_MARKS - len(node.marks), 0)
+        node.marks.extend(map(mark_event, marks[:room]))
+        if len(marks) > room:
+            left_out = len(marks) - room
+            news.append(f"{name}: {left_out} marks left out; they came too fast")
+
+
+def _roller() -> Roller:
+    from gpumon.analysis.aggregate import roller
+
+    return roller.Roller()
+
+
+def spread(number: int) -> float:
+    """A phase far from those of all recorders before this one (the golden section's multiples)."""
+    return number * (5**0.5 - 1) / 2 % 1
+
+
+def _short(path: str) -> str:
+    home = os.path.expanduser("~")
+    return f"~{path[len(home) :]}" if path.startswith(f"{home}/") else path

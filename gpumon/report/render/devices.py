@@ -1,0 +1,91 @@
+"""The page's rows of GPUs: one each, with what was used and, where there is room, over the run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpumon.chart.bars import spark_of_all
+from gpumon.model.text import clean
+from gpumon.model.units import age_text, plural
+from gpumon.report.model import DeviceRow, Report
+from gpumon.report.render.layout import NOT_KNOWN, SIGNS, Row, percent, size, watts, wrapped
+from gpumon.report.render.plots import plot_rows
+
+_MAX_DEVICES = 32
+_SPARK = 14
+
+
+def device_rows(report: Report, width: int, glyphs: str, plots: bool) -> list[Row]:
+    gpus = report.job.gpus
+    if not report.devices:
+        if not gpus:
+            return []
+        if report.job.is_pending or _has_gpu_use(report):
+            return []
+        text = (
+            f"{plural(gpus, 'GPU')}: Slurm's accounting has no GPU usage. "
+            "Record the next run: gpumon record -- COMMAND"
+        )
+        return wrapped("?" if glyphs == "ascii" else SIGNS["unknown"], text, width, "unknown", "")
+    label_width = max(8, *(len(clean(row.label, 24)) for row in report.devices))
+    head = f"{'GPU':<{label_width}}  busy mean/p50/p95  idle at end  mem peak    power"
+    drawn = plot_rows(report.devices, report.elapsed_s, width, glyphs) if plots else []
+    sparks = width >= 78 and not drawn and any(row.busy_over_time for row in report.devices)
+    rows: list[Row] = [[(head + ("   over the run" if sparks else ""), "title")]]
+    for row in report.devices[:_MAX_DEVICES]:
+        rows.append(_device(row, label_width, width if sparks else 0, glyphs))
+    if len(report.devices) > _MAX_DEVICES:
+        more = len(report.devices) - _MAX_DEVICES
+        rows.append([(f"and {more} more; --format json lists all", "dim")])
+    note = star_note(report.devices)
+    return [*rows, *([[(f"* {note}", "dim")]] if note else []), *drawn]
+
+
+def _has_gpu_use(report: Report) -> bool:
+    """Whether a recording of an array's tasks has it."""
+    return report.tasks is not None and "gpu" not in report.coverage.missing
+
+
+def star_note(devices: Sequence[DeviceRow]) -> str:
+    """What the star behind a peak of memory means; nothing where none has one."""
+    starred = [row for row in devices if row.has_unproven_need]
+    if not starred:
+        return ""
+    if all(row.framework for row in starred):
+        return "preallocated by the framework; the real need is unknown"
+    return "may be preallocated by a framework; the real need is unknown"
+
+
+def _device(row: DeviceRow, label_width: int, width: int, glyphs: str) -> Row:
+    """`width` 0: without the course over the run."""
+    busy = busy_text(row)
+    share = row.mem_peak_percent
+    star = "*" if row.has_unproven_need else ""
+    memory = size(row.mem_peak_bytes) if share is None else f"{share:.0f} %"
+    cells: Row = [
+        (f"{clean(row.label, 24):<{label_width}}  ", ""),
+        (f"{busy:>17}  ", "busy"),
+        (f"{idle_text(row):>11}  ", ""),
+        (f"{memory + star:>8}", "mem"),
+        (f"{watts(row.power_mean_w):>9}", ""),
+    ]
+    if row.note:
+        cells.append((f"  {clean(row.note, 30)}", "bad"))
+    elif row.busy_over_time and width:
+        room = min(_SPARK, width - label_width - 54)
+        cells.append(("   " + spark_of_all(row.busy_over_time, room, glyphs), "busy"))
+    return cells
+
+
+def busy_text(row: DeviceRow) -> str:
+    """`91/94/99 %`: mean, median and 95th percentile, as far as they are known."""
+    if row.busy_mean is None:
+        return NOT_KNOWN
+    if row.busy_p50 is None:
+        return f"mean {row.busy_mean:.0f} %"
+    return "/".join(percent(each) for each in (row.busy_mean, row.busy_p50, row.busy_p95)) + " %"
+
+
+def idle_text(row: DeviceRow) -> str:
+    """How long it had been idle when the run ended."""
+    return NOT_KNOWN if row.idle_tail_s is None else age_text(row.idle_tail_s)

@@ -1,0 +1,109 @@
+"""What a report is about, as the head of each form shows it: the job, its size, its cost."""
+
+from __future__ import annotations
+
+from gpumon.model.text import clean
+from gpumon.model.units import age_text, bytes_text, clock_text, measured_text, plural
+from gpumon.report.model import Report
+
+#: of the GPU-hours: less idle time is in every run
+_LEAST_WASTE = 0.01
+_WHOLE = 0.95  # of the run, observed
+#: s; Slurm counts whole seconds
+_LEAST_SUSPENDED_S = 5.0
+
+
+def job_name(report: Report) -> str:
+    """`4711`; `this node` where no job is known."""
+    return clean(report.job.id or report.job.raw_id or "this node")
+
+
+def words(report: Report) -> list[str]:
+    """The job's name, user, partition, state and time, as far as they are known."""
+    job = report.job
+    who = "/".join(each for each in (job.user, job.account) if each)
+    found = (clean(job.name, 40), clean(who, 40), clean(job.partition, 24), state_text(report),
+             time_text(report))  # fmt: skip
+    return [each for each in found if each]
+
+
+def state_text(report: Report) -> str:
+    job = report.job
+    state = job.state or ("RUNNING" if report.running else "")
+    if report.running:
+        return f"{state} (so far)" if state else "so far"
+    failed = job.exit_code and (job.exit_code.code or job.exit_code.signal)
+    return f"{state} {job.exit_code}" if failed else state
+
+
+def time_text(report: Report) -> str:
+    """`02:14:09 of 1-00:00:00`, as Slurm writes both."""
+    job = report.job
+    limit = clock_text(job.time_limit_s) if job.time_limit_s else job.time_limit_words
+    if report.elapsed_s is None:
+        return f"limit {limit}" if limit and job.is_pending else ""
+    ran = clock_text(report.elapsed_s)
+    suspended_s = job.suspended_s or 0.0
+    suspended = f", suspended {age_text(suspended_s)}" if suspended_s > _LEAST_SUSPENDED_S else ""
+    return f"{ran} of {limit}{suspended}" if limit else f"{ran}{suspended}"
+
+
+def facts_text(report: Report) -> str:
+    """`1 node gpu07 · 4 × H100 80GB HBM3 · 16 cores · 64 GiB`."""
+    job, found = report.job, []
+    if job.nodes:
+        named = clean(job.node_list or job.nodes[0], 40)
+        found.append(f"{plural(len(job.nodes), 'node')} {named}")
+    names = sorted({row.name for row in report.devices if row.name})
+    if report.gpus:
+        kinds = "/".join(job.allocated.gpu_types) or "GPUs"
+        found.append(f"{report.gpus} × {short_model(names[0]) if len(names) == 1 else kinds}")
+    if job.allocated.cpus:
+        found.append(plural(job.allocated.cpus, "core"))
+    if job.allocated.mem_bytes:
+        found.append(bytes_text(job.allocated.mem_bytes))
+    elif job.requested.mem_form_bytes == 0:
+        found.append("all memory")
+    return " · ".join(found)
+
+
+def cost_text(report: Report) -> str:
+    """`4.5 of 18 GPU-h wasted`: both of the same time. Of a run that was observed in part, both of
+    that part, and what the whole run holds beside them.
+    """
+    held = report.gpu_hours
+    if not held:
+        return ""
+    if not is_wasteful(report):
+        return f"{hours_text(held)} GPU-h"
+    wasted, share = hours_text(report.waste_gpu_hours), report.coverage.covered_percent / 100
+    in_all = f" ({hours_text(held)} GPU-h in all)"
+    is_part = report.coverage.interval_s is not None and share < _WHOLE
+    if report.coverage.unrecorded:
+        text = f"{wasted} GPU-h wasted on the nodes recorded{in_all}"
+    elif is_part and report.elapsed_s is not None:
+        observed = measured_text(share * report.elapsed_s)
+        text = f"{wasted} of {hours_text(share * held)} GPU-h wasted in the {observed} observed"
+        text += in_all
+    else:
+        text = f"{wasted} of {hours_text(held)} GPU-h wasted"
+    if report.unattributed_gpu_hours < _LEAST_WASTE * held:
+        return text
+    return f"{text}, {hours_text(report.unattributed_gpu_hours)} of it unexplained"
+
+
+def is_wasteful(report: Report) -> bool:
+    """Whether so much was wasted that it matters."""
+    return report.waste_gpu_hours > 0 and report.waste_gpu_hours >= _LEAST_WASTE * (
+        report.gpu_hours or 0.0
+    )
+
+
+def short_model(name: str) -> str:
+    """`NVIDIA A100-SXM4-80GB` as `A100-SXM4-80GB`."""
+    return clean(name.removeprefix("NVIDIA "), 32)
+
+
+def hours_text(hours: float) -> str:
+    """GPU-hours: `0.25`, `4.5`, `120`."""
+    return f"{hours:.0f}" if hours >= 100 else f"{hours:.1f}" if hours >= 0.95 else f"{hours:.2g}"

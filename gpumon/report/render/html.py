@@ -1,0 +1,322 @@
+"""The report as one HTML file that needs nothing else: style and charts are inside.
+
+Every text goes through `html.escape`. The page loads nothing, and its policy forbids it to. Its
+only script shows a button that copies the lines of "next time"; they can be selected without it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from base64 import b64encode
+from collections.abc import Iterable, Sequence
+from html import escape as _escape
+
+from gpumon.analysis.finding import Finding
+from gpumon.model.text import clean
+from gpumon.model.units import bytes_text, plural
+from gpumon.report.model import DeviceRow, Report
+from gpumon.report.provenance import missing_text, provenance_lines
+from gpumon.report.render import heading
+from gpumon.report.render.devices import busy_text, idle_text, star_note
+from gpumon.report.render.forms import Medium
+from gpumon.report.render.html_chart import Axis, axis_of, chart, heat_map, windows_of
+from gpumon.report.render.html_style import SCRIPT, STYLE
+from gpumon.report.render.layout import NOT_KNOWN, SIGNS, watts
+from gpumon.report.render.table import HEAD, cells, ranked, total_lines
+from gpumon.report.render.used import (
+    Resource,
+    Table,
+    attempt_table,
+    resources,
+    states_text,
+    task_notes,
+    task_table,
+)
+from gpumon.report.sentences import in_changes, sentences
+
+#: GPUs with a chart each; more share a heat map, which has at most so many rows
+_MOST_CHARTS, _MOST_ROWS = 8, 128
+
+
+def render(reports: Sequence[Report], medium: Medium) -> str:
+    return html_page(ranked(reports))
+
+
+def html_page(reports: Sequence[Report]) -> str:
+    titles = ", ".join(heading.job_name(report) for report in reports)
+    bodies = "\n<hr>\n".join(_body(report) for report in reports)
+    digest = b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>gpumon report {_text(titles)}</title>\n<style>{STYLE}</style></head>\n"
+        f"<body>\n{_overview(reports)}{bodies}\n<script>{SCRIPT}</script>\n</body></html>\n"
+    )
+
+
+def _text(text: str) -> str:
+    return _escape(clean(text, 4000))
+
+
+def _code(line: str) -> str:
+    return f"<code>{_text(line)}</code>" if line else ""
+
+
+def _overview(reports: Sequence[Report]) -> str:
+    """Of several jobs the table that the terminal shows."""
+    if len(reports) < 2:
+        return ""
+    table = _table(Table(HEAD, [cells(each) for each in reports]))
+    totals = "".join(f"<p>{_text(line.strip())}</p>" for line in total_lines(reports))
+    return f"<h1>gpumon report: {plural(len(reports), 'job')}</h1>{table}{totals}\n<hr>\n"
+
+
+def _body(report: Report) -> str:
+    parts = [
+        *_head(report), *_findings(report), *_changes(report), *_used(report),
+        *_tasks(report), *_attempts("Attempts", report), *_attempts("Segments", report),
+        *_charts(report), *_devices(report), *_provenance(report),
+    ]  # fmt: skip
+    return "\n".join(parts)
+
+
+def _head(report: Report) -> list[str]:
+    name, *words = [f"job {heading.job_name(report)}", *heading.words(report)]
+    if report.job.name:
+        name, words = words[0], [name, *words[1:]]
+    rows = [" · ".join(words), heading.facts_text(report)]
+    parts = [
+        f"<h1>{_text(name)}</h1>",
+        *(f'<p class="dim">{_text(row)}</p>' for row in rows if row),
+    ]
+    if cost := heading.cost_text(report):
+        wasteful = " wasteful" if heading.is_wasteful(report) else ""
+        parts.append(f'<p class="cost{wasteful}">{_text(cost)}</p>')
+    return parts
+
+
+# -- findings and changes ------------------------------------------------------------------------
+
+
+def _findings(report: Report) -> list[str]:
+    if report.findings:
+        return [_finding(each, report) for each in report.findings]
+    if report.job.is_pending:
+        return []
+    return [f'<p class="good">{SIGNS["good"]} No problems found.</p>']
+
+
+def _finding(each: Finding, report: Report) -> str:
+    title, rest = sentences(each)
+    steps = []
+    for action in each.actions:
+        below = in_changes(action, report.recommendations)
+        line = "" if below else _code(action.after)
+        steps.append(f"<li>{' '.join(filter(None, (_text(below), _text(action.text), line)))}</li>")
+    return (
+        f'<div class="finding {_text(each.level)}"><span class="level">{SIGNS[each.level]}'
+        f" {_text(each.level)}</span><b>{_text(title)}</b>"
+        + (f'<span class="dim">{_text(rest)}</span>' if rest else "")
+        + (f"<ul>{''.join(steps)}</ul>" if steps else "")
+        + "</div>"
+    )
+
+
+def _changes(report: Report) -> list[str]:
+    if not report.recommendations:
+        return []
+    changes = [(each.change, each.adds) for each in report.recommendations]
+    lines = "\n".join(_text(change.line) for change, _ in changes if change.line)
+    rows = [
+        f"<tr><td>{_code(change.option or 'add to the script')}</td>"
+        f"<td>{_code(change.before_line)}</td><td>{_code(change.after_line)}</td>"
+        f'<td class="dim words">{_text(because)}</td></tr>'
+        for change, because in changes
+    ]
+    head = "<tr><th>line</th><th>now</th><th>then</th><th></th></tr>"
+    copy = '<button type="button" hidden>Copy</button>'
+    shown = f'<div class="lines"><pre>{lines}</pre>{copy}</div>' if lines else ""
+    return [
+        "<h2>Next time</h2>",
+        shown,
+        f'<div class="wide"><table>{head}{"".join(rows)}</table></div>',
+    ]
+
+
+# -- figures -------------------------------------------------------------------------------------
+
+
+def _used(report: Report) -> list[str]:
+    found = resources(report)
+    if not found:
+        return []
+    key = _key(("--mem", "", "mean"), ("--peak", "", "peak"), ("--none", "", "requested"))
+    return [
+        "<h2>Requested and used</h2>",
+        key,
+        f'<div class="bars">{"".join(map(_bar, found))}</div>',
+    ]
+
+
+def _bar(each: Resource) -> str:
+    shares = [share for share in (each.peak_share, each.mean_share) if share is not None]
+    if each.mean_share is None:
+        shares = [0.0, *shares]  # time has no mean and no peak: it is what was used
+    bars = "".join(f'<i style="width:{100 * share:.1f}%"></i>' for share in shares)
+    parts = [f"peak {each.peak}", f"mean {each.mean}"] if each.mean else [each.peak]
+    figures = f"{', '.join(parts)} of {each.requested}"
+    notes = [each.note] if each.note else []
+    if each.seff:
+        notes.append(f"seff: {each.seff}" + (f", because {each.because}" if each.because else ""))
+    note = f'<span class="dim note">{_text("; ".join(notes))}</span>' if notes else ""
+    return (
+        f'<span>{_text(each.name)}</span><span class="bar">{bars}</span>'
+        f'<span class="figure">{_text(figures)}</span>{note}'
+    )
+
+
+def _key(*entries: tuple[str, str, str]) -> str:
+    """What the colours mean: (colour, kind of swatch, words)."""
+    spans = (
+        f'<span class="{kind}" style="--swatch:var({colour})">{_text(words)}</span>'
+        for colour, kind, words in entries
+    )
+    return f'<div class="key dim">{"".join(spans)}</div>'
+
+
+def _table(table: Table, words: Iterable[int] = ()) -> str:
+    """Figures stand at the right; the columns in `words` are text."""
+    names = {0, *words}
+
+    def row(cell: str, texts: Sequence[str]) -> str:
+        body = "".join(
+            f"<{cell}{'' if n in names else ' class=n'}>{_text(text)}</{cell}>"
+            for n, text in enumerate(texts)
+        )
+        return f"<tr>{body}</tr>"
+
+    rows = "".join(row("td", each) for each in table.rows)
+    return f'<div class="wide"><table>{row("th", table.head)}{rows}</table></div>'
+
+
+def _tasks(report: Report) -> list[str]:
+    if report.tasks is None:
+        return []
+    table = task_table(report.tasks)
+    return [
+        "<h2>Tasks of the array</h2>",
+        f"<p>{_text(states_text(report.tasks))}</p>",
+        _table(table) if table.rows else "",
+        *(f'<p class="dim">{_text(note)}</p>' for note in task_notes(report.tasks)),
+    ]
+
+
+def _attempts(title: str, report: Report) -> list[str]:
+    found = report.attempts if title == "Attempts" else report.segments
+    return [f"<h2>{title}</h2>", _table(attempt_table("", found))] if found else []
+
+
+# -- GPUs ----------------------------------------------------------------------------------------
+
+
+def _charts(report: Report) -> list[str]:
+    axis = axis_of(report)
+    if axis is None:
+        return []
+    day = time.strftime("%A, %d %B %Y", time.localtime(axis.start))
+    title = f'<h2>GPUs over the run <span class="dim">{_text(day)}</span></h2>'
+    if len(report.devices) > _MOST_CHARTS:
+        shown = report.devices[:_MOST_ROWS]
+        labels = [f"{_text(row.label)} {_mean(row):>5}" for row in shown]
+        key = _key(("--sm", "", "busy (full colour: 100 %)"), ("--none", "", "not observed"))
+        more = len(report.devices) - len(shown)
+        note = f'<p class="dim">and {more} more; --format json lists all</p>' if more else ""
+        return [title, key, heat_map(shown, labels, axis), note]
+    figures = "".join(_chart(report, row, axis) for row in report.devices if row.busy_over_time)
+    return [title, _legend(report), f'<div class="charts">{figures}</div>', *_marks(report)]
+
+
+def _legend(report: Report) -> str:
+    rows = report.devices
+    entries = [("--busy", "", "busy %")]
+    if any(any(v is not None for v in row.sm_over_time) for row in rows):
+        entries.append(("--sm", "", "of its multiprocessors (SMs) active %"))
+    entries.append(("--mem", "stroke", "memory %"))
+    if any(row.has_unproven_need for row in rows):
+        entries.append(("--mem", "stroke dashed", "memory that may be preallocated"))
+    if any(None in row.busy_over_time for row in rows):
+        entries.append(("--none", "", "not observed"))
+    levels = {each.level for row in rows for each in windows_of(report, row)}
+    entries += [
+        (f"--{level}-ground", "edged", f"time of a finding ({level})") for level in sorted(levels)
+    ]
+    return _key(*entries)
+
+
+def _chart(report: Report, row: DeviceRow, axis: Axis) -> str:
+    words = [f"busy {_mean(row)}", f"memory {_memory(row)}", watts(row.power_mean_w), row.note]
+    marks = [each.start for each in report.segments if each.start is not None]
+    figures = "".join(f'<span class="dim">{_text(word)}</span>' for word in words if word)
+    return (
+        f"<figure><figcaption><b>{_text(row.label)}</b>{figures}</figcaption>"
+        f"{chart(row, axis, windows_of(report, row), marks)}</figure>"
+    )
+
+
+def _mean(row: DeviceRow) -> str:
+    return NOT_KNOWN if row.busy_mean is None else f"{row.busy_mean:.0f} %"
+
+
+def _marks(report: Report) -> list[str]:
+    """What the vertical lines are."""
+    named = [
+        f"{time.strftime('%H:%M:%S', time.localtime(each.start))} {each.name}"
+        for each in report.segments
+        if each.start is not None
+    ]
+    return [f'<p class="dim">Marks: {_text("; ".join(named))}</p>'] if named else []
+
+
+def _devices(report: Report) -> list[str]:
+    if not report.devices:
+        return []
+    head = ("GPU", "busy mean/p50/p95", "idle at end", "memory peak", "power", "energy", "")
+    shown = report.devices[:_MOST_ROWS]
+    table = _table(Table(head, [_row(row) for row in shown]), words=(6,))
+    note = star_note(report.devices)
+    parts = [table, f'<p class="dim">* {_text(note)}</p>' if note else ""]
+    if len(report.devices) > _MOST_CHARTS:
+        return ["<details><summary>Figures of each GPU</summary>", *parts, "</details>"]
+    return ["<h2>GPUs</h2>", *parts]
+
+
+def _row(row: DeviceRow) -> tuple[str, ...]:
+    energy = NOT_KNOWN if row.energy_j is None else f"{row.energy_j / 3.6e6:.2f} kWh"
+    return (
+        row.label, busy_text(row), idle_text(row), _memory(row), watts(row.power_mean_w), energy,
+        row.note,
+    )  # fmt: skip
+
+
+def _memory(row: DeviceRow) -> str:
+    if row.mem_peak_bytes is None:
+        return NOT_KNOWN
+    return bytes_text(row.mem_peak_bytes) + ("*" if row.has_unproven_need else "")
+
+
+def _provenance(report: Report) -> list[str]:
+    """The source; every check that was skipped, folded away."""
+    lines = [f'<p class="dim">{_text(line)}</p>' for line in provenance_lines(report)]
+    skipped = "".join(
+        f"<li>{_text(id)}: {_text(missing_text(each))}</li>"
+        for id, each in report.not_evaluable.items()
+    )
+    title = "<summary>All checks that were skipped</summary>"
+    return [
+        "<h2>What this rests on</h2>",
+        *lines,
+        f'<details class="dim">{title}<ul>{skipped}</ul></details>' if skipped else "",
+    ]

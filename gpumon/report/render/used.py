@@ -1,0 +1,187 @@
+"""The page's tables of what was requested and used: by the job, an array's tasks, its attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gpumon.model.text import clean
+from gpumon.model.units import bytes_text, clock_text
+from gpumon.report.model import Attempt, Report, Spread, Tasks
+from gpumon.report.render.layout import NOT_KNOWN, Row, percent, seff_share, size, wrapped
+from gpumon.slurm.job import Job
+
+
+def memory_given(job: Job) -> str:
+    """Of all nodes; "all" where --mem=0 asked for whatever they have, and nobody knows it."""
+    given = job.allocated.mem_bytes
+    return "all" if given is None and job.requested.mem_form_bytes == 0 else size(given)
+
+
+class Resource(NamedTuple):
+    """One resource, requested against used: in words, and as shares of the request (0 to 1)."""
+
+    name: str
+    requested: str
+    peak: str
+    mean: str
+    peak_share: float | None = None
+    mean_share: float | None = None
+    seff: str = ""
+    because: str = ""  # why seff's figure differs
+    note: str = ""
+
+
+def resources(report: Report) -> list[Resource]:
+    """What the job requested and used; empty for an array, whose tasks have tables of their own."""
+    used, seff, job = report.used, report.seff, report.job
+    if report.tasks or job.is_pending:
+        return []
+    found = []
+    cpus, mem_bytes = job.allocated.cpus, job.allocated.mem_bytes
+    if cpus or used.cpu_cores_mean is not None:
+        found.append(Resource(
+            "CPU", _cores(cpus), _cores(used.cpu_cores_peak), _cores(used.cpu_cores_mean),
+            _share(used.cpu_cores_peak, cpus), _share(used.cpu_cores_mean, cpus),
+            seff_share(seff.cpu_percent), seff.cpu_because, used.cpu_note,
+        ))  # fmt: skip
+    if mem_bytes or used.mem_peak_bytes is not None:
+        found.append(Resource(
+            "memory", memory_given(job), size(used.mem_peak_bytes), size(used.mem_mean_bytes),
+            _share(used.mem_peak_bytes, mem_bytes), _share(used.mem_mean_bytes, mem_bytes),
+            seff_share(seff.mem_percent), seff.mem_because, used.mem_note,
+        ))  # fmt: skip
+    if used.gpus_worth is not None:
+        active = None if used.gpus_active is None else float(used.gpus_active)
+        lacking = report.coverage.unrecorded and report.devices
+        found.append(Resource(
+            "GPUs", _cores(report.gpus), _cores(active), _cores(used.gpus_worth),
+            _share(active, report.gpus), _share(used.gpus_worth, report.gpus),
+            note=f"{len(report.devices)} of {report.gpus} were recorded" if lacking else "",
+        ))  # fmt: skip
+    if report.elapsed_s is not None and job.time_limit_s:
+        found.append(Resource(
+            "time", clock_text(job.time_limit_s), clock_text(report.elapsed_s), "",
+            _share(report.elapsed_s, job.time_limit_s),
+        ))  # fmt: skip
+    return found
+
+
+def _share(part: float | None, whole: float | None) -> float | None:
+    return None if part is None or not whole else min(1.0, part / whole)
+
+
+def resource_rows(report: Report, width: int) -> list[Row]:
+    lines = resources(report)
+    if not lines:
+        return []
+    has_seff = report.seff.cpu_percent is not None
+    head = f"{'':<7}{'requested':>10}{'used (peak)':>12}{'used (mean)':>12}"
+    head += f"{'seff':>10}" if has_seff else ""
+    head += "  because" if any(0 < len(each.because) < width - 53 for each in lines) else ""
+    rows: list[Row] = [[(head, "title")]]
+    for each in lines:
+        cells = f"{each.name:<7}{each.requested:>10}{each.peak:>12}{each.mean:>12}"
+        cells += f"{each.seff:>10}" if has_seff else ""
+        fits = len(each.because) <= width - len(cells) - 2
+        rows.append([(cells, ""), (f"  {each.because}" if each.because and fits else "", "dim")])
+        if not fits:
+            text = f"seff differs: {each.because}"
+            rows += wrapped("", text, width, "dim", "dim", indent=8)
+    for each in lines:
+        if each.note:
+            rows += wrapped("", f"{each.name}: {each.note}", width, "dim", "dim", indent=8)
+    return rows
+
+
+def _cores(value: float | None) -> str:
+    if value is None:
+        return NOT_KNOWN
+    return f"{value:.0f}" if value == int(value) else f"{value:.1f}"
+
+
+class Table(NamedTuple):
+    """The cells of a table; the first column is of names, the others are of figures."""
+
+    head: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+
+
+def task_table(tasks: Tasks) -> Table:
+    """How figures are spread over an array's tasks."""
+    return Table(
+        ("", "min", "p50", "p95", "max", "requested"), [_spread(each) for each in tasks.spreads]
+    )
+
+
+def task_notes(tasks: Tasks) -> list[str]:
+    """Which figures some tasks lack, and which tasks are far from the rest."""
+    notes, in_all = [], sum(tasks.states.values())
+    for count in sorted({each.count for each in tasks.spreads} - {in_all}):
+        names = ", ".join(each.name for each in tasks.spreads if each.count == count)
+        notes.append(f"{names}: known of {count} of {in_all} tasks")
+    for each in tasks.spreads:
+        if each.outliers:
+            named = ", ".join(each.outliers[:8])
+            more = len(each.outliers) - 8
+            named += f" and {more} more" if more > 0 else ""
+            notes.append(f"far from the rest in {each.name}: {named}")
+    return notes
+
+
+def states_text(tasks: Tasks) -> str:
+    return ", ".join(f"{count} {state}" for state, count in tasks.states.items())
+
+
+def task_rows(tasks: Tasks, width: int) -> list[Row]:
+    rows: list[Row] = [[("Tasks of the array  ", "title"), (states_text(tasks), "")]]
+    table = task_table(tasks)
+    for n, (name, *cells) in enumerate([table.head, *table.rows] if table.rows else []):
+        line = f"  {name:<14}" + "".join(f"{cell:>11}" for cell in cells)
+        rows.append([(line, "" if n else "dim")])
+    for note in task_notes(tasks):
+        rows += wrapped("", note, width, "dim", "dim")
+    return rows
+
+
+def _spread(each: Spread) -> tuple[str, ...]:
+    def text(value: float | None) -> str:
+        if value is None:
+            return ""
+        if each.unit == "B":
+            return bytes_text(value)
+        if each.unit == "s":
+            return clock_text(value)
+        return f"{value:.0f} %" if each.unit == "%" else _cores(value)
+
+    return (each.name, *map(text, (each.low, each.p50, each.p95, each.high, each.asked)))
+
+
+def attempt_table(word: str, attempts: Sequence[Attempt]) -> Table:
+    """Attempts of a job, or its segments between marks."""
+    rows = []
+    for each in attempts:
+        lasted = None if each.start is None or each.end is None else each.end - each.start
+        rows.append((
+            " ".join(part for part in (clean(each.name, 60), each.state) if part),
+            NOT_KNOWN if lasted is None else clock_text(lasted), _cores(each.cpu_cores_peak),
+            size(each.mem_peak_bytes), size(each.gpu_mem_peak_bytes),
+            percent(each.gpu_busy_percent),
+        ))  # fmt: skip
+    return Table((word, "length", "cores", "memory", "GPU mem", "busy"), rows)
+
+
+def attempt_rows(word: str, attempts: Sequence[Attempt], width: int) -> list[Row]:
+    if not attempts:
+        return []
+    table = attempt_table(word, attempts)
+
+    def line(cells: Sequence[str]) -> str:
+        ends = zip(cells[1:], (11, 7, 9, 9, 6))
+        return f"{cells[0][:28]:<28}" + "".join(f" {text:>{room}}" for text, room in ends)
+
+    rows: list[Row] = [[(line(table.head), "title")]]
+    for cells, each in zip(table.rows, attempts):
+        rows.append([(line(cells), "")])
+        rows += wrapped("", each.note, width, "dim", "dim") if each.note else []
+    return rows

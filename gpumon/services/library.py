@@ -1,0 +1,99 @@
+"""The recorded runs: what their screen shows and does, and which of them a command is about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gpumon.errors import NotFoundError, UsageError
+from gpumon.recording import Run, find_runs, remove, state_dir
+from gpumon.terminal import can_show_screen
+
+if TYPE_CHECKING:
+    from gpumon.pipeline.pipeline import Pipeline
+
+
+class RecordedRuns:
+    """`Library` of gpumon.tui.runs.screen."""
+
+    def __init__(self, *, is_ascii: bool) -> None:
+        self._is_ascii = is_ascii
+
+    @property
+    def folder(self) -> str:
+        return state_dir()
+
+    def find(self) -> tuple[Sequence[Run], Sequence[str]]:
+        unread: list[str] = []
+        return find_runs(unread), unread
+
+    def report(self, run: Run, columns: int) -> str:
+        from gpumon.report.render.forms import Medium
+        from gpumon.services.pages import report_page
+
+        return report_page(run.id, Medium(columns, is_coloured=True, is_ascii=self._is_ascii))[0]
+
+    def compare(self, a: Run, b: Run) -> str:
+        from gpumon.services.comparing import compared_text
+
+        return compared_text(a.id, b.id)
+
+    def remove(self, run: Run) -> None:
+        remove(run)
+
+    def replay(self, run: Run) -> Pipeline:
+        from gpumon.services.playing import open_replay, playing
+
+        return playing(open_replay(run.id), run.id)
+
+
+def runs_for(command: str, named: Sequence[str], count: int, *, last: bool) -> list[str]:
+    """The runs that a command is about, the older one first: those that were named, with `last`
+    the newest ones, else those that the user chooses from a list. Raises UsageError, NotFoundError.
+
+    None are returned where the user leaves the list.
+    """
+    if len(named) == count and not last:
+        return list(named)
+    if named and last:
+        raise UsageError(f"name {_runs(count)}, or give --last")
+    runs = find_runs()
+    if not runs:
+        raise NotFoundError(
+            f"there are no recordings in {state_dir()}; 'gpumon' and 'gpumon record' create them"
+        )
+    if last:
+        if len(runs) < count:
+            raise NotFoundError(f"there is only one recorded run, {runs[0].id}; record another one")
+        return [run.id for run in runs[:count]][::-1]
+    if can_show_screen():
+        raise UsageError(
+            f"name {_runs(count)} ('gpumon runs' lists them), or use 'gpumon {command} --last'"
+        )
+    return _chosen(command, runs, list(named), count)
+
+
+def _runs(count: int) -> str:
+    return "a run" if count == 1 else "two runs"
+
+
+def _chosen(command: str, runs: Sequence[Run], named: list[str], count: int) -> list[str]:
+    """By as many lists as there are runs to choose."""
+    from gpumon.config import load_settings
+    from gpumon.report.render.runs import cells
+    from gpumon.tui.dialogs.choice import Choice, choose
+    from gpumon.tui.runs.table import COLUMNS
+
+    theme = load_settings().theme
+    while len(named) < count:
+        title = f"gpumon {command}: which run?"
+        if count > 1:
+            title = f"gpumon {command}: {'which run?' if not named else f'{named[0]}, and which?'}"
+        choices = [Choice(run.id, cells(run)) for run in runs if run.id not in named]
+        if not choices:
+            raise NotFoundError(f"there is only one recorded run, {runs[0].id}; record another one")
+        chosen = choose(title, COLUMNS, choices, theme)
+        if chosen is None:
+            return []
+        named.append(chosen)
+    return named

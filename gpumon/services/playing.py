@@ -1,0 +1,51 @@
+"""A recorded run as a source of samples, and as what the dashboard shows."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gpumon.errors import GpumonError
+from gpumon.recording import resolve
+from gpumon.services.runs import finding_moments, is_plain, progress
+from gpumon.sources.replay import ReplaySource
+from gpumon.sources.tracks import tracks_of
+
+if TYPE_CHECKING:
+    from gpumon.pipeline.pipeline import Pipeline
+
+
+def open_replay(
+    run: str, speed: float = 1.0, say: Callable[[str], None] = lambda _: None
+) -> ReplaySource:
+    """The source of a run; `say` gets why files that belong to it cannot be read.
+
+    Raises GpumonError where none can.
+    """
+    unread: list[str] = []
+    paths = [run]
+    if not is_plain(run):
+        found = resolve(run, progress)
+        paths, unread = found.paths, list(found.unread)
+    source = ReplaySource(tracks_of(paths, unread), speed=speed, unread=unread)
+    for why in unread:
+        say(why)
+    return source
+
+
+def playing(source: ReplaySource, run: str = "") -> Pipeline:
+    """What shows this source; "next" also goes to the findings of `run`, once it was read."""
+    from gpumon.pipeline.pipeline import Pipeline
+    from gpumon.services.this_site import site_of_screen
+
+    if run:
+        threading.Thread(target=_find_moments, args=(source, run), daemon=True).start()
+    return Pipeline(source, player=source, site=site_of_screen())
+
+
+def _find_moments(source: ReplaySource, run: str) -> None:
+    try:
+        source.moments = finding_moments(run)
+    except GpumonError:  # the replay itself reports what cannot be read
+        return

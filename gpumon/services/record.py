@@ -1,0 +1,101 @@
+"""When a recording of this node ends: with the command beside it, or by a signal.
+
+Imports what records only where it is needed: a wrapped command must not wait for that.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Mapping
+
+from gpumon.errors import (
+    EXIT_FAILED,
+    EXIT_OK,
+    GpumonError,
+    UsageError,
+    shortage,
+)
+
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+
+
+def is_recorded_by_another(environ: Mapping[str, str]) -> bool:
+    """Whether this is a later task of a step on its node, and sees what the first one records.
+
+    Tasks that Slurm gave GPUs of their own (--gpus-per-task) each see nobody else's.
+    """
+    if environ.get("SLURM_LOCALID", "0") == "0":
+        return False
+    visible = environ.get("CUDA_VISIBLE_DEVICES", "")
+    of_step = environ.get("SLURM_GPUS_ON_NODE", "")
+    return not (visible and of_step.isdecimal() and visible.count(",") + 1 < int(of_step))
+
+
+def record_beside(output: str | None, interval_s: float | None, *, quiet: bool) -> None:
+    """Next to a command, until standard input ends with it.
+
+    What is to be said about the recording is written to standard output.
+    """
+    from gpumon.files import is_own_descriptor
+
+    try:
+        if output and (output == "-" or is_own_descriptor(output)):
+            raise UsageError("standard output belongs to the command; name a file with -o")
+        from gpumon.config import load_settings
+        from gpumon.services.recorder import record
+
+        settings = load_settings(interval_s=interval_s)
+        text = "\n".join(record(output, settings, _wait_for_input, quiet=quiet)[1])
+    except GpumonError as error:
+        text = f"gpumon: {error}"
+    except Exception as error:
+        why = shortage(error) or f"{type(error).__name__}: {error}"
+        text = f"gpumon: recording failed: {why}"
+    os.write(1, f"{text}\n".encode("utf-8", "replace") if text else b"")
+
+
+def _wait_for_input(due: float) -> str:
+    """Until `due`; why the other end ended."""
+    if not select.select([0], [], [], max(0.0, due - time.monotonic()))[0]:
+        return ""
+    text = b""
+    while part := os.read(0, 4096):
+        text += part
+    return f"the command ended: {text.decode()}" if text else "gpumon was killed"
+
+
+def record_alone(output: str | None, interval_s: float | None, *, quiet: bool) -> int:
+    """In the background of a script, or by hand, until a signal; returns the exit code."""
+    import ctypes
+
+    if output == "-":
+        output = "/dev/stdout"
+        if sys.stdout.isatty():
+            raise UsageError("a recording cannot be written to a terminal; name a file with -o")
+
+    parent = os.getppid()
+    ends = {
+        number
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN  # nohup; Ctrl-C in the background
+    }
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGHUP, 0, 0, 0)
+
+    def wait(due: float) -> str:
+        info = signal.sigtimedwait(ends, max(0.0, due - time.monotonic()))
+        if signal.SIGHUP in ends and os.getppid() != parent:
+            return "the shell ended"
+        return signal.Signals(info.si_signo).name if info is not None else ""
+
+    from gpumon.config import load_settings
+    from gpumon.services.recorder import record
+
+    failed, lines = record(output, load_settings(interval_s=interval_s), wait, quiet=quiet)
+    if lines:
+        print("\n".join(lines), file=sys.stderr)
+    return EXIT_FAILED if failed else EXIT_OK

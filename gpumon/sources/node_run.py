@@ -1,0 +1,354 @@
+"""One node of an attached job: connect, follow the stream, start again.
+
+A thread of its own connects. The stream is then followed by the thread that reads those of all
+nodes, if it has a descriptor to wait for; where it ends, there is a thread of the node's own again.
+
+A transport that has not delivered after some seconds stays open while the next one is tried beside
+it; the first that delivers the right job wins, the others are closed.
+"""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from gpumon.errors import shortage
+from gpumon.model.axis import Axis
+from gpumon.model.sample import Header, leaves
+from gpumon.model.view import Status
+from gpumon.sources.attempt import Attempt
+from gpumon.sources.base import Sink
+from gpumon.sources.follow import Follower, Outcome
+from gpumon.sources.tasks import NodeTask
+from gpumon.transport.fallback import Fallback, Transports, has_twin
+from gpumon.transport.local import LocalTransport
+from gpumon.transport.payload import agent_argv, payload
+from gpumon.transport.reading import STREAMS
+from gpumon.transport.srun import SrunTransport
+from gpumon.transport.stream import BACK_OFF_S, Failure, Stream, Transport
+
+#: a transport may take so long before the next one is tried beside it
+_BESIDE_S = 5.0
+#: a stream of srun's is listened to for so long: another one would be another step of the job
+_KEPT_S = 120.0
+#: a stream that held so long begins its back-off anew
+_STEADY_S = 60.0
+
+
+class Followed(Protocol):
+    """What a node's run needs of the source of all nodes."""
+
+    stopping: threading.Event
+    held: str
+
+    def now(self) -> float:
+        """Epoch s."""
+
+    def broke(self) -> None:
+        """A live node is no longer."""
+
+
+class NodeRun:
+    """One node, in a thread of its own or in that of all streams: in one at a time."""
+
+    def __init__(
+        self, task: NodeTask, transports: Transports, interval_s: float, source: Followed
+    ) -> None:
+        self.task = task
+        self.transports = transports
+        self._source = source
+        self.fallback: Fallback = transports.fallback(task.node)
+        self.over = threading.Event()  # the job has ended here, or nothing more can be tried
+        self._ended = ""
+        self._interval_s = interval_s
+        self._attempts: tuple[Attempt, ...] = ()  # replaced as a whole, by the node's thread
+        self._tries = 0  # in a row that were not live for long
+        self._left: Attempt | None = None  # its stream has ended, and no thread could be started
+        self._reports: queue.SimpleQueue[Attempt | None] = queue.SimpleQueue()
+        self._axis = Axis(ours=True)
+        self._live_at: float | None = None
+        self._lost: tuple[float, str] | None = None  # since when, and why, one that was live
+        self._is_quiet = False
+        self.live = False
+        self._flags = ["--interval", f"{interval_s:g}"]
+        if task.names:
+            self._flags += ["--job", ",".join(task.names)]
+        if task.gpus is not None:
+            self._flags += ["--gpus", str(task.gpus)]
+
+    # -- the node's thread
+
+    def run(self, sink: Sink) -> None:
+        """Connect until a stream is followed in the thread of all streams, or nothing is left."""
+        self._sink = sink
+        self._run(self._connect)
+
+    def _run(self, work: Callable[[], bool]) -> None:
+        """`work` gives whether the stream is followed elsewhere; else this is the node's end."""
+        try:
+            if work():
+                return
+        except Exception as error:  # a mistake of ours: said, and the other nodes continue
+            self._say("lost", _mistake(error))
+        self.transports.settle(self.task.node)
+        self.over.set()
+        if self._ended:
+            self._say("ended", self._ended)
+
+    def _connect(self) -> bool:
+        while not self._done:
+            self._live_at = None
+            found = self._round()
+            outcome = self._follow(found) if isinstance(found, Attempt) else found
+            if outcome is None:
+                return True
+            if not self._tries_again(outcome):
+                break
+        return False
+
+    def _tries_again(self, outcome: Outcome) -> bool:
+        """Whether to connect anew; waits until it is time to."""
+        self._attempts = ()
+        self.transports.settle(self.task.node)
+        self._set_live(False)
+        if self._live_at is not None:
+            self._lost = self._lost or (self._source.now(), outcome.text)
+        if outcome.kind == "ended":
+            self._ended = self._ended or outcome.text
+        if self._done:
+            return False
+        if self._live_at is not None and time.monotonic() - self._live_at > _STEADY_S:
+            self._tries = 0
+        if not self.fallback.again():
+            self._say("lost", outcome.text)
+            return False
+        wait_s = BACK_OFF_S[min(self._tries, len(BACK_OFF_S) - 1)]
+        self._tries += 1
+        when = self._source.held or f"trying again in {wait_s:.0f} s"
+        self._say("lost", f"{outcome.text}; {when}")
+        self._pause(wait_s * random.uniform(1.0, 1.3))
+        self.transports.expect([self.task.node])
+        return True
+
+    def _round(self) -> Attempt | Outcome:
+        """Try the transports, the next beside a slow one, until one delivers or none is left."""
+        self._reports = queue.SimpleQueue()
+        try:
+            while not self._done:
+                if not self._try_next() and not self._attempts:
+                    break
+                attempt = self._report()
+                if attempt is None:
+                    continue
+                self._attempts = tuple(each for each in self._attempts if each is not attempt)
+                if attempt.is_over:
+                    return Outcome("ended", attempt.failure.text if attempt.failure else "")
+                if attempt.header is None:
+                    self.fallback.refuse(attempt.transport, attempt.failure or Failure(""))
+                elif self._takes(attempt.transport, attempt.header):
+                    return attempt
+                else:
+                    attempt.close()
+        finally:
+            self._give_up_others()
+        return Outcome("lost", self.fallback.refusals or "no transport reaches this node")
+
+    def _try_next(self) -> bool:
+        """Begin with the next transport, if there is one, and time for it."""
+        trying = [each.transport for each in self._attempts]
+        if any(
+            each.waited_s() < _BESIDE_S and not has_twin(each.transport, trying)
+            for each in self._attempts
+        ):
+            return False
+        transport = self.fallback.next(trying)
+        if transport is None:
+            return False
+        self._say("connecting", self.fallback.refusals, transport.name)
+        follower = Follower(
+            self.task.name,
+            self._sink,
+            partial(self._complete, transport),
+            done=lambda: self._done,
+            heard=self._heard,
+            axis=self._axis,
+        )
+        attempt = Attempt(transport, partial(self._open, transport), follower, self._interval_s)
+        self._attempts = (*self._attempts, attempt)
+        attempt.run(self._reports.put)
+        return True
+
+    def _report(self) -> Attempt | None:
+        """What comes of an attempt next; None when it is time to look around."""
+        slow = [each.waited_s() >= _BESIDE_S for each in self._attempts]
+        try:
+            return self._reports.get(timeout=None if all(slow) else 0.5)
+        except queue.Empty:
+            return None
+
+    def _open(self, transport: Transport) -> tuple[Stream, bytes]:
+        """A stream, and what is to be sent first. Raises Failure."""
+        if isinstance(transport, LocalTransport):
+            return transport.open_agent(self._flags), b""
+        argv = agent_argv("--heartbeat", *self._flags)
+        return transport.open(self.task.node, argv), payload()
+
+    def _takes(self, transport: Transport, header: Header) -> bool:
+        """Whether this transport will do: whether the agent sees all GPUs of the job."""
+        missing = header.driver and (self.task.gpus or 0) > len(leaves(header.devices))
+        return not (
+            missing
+            and self.fallback.set_aside(transport, "outside the job: only GPUs in use are visible")
+        )
+
+    def _follow(self, attempt: Attempt) -> Outcome | None:
+        """Until its end, here; None: it goes on in the thread of all streams."""
+        self._attempts = (attempt,)
+        if self._done:  # `close` may have missed it
+            attempt.close()
+        self._live_at = time.monotonic()
+        self.fallback.take(attempt.transport)
+        self.transports.settle(self.task.node)
+        self._set_live(True)
+        is_on = attempt.take()
+        if is_on and self._is_handed_over(attempt):
+            return None
+        while is_on:
+            is_on = attempt.take()
+        return attempt.outcome()
+
+    def _is_handed_over(self, attempt: Attempt) -> bool:
+        descriptor = attempt.descriptor()
+        if descriptor is None:
+            return False
+        try:
+            STREAMS.follow(descriptor, partial(self._take, attempt))
+        except (RuntimeError, OSError):  # no thread, or no descriptor, to be had
+            return False
+        return True
+
+    def _give_up_others(self) -> None:
+        """Those that lost; in threads, as a close may take a while."""
+        self.transports.settle(self.task.node)
+        attempts, self._attempts = self._attempts, ()
+        for attempt in attempts:
+            threading.Thread(target=attempt.close, daemon=True).start()
+
+    def _set_live(self, live: bool) -> None:
+        was, self.live = self.live, live
+        if live and not was:
+            self._lost, self._is_quiet = None, False
+            self._say("live", self.fallback.refusals)
+        elif was and not live:
+            self._source.broke()
+
+    def _complete(self, transport: Transport, header: Header) -> Header:
+        blind = transport.lacks and self.task.gpus and not header.devices
+        if blind and transport.lacks not in header.notes:
+            # what an agent says of a driver that it must not open is true of its transport only
+            header = header._replace(notes=[transport.lacks])
+        return self.task.complete(header._replace(node=self.task.node))
+
+    def _say(self, state: str, detail: str, source: str = "") -> None:
+        """Tell how it fares. One that was live is lost until it is again, for the same reason."""
+        if self._source.stopping.is_set():
+            return
+        taken = self.fallback.taken
+        source = source or (taken.name if taken is not None else "")
+        since = self._source.now()
+        if self._lost is not None and state in ("connecting", "lost"):
+            since, why = self._lost
+            tries = f"trying {source}" if state == "connecting" else ""
+            told = detail if detail.startswith(why) else "; ".join(filter(None, (why, detail)))
+            state, detail = "lost", "; ".join(filter(None, (told, tries)))
+        self._sink.status(self.task.name, Status(state, since, detail, source))
+
+    def _pause(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not self._done and (time.monotonic() < until or self._source.held):
+            self._source.stopping.wait(0.2)
+
+    @property
+    def _done(self) -> bool:
+        return self._source.stopping.is_set() or bool(self._ended)
+
+    def _heard(self) -> None:
+        if self._is_quiet:  # its silence is over
+            self._set_live(True)
+
+    # -- the thread of all streams
+
+    def _take(self, attempt: Attempt) -> bool:
+        """What the live stream brings next; at its end the node has a thread again."""
+        try:
+            if attempt.take():
+                return True
+        except Exception as error:
+            attempt.give_up(_mistake(error))
+        if self._source.stopping.is_set():  # a thread for each of a thousand takes seconds
+            self.over.set()
+        else:
+            self._resume(attempt)
+        return False
+
+    def _resume(self, attempt: Attempt) -> None:
+        def connect() -> bool:
+            return self._tries_again(attempt.outcome()) and self._connect()
+
+        thread = threading.Thread(
+            target=self._run, args=(connect,), daemon=True, name=self.task.name
+        )
+        try:
+            thread.start()
+            self._left = None
+        except RuntimeError as error:
+            self._left = attempt  # `keep` tries again
+            self._say("lost", shortage(error) or str(error))
+
+    # -- from other threads
+
+    def keep(self) -> None:
+        """Signs of life to the agents; a stream without one from there is given up."""
+        if self._left is not None:
+            self._resume(self._left)
+        for attempt in self._attempts:
+            attempt.keep()
+            if self._source.held:  # the agent stands still with the job, and continues with it
+                attempt.forgive()
+            if silent_s := attempt.silent_s:
+                self._silent(attempt, silent_s)
+
+    def _silent(self, attempt: Attempt, silent_s: float) -> None:
+        """Give it up. But one of srun's is listened to, as long as its agent may be there: what
+        comes instead of it would be another step of the job.
+        """
+        why = f"no answer for {silent_s:.0f} s"
+        kept = isinstance(attempt.transport, SrunTransport) and attempt.header is not None
+        if not kept or silent_s > _KEPT_S:
+            attempt.give_up(why)
+        elif not self._is_quiet:
+            self._is_quiet = True
+            self._set_live(False)
+            self._lost = self._source.now(), why
+            self._say("lost", f"{why}; still listening")
+
+    def end(self, text: str) -> None:
+        """The job has ended, as Slurm says."""
+        if self.over.is_set() and not self._ended:  # was given up
+            self._say("ended", text)
+        self._ended = self._ended or text
+        self.close()
+
+    def close(self) -> None:
+        self._reports.put(None)
+        for attempt in self._attempts:
+            attempt.close()
+
+
+def _mistake(error: Exception) -> str:
+    return f"internal error: {type(error).__name__}: {error}"

@@ -1,0 +1,89 @@
+"""What the agents on a job's nodes are asked for, and what Slurm adds to their headers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpumon.model.sample import Header, JobContext
+from gpumon.slurm.parts import parts_of
+
+if TYPE_CHECKING:
+    from gpumon.slurm.job import Job, NodeAllocation
+
+
+class NodeTask(NamedTuple):
+    """What to follow on a node, and what the agent is told about it."""
+
+    node: str  # by its NodeName
+    names: tuple[str, ...]  # of the job there: its raw id, its SLUID
+    gpus: int | None = None  # of the job on this node
+    complete: Callable[[Header], Header] = lambda header: header
+    part: str = ""  # its name on the screen, where that is not the node's
+
+    @property
+    def name(self) -> str:
+        return self.part or self.node
+
+    def is_same_share(self, other: NodeTask) -> bool:
+        """Whether an agent with the other task tells the same: of one job, on one node, of as many
+        GPUs. What one of them does not know is no difference.
+        """
+        same_job = self.names[:1] == other.names[:1] or not (self.names and other.names)
+        same_gpus = self.gpus == other.gpus or None in (self.gpus, other.gpus)
+        return self.node == other.node and same_job and same_gpus
+
+    def knowing(self, before: NodeTask) -> NodeTask:
+        """The same, with the number of GPUs as it was, where that is not known now."""
+        return self._replace(gpus=before.gpus if self.gpus is None else self.gpus)
+
+
+def tasks_of(jobs: Sequence[Job], only: Sequence[str] = ()) -> list[NodeTask]:
+    """What the nodes' agents are told, and what Slurm adds to what they tell."""
+    tasks = []
+    for name, job, node in parts_of(jobs, only):
+        share = next((share for share in job.allocations if share.node == node), None)
+        names = tuple(name for name in (job.raw_id, job.sluid) if name)
+        gpus = share.gpus if share is not None else None
+        notes = [] if name == node else [_beside(job, node)]
+        tasks.append(NodeTask(node, names, gpus, _completer(job, share, notes), name))
+    return tasks
+
+
+def _beside(job: Job, node: str) -> str:
+    return f"Component {job.id} also runs on {node}; figures of the host cover all components."
+
+
+def _completer(
+    job: Job, share: NodeAllocation | None, notes: Sequence[str] = ()
+) -> Callable[[Header], Header]:
+    """Adds what Slurm knows of the job to what the node's own environment tells."""
+
+    def complete(header: Header) -> Header:
+        own = header.job or JobContext(job.raw_id)
+        told = JobContext(
+            id=job.raw_id,
+            name=job.name,
+            user=job.user,
+            account=job.account,
+            partition=job.partition,
+            cluster=job.cluster,
+            nodes=job.node_list,
+            node_count=len(job.nodes),
+            array=f"{job.array_job_id}_{job.array_task}" if job.array_task else "",
+            cpus=share.cpus if share is not None else None,
+            mem_limit_bytes=own.mem_limit_bytes,  # the cgroup's is what kills
+            gpus=share.gpus if share is not None else None,
+            start=job.start,
+            end=job.end,
+            source="slurm",
+            restarts=job.restarts,
+        )
+        filled = {
+            name: getattr(own, name)
+            for name, value in told._asdict().items()
+            if (value is None or value == "") and name != "step"  # the agent's is not the job's
+        }
+        return header._replace(job=told._replace(**filled), notes=[*header.notes, *notes])
+
+    return complete

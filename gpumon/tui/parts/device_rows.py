@@ -1,0 +1,188 @@
+"""A row per device: two bars, readings, and the time that plots show as one line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpumon.chart.bars import bar, spark
+from gpumon.model.reading import Missing, number
+from gpumon.model.sample import Process
+from gpumon.model.units import age_text
+from gpumon.model.view import DeviceView
+from gpumon.store import NodeView
+from gpumon.tui.lines import Row, fit, fit_row
+from gpumon.tui.moment import Moment, states
+from gpumon.tui.moment.facts import reserving_framework
+from gpumon.tui.parts.heading import mem_percent, mem_text, name_of, state_of
+from gpumon.tui.parts.phrasing import FRAMEWORK_NAMES, cursor, signs
+from gpumon.tui.parts.view import View, Zone
+from gpumon.tui.selection import Selection
+from gpumon.tui.values import brief, percent
+
+_READINGS = 32  # cells of the numbers in a row
+_LEAST_SPARK = 8
+
+
+class _Widths:
+    """Cells of the parts of a row; what is left of it is the line over time."""
+
+    def __init__(self, width: int, names: list[str], states: list[str], who: list[str]) -> None:
+        self.name = max(7, min(24, max(map(len, names)) + 1))
+        self.bar = min(24, max(6, (width - self.name - _READINGS) // 5))
+        self.state = max(map(len, states)) + 2 if any(states) else 0
+        rest = width - self.name - 2 * self.bar - _READINGS - self.state
+        self.who = min(max(map(len, who), default=0) + 2, max(0, rest - _LEAST_SPARK)) if who else 0
+        self.spark = max(0, rest - self.who)
+
+
+def device_rows(
+    moment: Moment,
+    selection: Selection,
+    places: Sequence[int],
+    width: int,
+    height: int,
+    *,
+    with_processes: bool,
+) -> View:
+    """A header, then a row per device, scrolled so that the selected one is seen."""
+    room = max(1, height - 1)
+    selected = selection.place(moment)
+    here = places.index(selected) if selected in places else 0
+    top = selection.top = scrolled(selection.top, here, room, len(places))
+    seen = places[top : top + room]
+    states_now = {place: _state(moment, *moment.devices[place]) for place in seen}
+    widths = _Widths(
+        width,
+        [name_of(moment, *moment.devices[place]) for place in places],
+        [text for text, _ in states_now.values()],
+        [_process_text(moment, *moment.devices[place]) for place in seen] if with_processes else [],
+    )
+    part = f"{top + 1}-{top + room} of {len(places)}" if room < len(places) else ""
+    rows: list[Row] = [[(_header(moment, widths, part), "dim")]]
+    zones = []
+    for place in seen:
+        zones.append(Zone(0, len(rows), width, 1, f"pick({place})"))
+        row = _row(moment, place, widths, states_now[place], selected=place == selected)
+        rows.append(fit_row(row, width))
+    return View(rows[:height], zones[: max(0, height - 1)])
+
+
+def scrolled(top: int, selected: int, room: int, count: int) -> int:
+    """The first of `count` rows to show in `room`, moved as little as keeps the selected one."""
+    top = min(top, max(0, count - room))
+    return min(max(top, selected - room + 1), selected)
+
+
+def _header(moment: Moment, widths: _Widths, part: str) -> str:
+    name, cells = widths.name, widths.bar
+    over = f"busy over {age_text(moment.span_s)}"
+    busy = f"{fit(part, name)}busy" if len(part) < name else f"{part} busy"
+    text = f" {fit(busy, name + cells + 7)}{fit('memory', cells + 8)}"
+    return f"{text}{'W':>4}{'°C':>5}  {fit(over, widths.spark + widths.state)}"
+
+
+def _state(moment: Moment, node: NodeView, device: DeviceView) -> tuple[str, str]:
+    """What stands at the row's end; lost devices and streams have it in the place of numbers."""
+    if states.title(device, moment.now) is not None:
+        return "", ""
+    return state_of(moment, node, device) or ("", "")
+
+
+def _row(
+    moment: Moment, place: int, widths: _Widths, state: tuple[str, str], *, selected: bool
+) -> Row:
+    node, device = moment.devices[place]
+    row: Row = [
+        (cursor(moment.glyphs) if selected else " ", "key"),
+        (fit(name_of(moment, node, device), widths.name), "title" if selected else ""),
+    ]
+    trouble = states.title(device, moment.now)
+    if trouble is not None:
+        words, level = trouble
+        return [*row, (f"{signs(moment.glyphs).get(level, ' ')} {words}", level)]
+    key, now = device.key, moment.now
+    field = "busy_percent"
+    busy = node.latest("device", key, field, now)
+    sm = node.latest("device", key, "sm_active_percent", now)
+    if isinstance(busy.reading, Missing) and not isinstance(sm.reading, Missing):
+        field, busy = "sm_active_percent", sm  # of a MIG instance
+    status = node.status(now)
+    line = _over_time(moment, node, device, field, widths.spark)
+    if status.state in ("stale", "lost"):  # numbers of then are not numbers of now
+        level, words = states.stream(status, now)
+        return [*row, *line, (f"  {words}", level)]
+    worked, together = number(sm.reading), number(busy.reading)
+    if together is not None:
+        worked = together if worked is None else min(worked, together)
+        row += _bar(worked, together - worked, ("busy", "hollow"), widths.bar, moment.glyphs)
+    else:
+        row += _bar(None, 0, ("busy", "hollow"), widths.bar, moment.glyphs)
+    row.append((fit(brief(busy.reading, percent), 6, right=True), "busy" if busy.fresh else "dim"))
+    row.append((" ", ""))
+    used = mem_percent(node, device, now)
+    reserved = used or 0.0 if reserving_framework(node, key) else 0.0
+    row += _bar(
+        None if used is None else used - reserved, reserved, ("mem", "bar2"), widths.bar,
+        moment.glyphs,
+    )  # fmt: skip
+    row.append((fit(mem_text(moment, node, device), 7, right=True), "mem"))
+    for name in ("power_w", "temperature_c"):
+        reading = node.latest("device", key, name, now).reading
+        row.append((fit(brief(reading, lambda value: f"{value:.0f}"), 5, right=True), ""))
+    row += [("  ", ""), *line]
+    if widths.state:
+        row += [("  ", ""), (fit(state[0], widths.state - 2), state[1])]
+    if widths.who:
+        row += [("  ", ""), (_process_text(moment, node, device), "dim")]
+    return row
+
+
+def _bar(share: float | None, extra: float, roles: tuple[str, str], width: int, glyphs: str) -> Row:
+    """Shares in percent; the second part is solid where its colour alone identifies it."""
+    used, behind, rest = bar(None if share is None else share / 100, extra / 100, width, glyphs)
+    if roles[1] == "hollow" and glyphs != "ascii":
+        behind = "━" * len(behind)
+    return [(used, roles[0]), (behind, roles[1]), (rest, "track")]
+
+
+def _over_time(moment: Moment, node: NodeView, device: DeviceView, field: str, width: int) -> Row:
+    """Busy over the plots' time; a full cell is not quite full, so that rows stay apart."""
+    end = moment.now - node.clock_offset_s
+    buckets = node.window("device", device.key, field, end, moment.span_s, width)
+    values = [None if bucket is None else bucket.mean for bucket in buckets]
+    text = spark(values, width, glyphs=moment.glyphs)
+    return spark_runs(text.replace("█", "▇"), values)
+
+
+def spark_runs(text: str, values: list[float | None], colour: str = "busy") -> Row:
+    """The spark with its gaps in the background's colour."""
+    runs: Row = []
+    for char, value in zip(text, values):
+        role = "track" if value is None else colour
+        if runs and runs[-1][1] == role:
+            runs[-1] = (runs[-1][0] + char, role)
+        else:
+            runs.append((char, role))
+    return runs
+
+
+def _process_text(moment: Moment, node: NodeView, device: DeviceView) -> str:
+    """`ada train.py`, `3: ada train.py …`, or that there is none."""
+    here = [p for p in moment.processes(node) if device.key in p.usage and p.ended is None]
+    if not here:
+        return "no process"
+    first = here[0].facts
+    name = FRAMEWORK_NAMES.get(first.framework, "") if first.framework != "cuda-other" else ""
+    text = " ".join(part for part in (first.user, name, program(first)) if part)
+    return f"{len(here)}: {text}" if len(here) > 1 else text
+
+
+def program(facts: Process) -> str:
+    """What a process runs, in one word: of an interpreter, the script or module."""
+    words = facts.command.split()
+    if len(words) > 1 and words[0].rsplit("/", 1)[-1].startswith(("python", "bash", "sh")):
+        named = words[2:] if words[1] == "-m" else words[1:]
+        script = next((word for word in named if not word.startswith("-")), "")
+        if script:
+            return script.rsplit("/", 1)[-1]
+    return facts.name or str(facts.pid)

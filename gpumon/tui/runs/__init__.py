@@ -1,0 +1,1 @@
+"""The screen of recorded runs: of `gpumon runs`, and over the dashboard."""

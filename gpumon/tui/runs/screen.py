@@ -1,0 +1,406 @@
+"""All recorded runs: what to replay, report, compare or delete."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from textual.actions import parse
+from textual.app import ComposeResult
+from textual.events import MouseScrollDown, MouseScrollUp, Resize
+from textual.screen import ModalScreen
+
+from gpumon.config import Settings
+from gpumon.errors import GpumonError
+from gpumon.model.text import clean
+from gpumon.model.units import bytes_text, plural
+from gpumon.report.render.runs import total_text
+from gpumon.terminal import prepare_output
+from gpumon.tui.columns import Column
+from gpumon.tui.dialogs.choice import Choice, ChoiceDialog
+from gpumon.tui.dialogs.help import HelpDialog
+from gpumon.tui.dialogs.line import LineDialog
+from gpumon.tui.dialogs.page import PageDialog
+from gpumon.tui.dialogs.palette import open_palette
+from gpumon.tui.keys import Key, bindings
+from gpumon.tui.lines import Row, spread
+from gpumon.tui.parts.device_rows import scrolled
+from gpumon.tui.parts.keybar import key_bar
+from gpumon.tui.parts.view import View
+from gpumon.tui.runs.table import SORTS, Order, details, ordered, table
+from gpumon.tui.screen_app import Clickable, ScreenApp, run_to_end
+
+if TYPE_CHECKING:
+    from gpumon.pipeline.pipeline import Pipeline
+    from gpumon.recording import Run
+
+_SAID_S = 5.0
+#: rows from which the selected run has details below the table
+_TALL = 12
+_DETAILS = 4
+
+KEYS = (
+    Key("enter,p", "open", "Enter", "Replay", "play the recording in the dashboard"),
+    Key("r", "report", "r", "Report", "show the report of the run"),
+    Key("c", "compare", "c", "Compare", "compare two marked runs, or this one and the one before"),
+    Key("m,space", "mark", "m", "Mark", "mark a run to compare"),
+    Key("d,delete", "delete", "d", "Delete", "delete the recordings of the run; asks first"),
+    Key("escape", "leave", "Esc", "Back", "clear marks and filter; go back"),
+    Key("slash", "filter", "/", "Filter", "show only runs that contain all words"),
+    Key("s", "sort(1)", "s", "Sort", "sort by start, length, size or name"),
+    Key("I", "reverse", "I", "", "invert the order"),
+    Key("up", "move(-1)", "↑↓", "", "select a run"),
+    Key("down", "move(1)", "", "", ""),
+    Key("pageup", "move(-10)", "", "", ""),
+    Key("pagedown", "move(10)", "", "", ""),
+    Key("home", "move(-100000)", "", "", ""),
+    Key("end", "move(100000)", "", "", ""),
+    Key("ctrl+p", "palette", "Ctrl-P", "", "find any action by its name"),
+    Key("question_mark,h,f1", "help", "?", "Help", "show this help (also h, F1)"),
+    Key("q,ctrl+c", "quit", "q", "Quit", "quit"),
+)  # fmt: skip
+
+
+class Library(Protocol):
+    """What there is of recordings. All calls take a while; all but `folder` raise GpumonError."""
+
+    @property
+    def folder(self) -> str:
+        """Where they are kept."""
+
+    def find(self) -> tuple[Sequence[Run], Sequence[str]]:
+        """All runs, and why some files could not be read."""
+
+    def report(self, run: Run, columns: int) -> str:
+        """The page of its report, with colours as a terminal takes them."""
+
+    def compare(self, a: Run, b: Run) -> str:
+        """The two side by side."""
+
+    def remove(self, run: Run) -> None:
+        """Its recordings, for good."""
+
+    def replay(self, run: Run) -> Pipeline:
+        """Its recordings as the dashboard shows them."""
+
+
+@dataclass
+class State:
+    """What stays while a run is looked at on another screen."""
+
+    order: Order = field(default_factory=Order)
+    selected: str = ""  # ID of the run under the cursor
+    marked: set[str] = field(default_factory=set)
+    message: str = ""  # what went wrong on the other screen
+
+
+class RunsScreen(ModalScreen["Run | None"]):
+    """One row for each run; its result is the run to replay, None to go back."""
+
+    BINDINGS = bindings(KEYS)  # type: ignore[assignment]
+
+    def __init__(self, library: Library, state: State, palette: str, glyphs: str) -> None:
+        super().__init__()
+        self._library = library
+        self._state = state
+        self._palette = palette
+        self._glyphs = glyphs
+        self._runs: list[Run] | None = None  # None: not read yet
+        self._unread: list[str] = []
+        self._top = 0
+        self._said = (state.message, time.monotonic() + _SAID_S)
+        state.message = ""
+
+    def compose(self) -> ComposeResult:
+        for name in ("title", "view", "keys"):
+            yield Clickable(self.action_act, id=name)
+
+    def on_mount(self) -> None:
+        for part in self.query(Clickable):
+            part.restyle(self._palette)
+        self._read()
+
+    def _read(self) -> None:
+        app = self.app  # which a thread cannot ask for once the list was left
+
+        def find() -> None:
+            runs, unread = self._library.find()
+            app.call_later(self._found, list(runs), list(unread))
+
+        threading.Thread(target=find, daemon=True, name="runs").start()
+
+    def _found(self, runs: list[Run], unread: list[str]) -> None:
+        self._runs, self._unread = runs, unread
+        self._state.marked &= {run.id for run in runs}
+        self._draw()
+
+    # -- drawing
+
+    def on_resize(self, _event: Resize) -> None:
+        self.call_after_refresh(self._draw)
+
+    def _draw(self) -> None:
+        if not self.is_attached:  # a thread came back too late
+            return
+        parts = {part.id: part for part in self.query(Clickable)}
+        width, height = parts["view"].size
+        if width <= 0 or height <= 0:
+            return
+        views = {
+            "title": View([self._title(width)]),
+            "view": self._view(width, height),
+            "keys": self._bar(width),
+        }
+        for name, view in views.items():
+            parts[name].zones = view.zones
+            if parts[name].show(view.rows):
+                parts[name].refresh()
+
+    def _title(self, width: int) -> Row:
+        left: Row = [(" gpumon runs ", "title")]
+        if self._runs is None:
+            return spread([*left, ("  reading the recordings …", "dim")], [], width)
+        return spread(
+            [*left, (f"  {total_text(self._runs, self._library.folder)}", "dim")], [], width
+        )
+
+    def _bar(self, width: int) -> View:
+        said, until = self._said
+        if said and time.monotonic() < until:
+            return View([[(f" {said}", "attention")]])
+        order = self._state.order
+        lit = {"Filter"} if order.filter_text else set()
+        beside = {"Sort": order.sort, "Mark": str(len(self._state.marked) or "")}
+        return key_bar(KEYS, (), lit, lambda bar: beside.get(bar, ""), width, several=False)
+
+    def _view(self, width: int, height: int) -> View:
+        above = self._above()
+        runs = self._shown()
+        if not runs:
+            rows = [*above, *self._nothing()]
+            return View(rows + [[]] * (height - len(rows)))
+        selected = self._place(runs)
+        below = _DETAILS if height >= _TALL else 0
+        room = max(2, height - len(above) - below)
+        self._top = scrolled(self._top, selected, room - 1, len(runs))
+        place = (self._top, selected)
+        order, marked = self._state.order, self._state.marked
+        drawn = table(runs, order, marked, place, (width, room), self._glyphs)
+        rows = drawn.rows + [[]] * (room - len(drawn.rows))
+        if below:
+            more = len(runs) - self._top - (room - 1)
+            text = f" {plural(more, 'more run')} below " if more > 0 else ""
+            rule = "-" if self._glyphs == "ascii" else "─"
+            rows.append([(f"{text:{rule}^{width}}", "track")])
+            rows += details(runs[selected], width)
+        return View(rows, drawn.zones).below(above)
+
+    def _above(self) -> list[Row]:
+        rows: list[Row] = []
+        if self._unread:
+            count = plural(len(self._unread), "file")
+            rows.append([(f" {count} not read: {clean(self._unread[0], 300)}", "attention")])
+        if text := self._state.order.filter_text:
+            rows.append([(f" filter: {clean(text, 100)}", "key"), ("   Esc clears it", "dim")])
+        return rows
+
+    def _nothing(self) -> list[Row]:
+        if self._runs is None:
+            return []
+        if self._runs:
+            return [[(" no run matches the filter", "dim")]]
+        hint = "   'gpumon' and 'gpumon record' create them"
+        return [[(" no recordings", ""), (hint, "dim")]]
+
+    # -- the selected run
+
+    def _shown(self) -> list[Run]:
+        return ordered(self._runs or (), self._state.order)
+
+    def _place(self, runs: list[Run]) -> int:
+        """Where the cursor stands: on its run, wherever that is now."""
+        places = (n for n, run in enumerate(runs) if run.id == self._state.selected)
+        place = next(places, 0)
+        self._state.selected = runs[place].id
+        return place
+
+    def _selected(self) -> Run | None:
+        runs = self._shown()
+        return runs[self._place(runs)] if runs else None
+
+    def _pick(self, place: int) -> None:
+        runs = self._shown()
+        if runs:
+            self._state.selected = runs[min(max(place, 0), len(runs) - 1)].id
+
+    def _say(self, message: str) -> None:
+        self._said = clean(message, 300), time.monotonic() + _SAID_S
+        if self.is_attached:
+            self.set_timer(_SAID_S, self._draw)
+        self._draw()
+
+    # -- keys
+
+    async def action_act(self, action: str) -> None:
+        _, name, arguments = parse(action)
+        getattr(self, f"action_{name}")(*arguments)
+        self._draw()
+
+    def action_quit(self) -> None:
+        self.app.exit()
+
+    def action_move(self, step: int) -> None:
+        if runs := self._shown():
+            self._pick(self._place(runs) + step)
+
+    def action_pick(self, place: int) -> None:
+        self._pick(place)
+
+    def action_mark(self) -> None:
+        if (run := self._selected()) is not None:
+            self._state.marked ^= {run.id}
+            self.action_move(1)
+
+    def action_open(self) -> None:
+        if (run := self._selected()) is not None:
+            self.dismiss(run)
+
+    def action_report(self) -> None:
+        if (run := self._selected()) is not None:
+            columns = self.size.width - 2
+            self._make(f"reading {run.id} …", lambda: self._library.report(run, columns))
+
+    def action_compare(self) -> None:
+        """The marked one or two; the older one is A."""
+        run = self._selected()
+        if run is None:
+            return
+        newest_first = ordered(self._runs or (), Order())
+        marked = [each for each in newest_first if each.id in self._state.marked]
+        if len(marked) > 2:
+            self._say(f"{len(marked)} runs are marked; mark two to compare")
+            return
+        others = [each for each in marked if each.id != run.id]
+        older = newest_first[newest_first.index(run) + 1 :]
+        pair = marked if len(marked) == 2 else [run, *(others or older)][:2]
+        if len(pair) < 2:
+            self._say("there is no run before this one to compare with; mark another one")
+            return
+        a, b = sorted(pair, key=lambda each: each.start)
+        self._make(f"comparing {a.id} and {b.id} …", lambda: self._library.compare(a, b))
+
+    def _make(self, doing: str, make: Callable[[], str]) -> None:
+        """Show the page that a thread makes."""
+        app = self.app
+
+        def work() -> None:
+            try:
+                page = make()
+            except GpumonError as error:
+                app.call_later(self._say, str(error))
+            else:
+                app.call_later(self._show, page)
+
+        self._say(doing)
+        threading.Thread(target=work, daemon=True, name="page").start()
+
+    def _show(self, page: str) -> None:
+        self._said = ("", 0.0)
+        self._draw()
+        if self.is_current:
+            self.app.push_screen(PageDialog(page))
+
+    def action_delete(self) -> None:
+        run = self._selected()
+        if run is None:
+            return
+
+        def take(answer: str | None) -> None:
+            if answer == "delete":
+                self._remove(run)
+
+        files = f"{plural(len(run.paths), 'file')}, {bytes_text(run.size_bytes)}"
+        choices = [
+            Choice("keep", ("keep", "")),
+            Choice("delete", ("delete", f"{files}; this cannot be undone")),
+        ]
+        title = f"Delete the recordings of {clean(run.id, 100)}?"
+        dialog = ChoiceDialog(title, (Column(""), Column("", most=70)), choices)
+        self.app.push_screen(dialog, take)
+
+    def _remove(self, run: Run) -> None:
+        self.action_move(1)  # what is below comes up
+        try:
+            self._library.remove(run)
+        except GpumonError as error:
+            self._say(str(error))
+        else:
+            self._say(f"deleted {run.id}")
+        self._read()
+
+    def action_filter(self) -> None:
+        def take(text: str | None) -> None:
+            if text is not None:
+                self._state.order = self._state.order._replace(filter_text=text)
+                self._draw()
+
+        before = self._state.order.filter_text
+        self.app.push_screen(LineDialog("words in a row", before, complaint=lambda _: ""), take)
+
+    def action_sort(self, step: int) -> None:
+        place = SORTS.index(self._state.order.sort)
+        self.action_sort_by(SORTS[(place + step) % len(SORTS)])
+
+    def action_sort_by(self, name: str) -> None:
+        """By a column; once more: the other way round."""
+        order = self._state.order
+        is_reversed = name == order.sort and not order.is_reversed
+        self._state.order = order._replace(sort=name, is_reversed=is_reversed)
+
+    def action_reverse(self) -> None:
+        order = self._state.order
+        self._state.order = order._replace(is_reversed=not order.is_reversed)
+
+    def action_leave(self) -> None:
+        if self._state.marked or self._state.order.filter_text:
+            self._state.marked.clear()
+            self._state.order = self._state.order._replace(filter_text="")
+        else:
+            self.dismiss(None)
+
+    def action_palette(self) -> None:
+        open_palette(self.app, KEYS, self.action_act)
+
+    def action_help(self) -> None:
+        self.app.push_screen(HelpDialog(KEYS))
+
+    def on_mouse_scroll_down(self, _event: MouseScrollDown) -> None:
+        self.action_move(3)
+        self._draw()
+
+    def on_mouse_scroll_up(self, _event: MouseScrollUp) -> None:
+        self.action_move(-3)
+        self._draw()
+
+
+class RunsApp(ScreenApp["Run | None"]):
+    """The screen alone, on the whole terminal."""
+
+    def __init__(self, library: Library, settings: Settings, state: State) -> None:
+        super().__init__(settings.theme)
+        self._library = library
+        self._state = state
+        self._glyphs = "ascii" if settings.ascii or not prepare_output() else "braille"
+
+    def on_mount(self) -> None:
+        self._begin()
+        screen = RunsScreen(self._library, self._state, self._palette, self._glyphs)
+        self.push_screen(screen, self.exit)
+
+
+def choose_run(library: Library, settings: Settings, state: State) -> Run | None:
+    """Show the list until the user chooses a run to replay, or quits. Raises GpumonError."""
+    return run_to_end(RunsApp(library, settings, state))

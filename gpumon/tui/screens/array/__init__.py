@@ -1,0 +1,1 @@
+"""An array of jobs: a row for each task, the worst first."""

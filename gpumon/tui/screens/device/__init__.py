@@ -1,0 +1,1 @@
+"""One device over the whole screen."""

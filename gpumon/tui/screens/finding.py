@@ -1,0 +1,134 @@
+"""One finding of the report in full."""
+
+from __future__ import annotations
+
+import time
+from functools import lru_cache
+from math import isnan
+from typing import TYPE_CHECKING
+
+from gpumon.chart.canvas import Canvas
+from gpumon.chart.figure import Line, dot_columns, draw, stretched
+from gpumon.model.units import measured_text
+from gpumon.tui.lines import Row
+from gpumon.tui.moment import Moment
+from gpumon.tui.parts.view import View
+from gpumon.tui.screens.base import Pane, Shell
+from gpumon.tui.screens.report import ReportPane, lines_of
+from gpumon.tui.selection import Selection
+
+if TYPE_CHECKING:
+    from gpumon.analysis.finding import Finding
+    from gpumon.analysis.rundata import DeviceData, RunData
+
+_LABELS = ("  0", " 50", "100")
+_MARGIN = 0.25  # of the finding's window, shown on either side of it
+
+
+class FindingPane(Pane):
+    """Its sentences, the lines to copy, and the time that shows it."""
+
+    name = "finding"
+
+    def __init__(self, shell: Shell, selection: Selection, report: ReportPane) -> None:
+        super().__init__(shell, selection)
+        self._report = report
+
+    def draw(self, moment: Moment, width: int, height: int) -> View:
+        from gpumon.report.render.layout import wrapped
+        from gpumon.report.render.page import finding_rows
+
+        finding = self._report.opened
+        if finding is None or moment.evaluation is None:
+            return View([[(" No finding is open.", "dim")]])
+        rows: list[Row] = [[(" ", ""), *row] for row in finding_rows(finding, min(width - 2, 100))]
+        if details := _details(finding):
+            rows += wrapped("", details, min(width - 2, 100), "dim", "dim")
+        rows.append([(" " + " · ".join(_facts(finding)), "dim")])
+        lines = lines_of(finding)
+        if lines:
+            rows += [[], [(" to copy (y):", "dim")]]
+            rows += [[("   ", ""), (line, "key")] for line in lines]
+        run, room = moment.evaluation.run, height - len(rows) - 1
+        rows += [[], *_window(run, finding, width, room, moment.glyphs)]
+        return View(rows[:height])
+
+    def action_move(self, step: int) -> None:
+        self._report.action_move(step)
+
+    def action_leave(self) -> None:
+        self.shell.show(self._report.name)
+
+    def action_copy(self) -> None:
+        if self._report.opened is None:
+            self._report.action_copy()
+        else:
+            self._report.copy(lines_of(self._report.opened) or [self._report.opened.title])
+
+
+def _details(finding: Finding) -> str:
+    """The measurement behind the finding, as far as its sentences leave it out."""
+    return "" if finding.adds is None or finding.goes_on else finding.evidence
+
+
+#: what device memory in use says about need (docs/findings.md)
+_MEMORY = {
+    "real": "the memory in use is needed",
+    "upper-bound": "the memory in use is an upper bound of the need",
+    "unknown": "the memory in use does not show the need",
+}
+
+
+def _facts(finding: Finding) -> list[str]:
+    facts = [f"finding {finding.id}"]
+    if finding.waste_gpu_hours:
+        facts.append(f"{finding.waste_gpu_hours:.2g} GPU-hours wasted")
+    if finding.mem_truth:
+        facts.append(_MEMORY[finding.mem_truth])
+    return facts
+
+
+def _window(run: RunData, finding: Finding, width: int, height: int, glyphs: str) -> list[Row]:
+    """Busy and memory of the first device it is about, over the window that shows it."""
+    device = next((each for each in run.devices if each.label in finding.devices), None)
+    if device is None and run.devices:
+        device = run.devices[0]
+    start = finding.start if finding.start is not None else run.start
+    end = finding.end if finding.end is not None else run.end
+    if device is None or height < 5 or end <= start or not run.count:
+        return []
+    margin = (end - start) * _MARGIN
+    first = run.bin_at(start - margin)
+    last = min(run.count, run.bin_at(end + margin) + 1)
+    lines = tuple(_line(device, name, first, last, width) for name in ("mem", "busy"))
+    labels = tuple(_clock(run.grid_start + at * run.bin_s) for at in (first, last))
+    canvas = _drawn(lines, width, min(height - 1, 16), labels, glyphs)
+    if canvas is None:
+        return []
+    lasted = measured_text(end - start)
+    caption = f" {device.label}  busy and memory %, the {lasted} from {_clock(start)} with margins"
+    roles = {0: "mem", 1: "busy", None: "dim"}
+    return [
+        [(caption, "dim")],
+        *([(text, roles[line]) for text, line in row] for row in canvas.rows),
+    ]
+
+
+@lru_cache(maxsize=1)
+def _drawn(
+    lines: tuple[Line, ...], width: int, height: int, labels: tuple[str, ...], glyphs: str
+) -> Canvas | None:
+    """Once, until a bin of the run ends: plotext takes as long as a whole screen without it."""
+    return draw(lines, width, height, 0, 100, _LABELS, labels, glyphs)
+
+
+def _line(device: DeviceData, name: str, first: int, last: int, width: int) -> Line:
+    total = device.mem_total_bytes or 0.0
+    track = device.track("mem_used_bytes" if name == "mem" else "busy_percent")
+    factor = (100 / total if total else 0.0) if name == "mem" else 1.0
+    known = [None if isnan(value) else value * factor for value in track.mean[first:last]]
+    return Line(tuple(stretched(known, dot_columns(width, _LABELS))))
+
+
+def _clock(epoch_s: float) -> str:
+    return time.strftime("%H:%M", time.localtime(epoch_s))

@@ -1,0 +1,1 @@
+"""The first screen: requested against used, what is wrong, and every device."""

@@ -1,0 +1,1 @@
+"""All nodes as a heat map, and one of them in full."""

@@ -1,1 +1,0 @@
-"""Screens as functions: what the store says, in rows of text runs."""

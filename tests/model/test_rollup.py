@@ -1,0 +1,221 @@
+"""Rollups against the values that they were made of."""
+
+import math
+from functools import partial
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.model.batch import cut
+from gpumon.model.rolled import MAX_BUCKETS, Piles, Rolled, _rows, check, packed
+from gpumon.model.rollup import Bucket, Rollup
+from tests.support.examples import examples
+
+START = 179_520_000
+#: as the wire has them: float32 holds each exactly
+VALUES = st.integers(0, 400).map(lambda n: n / 4)
+#: bucket -> its values, from bucket 0 on
+BUCKETS = st.dictionaries(
+    st.integers(1, 40), st.lists(VALUES, min_size=1, max_size=4), max_size=12
+).flatmap(lambda rest: st.lists(VALUES, min_size=1, max_size=4).map(lambda own: {0: own, **rest}))
+
+
+def built(buckets):
+    rollup = Rollup()
+    for index in sorted(buckets):
+        rollup.put(START + index, buckets[index])
+    return rollup
+
+
+def assert_holds(rollup, buckets, start=START):
+    """Exactly the buckets of these values, and gaps between them."""
+    found = dict(enumerate(rollup.buckets(), rollup.first - start))
+    assert {index for index, bucket in found.items() if bucket is not None} == buckets.keys()
+    for index, values in buckets.items():
+        low, mean, high, count = found[index]
+        assert (low, high, count) == (min(values), max(values), len(values))
+        assert mean == pytest.approx(math.fsum(values) / len(values), rel=1e-6)
+        assert low <= mean <= high
+
+
+@given(BUCKETS)
+def test_it_holds_what_was_put(buckets):
+    rollup = built(buckets)
+    assert_holds(rollup, buckets)
+    assert (len(rollup), rollup.last) == (max(buckets) + 1, START + max(buckets))
+
+
+@given(BUCKETS, st.randoms(use_true_random=False))
+def test_parts_may_come_in_any_order(buckets, random):
+    """Values of one bucket, too; but none from before the first bucket."""
+    parts = [(index, [value]) for index, values in buckets.items() for value in values]
+    random.shuffle(parts)
+    parts.sort(key=lambda part: part[0] != 0)
+    rollup = Rollup()
+    for index, values in parts:
+        rollup.put(START + index, values)
+    assert_holds(rollup, buckets)
+
+
+@given(BUCKETS, VALUES)
+def test_what_lies_before_the_first_bucket_is_left_out(buckets, value):
+    rollup = built(buckets)
+    rollup.put(START - 1, [value])
+    assert_holds(rollup, buckets)
+
+
+@given(BUCKETS, st.lists(st.integers(0, 41), max_size=4), st.booleans())
+def test_columns_are_put_as_their_buckets_are(buckets, edges, with_holes):
+    """Some at a time, with values missing between them."""
+    times, values = [], []
+    for index in sorted(buckets):
+        for n, value in enumerate(buckets[index]):
+            times += [10.0 * (START + index) + n]
+            values += [value]
+            if with_holes:
+                times += [times[-1] + 0.5]
+                values += [None]
+    rollup = Rollup()
+    ends = sorted({0, *(min(edge, len(times)) for edge in edges), len(times)})
+    for begin, end in pairwise(ends):
+        if begin < end:
+            rollup.put_all(cut(times[begin:end], 10.0), values[begin:end])
+    assert_holds(rollup, buckets)
+
+
+@given(BUCKETS, st.integers(-2, 42), st.integers(-2, 42))
+def test_a_slice_is_a_part_of_its_own(buckets, begin, end):
+    rollup = built(buckets)
+    part = rollup.slice(START + begin, START + end)
+    kept = {index: values for index, values in buckets.items() if begin <= index < end}
+    assert_holds(part, kept)
+    part.put(max(part.last, START) + 50, [1.0])
+    assert_holds(rollup, buckets)
+
+
+@given(BUCKETS, st.lists(st.integers(1, 40), max_size=4))
+def test_parts_that_follow_each_other_are_the_whole(buckets, edges):
+    rollup, joined = built(buckets), Rollup()
+    for begin, end in pairwise(sorted({0, 41, *edges})):
+        joined.extend(rollup.slice(START + begin, START + end))
+    joined.strip()
+    assert joined.buckets() == rollup.buckets()
+
+
+@given(BUCKETS, BUCKETS)
+def test_rollups_that_overlap_are_weighted(buckets, others):
+    rollup = built(buckets)
+    rollup.extend(built(others))
+    both = {index: [*buckets.get(index, []), *others.get(index, [])]
+            for index in buckets.keys() | others.keys()}  # fmt: skip
+    assert_holds(rollup, both)
+
+
+@given(BUCKETS, st.sampled_from((2, 3, 6, 10)), st.integers(0, 9))
+def test_made_longer_they_are_as_if_made_so(buckets, ratio, shift):
+    """Wherever on the coarse grid they begin."""
+    rollup = built({index + shift: values for index, values in buckets.items()})
+    coarse: dict[int, list[float]] = {}
+    for index in sorted(buckets):
+        coarse.setdefault((START + index + shift) // ratio, []).extend(buckets[index])
+    assert_holds(rollup.coarsened(ratio), coarse, start=0)
+    rollup.coarsen(ratio)
+    assert_holds(rollup, coarse, start=0)
+    assert rollup.step_s == 10.0 * ratio
+
+
+@given(BUCKETS, st.integers(0, 6), st.integers(0, 6), st.integers(0, 50), VALUES)
+def test_padding_adds_gaps_that_later_values_do_not_see(buckets, before, behind, index, value):
+    rollup = built(buckets)
+    size = before + len(rollup) + behind
+    assert rollup.pad(START - before, size)
+    assert len(rollup) == size
+    assert_holds(rollup, buckets)
+    rollup.put(START + index, [value])
+    assert_holds(rollup, {**buckets, index: [*buckets.get(index, []), value]})
+
+
+@given(BUCKETS)
+def test_a_series_that_has_ended_does_not_grow_on(buckets):
+    rollup = built(buckets)
+    assert not rollup.pad(START - 7, len(rollup) + 7)
+    assert not rollup.pad(START, len(rollup) + 7)
+    assert rollup.pad(START, len(rollup) + 6)
+    assert not rollup.pad(START, len(rollup) + 1)
+
+
+@given(BUCKETS, st.integers(-50, 50), st.integers(0, 60))
+def test_padded_gives_exactly_these_buckets(buckets, first, count):
+    mean, low, high = built(buckets).padded(START + first, count)
+    assert len(mean) == len(low) == len(high) == count
+    for at in range(count):
+        values = buckets.get(first + at)
+        if values is None:
+            assert all(math.isnan(each[at]) for each in (mean, low, high))
+        else:
+            assert (low[at], high[at]) == (min(values), max(values))
+
+
+@given(BUCKETS)
+def test_drained_it_begins_anew(buckets):
+    rollup = built(buckets)
+    drained = rollup.drain()
+    assert drained is not None
+    assert_holds(drained, buckets)
+    assert rollup.drain() is None
+    rollup.put(5, [2.0])
+    assert rollup.buckets() == [Bucket(2.0, 2.0, 2.0, 1)]
+
+
+@examples(60)
+@given(
+    st.lists(BUCKETS, min_size=1, max_size=5),
+    st.lists(st.integers(1, 40), max_size=3),
+    st.sampled_from((1, 2, 4)),
+)
+def test_packed_frames_give_the_same(streams, edges, ratio):
+    """Of many series, cut into frames anywhere, on the same grid or a coarser one."""
+    names = [("device", "power_w", [n]) for n in range(len(streams))]
+    wholes = list(map(built, streams))
+    found = {str(name): Rollup(10.0 * ratio) for name in names}
+    piles = Piles(lambda kind, field, key: found[str((kind, field, key))])
+    for begin, end in pairwise(sorted({0, 41, *edges})):
+        parts = [(name, whole.slice(START + begin, START + end))
+                 for name, whole in zip(names, wholes)]  # fmt: skip
+        for _, part in parts:
+            part.strip()
+        held = [(name, part) for name, part in parts if len(part)]
+        columns = list(packed(held, START + begin, are_shown=False))
+        frame = Rolled(10.0, START + begin, START + end - 1, [], [], [], columns, dict)
+        check(frame)
+        piles.take(frame, 10.0 * ratio)
+    piles.join(10.0 * ratio)
+    for rollup, whole in zip(found.values(), wholes):
+        if ratio == 1:
+            assert rollup.buckets() == whole.buckets()
+        elif not any(edge % ratio for edge in edges):
+            assert_same(rollup, whole.coarsened(ratio))
+
+
+def assert_same(one, other):
+    assert (one.first, len(one)) == (other.first, len(other))
+    near = partial(pytest.approx, rel=1e-6)
+    for mine, its in zip(one.buckets(), other.buckets()):
+        assert mine == its or mine == near(its)
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_places_that_are_no_whole_numbers_are_refused(place):
+    columns: list[list[float]] = [[0], [1], [1]]  # begins, sizes, widths
+    columns[place] = [float(columns[place][0])]
+    begins, sizes, widths = columns
+    with pytest.raises(TypeError):
+        list(_rows(begins, sizes, [1], widths, 5))
+
+
+@pytest.mark.parametrize("last", [-2, -5000, -(10**30), MAX_BUCKETS])
+def test_a_grid_that_cannot_be_is_refused(last):
+    with pytest.raises(ValueError, match="an impossible grid"):
+        check(Rolled(10.0, 0, last, [], [], [], [], dict))

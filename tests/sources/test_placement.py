@@ -1,0 +1,222 @@
+"""Which nodes are followed, as Slurm's answers about a job change."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.model.view import LEFT
+from gpumon.slurm.job import Job, NodeAllocation
+from gpumon.sources import attach
+from gpumon.sources.attach import NOTHING, AttachSource, Plan
+from gpumon.sources.placement import Placement
+from gpumon.sources.tasks import NodeTask, tasks_of
+from gpumon.sources.watched import WatchedJob
+from gpumon.transport.fallback import Transports
+from tests.sources.sinks import Sink
+from tests.support.examples import examples
+
+JOB = Job(raw_id="7", id="7", state="RUNNING", nodes=("n1", "n2"), start=100.0, restarts=0)
+
+
+def placed(*answers):
+    placement = Placement()
+    for answer in answers:
+        placement.take([answer])
+    return [node for job in placement.jobs for node in job.nodes], placement.started_again
+
+
+@pytest.mark.parametrize(
+    ("now", "nodes", "again"),
+    [
+        (JOB, ["n1", "n2"], False),
+        (replace(JOB, state="SUSPENDED"), ["n1", "n2"], False),
+        (replace(JOB, nodes=("n2",)), ["n2"], False),  # it shrank
+        (replace(JOB, nodes=("n1", "n2", "n3")), ["n1", "n2", "n3"], False),  # it grew
+        (replace(JOB, restarts=1, nodes=("n3",)), ["n3"], True),  # unseen, through the queue
+        (replace(JOB, start=200.0), ["n1", "n2"], True),  # scontrol did not answer
+        (replace(JOB, restarts=None, nodes=("n1",)), ["n1"], False),
+        (replace(JOB, state="PENDING", nodes=(), start=None, restarts=1), [], True),
+        (replace(JOB, state="REQUEUE_HOLD", nodes=(), start=None, restarts=1), [], True),
+        (replace(JOB, state="COMPLETING", nodes=("n2",)), ["n1", "n2"], False),  # n1 is done
+        (replace(JOB, state="COMPLETING", start=200.0, restarts=1), [], True),  # being requeued
+        (replace(JOB, nodes=()), ["n1", "n2"], False),  # not known
+        (replace(JOB, state="FAILED", nodes=()), ["n1", "n2"], False),
+        (replace(JOB, state="CONFIGURING", start=200.0), [], True),  # its nodes are booting
+    ],
+)
+def test_what_the_next_answer_means(now, nodes, again):
+    assert placed(JOB, now) == (nodes, again)
+    assert placed(JOB, now, now) == (nodes, False)
+
+
+def test_before_a_job_ran_it_is_nowhere():
+    waiting = replace(JOB, state="PENDING", nodes=(), start=None)
+    assert placed(waiting) == ([], False)
+    assert placed(waiting, JOB) == (["n1", "n2"], False)
+    assert placed(replace(JOB, state="COMPLETED")) == ([], False)
+    assert placed(replace(JOB, state="COMPLETING")) == (["n1", "n2"], False)
+
+
+def test_components_of_a_het_job_are_placed_each():
+    first, second = (replace(JOB, raw_id=id, het_job_id="7", nodes=(n,)) for id, n in ("7a", "8b"))
+    placement = Placement()
+    placement.take([first, second])
+    placement.take([first, replace(second, state="COMPLETING", nodes=())])
+    assert [job.nodes for job in placement.jobs] == [("a",), ("b",)]
+    placement.take([replace(first, restarts=1, nodes=("c",)), replace(second, restarts=1)])
+    assert placement.started_again
+    assert [job.nodes for job in placement.jobs] == [("c",), ("b",)]
+
+
+# -- following -----------------------------------------------------------------------------------
+class Run:
+    """A node's run that only notes its life."""
+
+    def __init__(self, task, transports, interval_s, source):
+        self.task, self.transports = task, transports
+        self.over = threading.Event()
+        self.live = False
+
+    def run(self, sink):
+        self.sink = sink
+
+    def end(self, text):
+        self.over.set()
+
+    def close(self):
+        """Nothing is open."""
+
+    keep = close
+
+
+class Ways(Transports):
+    def __init__(self):
+        super().__init__([])
+
+
+@pytest.fixture
+def source(monkeypatch):
+    """Its nodes' runs are not real."""
+    monkeypatch.setattr(attach, "NodeRun", Run)
+    return source_of()
+
+
+def source_of():
+    source, sink = AttachSource((), {}, 1.0), Sink()
+    source.start(sink)
+    source.stopping.set()  # no heartbeats
+    return source, sink
+
+
+def plan_of(jobs):
+    tasks = tasks_of(jobs)
+    ways = Ways()
+    return Plan(tasks, {task.name: ways for task in tasks})
+
+
+def followed(source):
+    return {
+        name: each.run.task.node
+        for name, each in source._followed.items()
+        if not each.run.over.is_set()
+    }
+
+
+def test_who_stays_keeps_its_stream_and_who_goes_is_left(source):
+    source, sink = source
+    source.follow(plan_of([JOB]))
+    stays, goes = (source._followed[node] for node in JOB.nodes)
+    source.follow(plan_of([replace(JOB, nodes=("n1", "n3"))]))
+    assert list(followed(source)) == ["n1", "n3"]
+    assert source._followed["n1"] is stays
+    assert sink.states("n1") == ["connecting"]
+    assert sink.states("n2") == ["connecting", LEFT]
+    assert sink.last("n2").detail == "no longer part of the job"
+    goes.gate.status("n2", sink.last("n1"))  # what comes late from there
+    assert sink.last("n2").state == LEFT
+    source.follow(NOTHING, "for a reason")
+    assert followed(source) == {}
+    assert sink.last("n1").detail == "for a reason"
+
+
+def test_another_share_of_the_same_node_is_followed_anew(source):
+    source, sink = source
+    job = replace(JOB, nodes=("n1",))
+    shares = [replace(job, allocations=(NodeAllocation("n1", gpus=n),)) for n in (1, 2)]
+    source.follow(plan_of(shares[:1]))
+    source.follow(plan_of([job]))  # Slurm did not tell
+    assert sink.states("n1") == ["connecting"]
+    source.follow(plan_of(shares[1:]))
+    assert sink.states("n1") == ["connecting", LEFT, "connecting"]
+    assert source._followed["n1"].run.task.gpus == 2
+
+
+def test_a_share_is_another_only_where_both_tell():
+    known = NodeTask("n1", ("7", "s123"), 2)
+    assert known.is_same_share(NodeTask("n1", ("7",)))
+    assert known.is_same_share(NodeTask("n1", (), 2))
+    assert not known.is_same_share(NodeTask("n1", ("8",), 2))
+    assert not known.is_same_share(NodeTask("n2", ("7",), 2))
+    assert not known.is_same_share(NodeTask("n1", ("7",), 1))
+
+
+_NODES = st.lists(st.sampled_from(["n1", "n2", "n3", "n4"]), unique=True, min_size=1)
+_STEPS = st.tuples(
+    st.sampled_from(["RUNNING", "SUSPENDED", "PENDING", "COMPLETING", "COMPLETED", "NODE_FAIL"]),
+    _NODES,
+    st.booleans(),  # whether it went through the queue unseen
+    st.booleans(),  # whether scontrol answered, so that the restarts are known
+)
+
+
+def answers(steps):
+    """Slurm's answers about one job whose life goes that way."""
+    restarts, queued, over = 0, True, False
+    for state, nodes, unseen, is_told in steps:
+        is_pending, was_over = state == "PENDING", over
+        over = state in ("COMPLETED", "NODE_FAIL")
+        restarts += (unseen or is_pending or (was_over and not over)) and not queued
+        queued = is_pending
+        yield replace(
+            JOB,
+            state=state,
+            nodes=() if is_pending else tuple(nodes),
+            start=None if is_pending else 100.0 + restarts,
+            restarts=restarts if is_told else None,
+        )
+
+
+@given(st.lists(_STEPS, min_size=1, max_size=12))
+@examples(300)
+def test_whatever_happens_the_jobs_own_nodes_are_followed(steps):
+    """Each once, none that it has left, and none after its end."""
+    life = list(answers(steps))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attach, "NodeRun", Run)
+        source, _ = source_of()
+        asked = iter(life[1:])
+        watched = WatchedJob(life[:1], lambda soon: [next(asked)], plan_of, source)
+        watched._follow()
+        check(life[0], source)
+        for before, now in pairwise(life):
+            streams = dict(source._followed)
+            watched._ask(soon=True)
+            check(now, source)
+            if now.state == before.state == "RUNNING" and now.start == before.start:
+                stay = set(before.nodes) & set(now.nodes)
+                assert all(source._followed[node] is streams[node] for node in stay)
+
+
+def check(now, source):
+    nodes = list(followed(source).values())
+    assert len(nodes) == len(set(nodes))
+    if now.state in ("RUNNING", "SUSPENDED"):
+        assert set(nodes) == set(now.nodes)
+    elif now.state in ("PENDING", "COMPLETED", "NODE_FAIL"):
+        assert nodes == []

@@ -1,0 +1,299 @@
+"""A replay that goes far in a long recording shows what playing up to there would have shown."""
+
+import math
+import time
+from functools import lru_cache
+
+import pytest
+
+from gpumon.analysis.aggregate.roller import Roller
+from gpumon.analysis.aggregate.run import Aggregation
+from gpumon.model.reading import Missing
+from gpumon.model.sample import Device, Event, Header, Sample, State
+from gpumon.model.view import Status
+from gpumon.pipeline.evaluator import Evaluator
+from gpumon.recording import Recorder, Recording
+from gpumon.site.read import load_site
+from gpumon.sources import replay
+from gpumon.sources.buckets import END_S
+from gpumon.sources.replay import ReplaySource
+from gpumon.sources.tracks import tracks_of
+from gpumon.store import Store
+from tests.support.waiting import until
+from tests.tui.looking import Looking
+
+pytestmark = pytest.mark.slow
+
+START = 1_795_200_137.0  # on no grid
+BOOT = START - 1000
+HOUR_S = 3600
+BIN_S = 10
+PLOT_EDGES = 4  # of values in a screen's plots: where they begin, and around the gap
+FIELDS = ("busy_percent", "mem_used_bytes", "power_w", "temperature_c")
+
+
+def header(node, *, pid=1, first_key=0, at=START, interval_s=1.0):
+    devices = [Device(first_key + n, n, f"GPU-{node}-{n}", "A100") for n in range(2)]
+    return Header(node, "boot", at, at - BOOT, interval_s, "0", devices, agent_pid=pid)
+
+
+def sample(second, first_key=0):
+    """Waves with bursts within a tick, a reading that is missing for minutes, a slow one."""
+    wave = 50 + 40 * math.sin(second / 700)
+    rows = {"device": {}, "host": {"": {"cpu_percent": wave / 2, "mem_used_bytes": 10**9 + second}}}
+    for number in range(2):
+        busy = round(wave + 7 * math.sin(second * (number + 3)))
+        row = {"busy_percent": busy, "mem_used_bytes": (second // 60 + number) << 20}
+        row["power_w"] = Missing("timeout") if 4000 < second < 4400 else 3.5 * busy
+        if second % 2 == 0:
+            row |= {"busy_mean_percent": busy, "busy_min_percent": 0, "busy_max_percent": 100}
+        if second % 5 == 0:
+            row["temperature_c"] = 40 + busy // 4
+        rows["device"][first_key + number] = row
+    if 9000 <= second < 15000:
+        rows["process"] = {77: {"cpu_percent": 90, "rss_bytes": 1 << 30}}
+        rows["usage"] = {(first_key, 77): {"mem_bytes": 1 << 30}}
+    events = []
+    if second % 5000 == 700:
+        events.append(Event(START + second, "mark", text=f"epoch {second // 5000}"))
+    if second == 9000:
+        facts = {"user": "ada", "command": "python a.py", "name": "python"}
+        events.append(Event(START + second, "process", pid=77, data=facts))
+    if second == 15000:
+        events.append(Event(START + second, "process-end", pid=77))
+    if second == 6000:
+        events.append(Event(START + second, "xid", device=first_key, data={"xid": 31}, text="31"))
+    unwell = {}
+    if second > 16000:  # its last readings stay, and grow old
+        unwell = {first_key + 1: State("hung", START + 16000, "nvmlDeviceGetUtilizationRates")}
+        del rows["device"][first_key + 1]
+    at = START + second + 0.003
+    return Sample(at, at - BOOT, rows, unwell, events)
+
+
+def written(recorder):
+    """Close it once all is on disk: closing waits for a few seconds only."""
+    recorder.end("done")
+    while recorder.pending_bytes:
+        time.sleep(0.01)
+    recorder.close()
+
+
+@pytest.fixture(scope="module", params=[Roller, None], ids=["rollups", "samples"])
+def files(tmp_path_factory, request):
+    """Five hours of a node, with a gap; two of another, whose agent begins anew in the middle."""
+    folder = tmp_path_factory.mktemp("far")
+    clock = [0.0]
+
+    def record(name, items):
+        recorder = Recorder(str(folder / name), clock=lambda: clock[0], roller=request.param)
+        for item in items:
+            clock[0] = item.mono
+            recorder.header(item) if isinstance(item, Header) else recorder.add(item)
+            while recorder.pending_bytes > 1 << 20:
+                time.sleep(0.001)
+        written(recorder)
+        return recorder.path
+
+    def second_node():
+        yield header("n2", at=START + 2 * HOUR_S)
+        yield from map(sample, range(2 * HOUR_S, 3 * HOUR_S))
+        yield header("n2", pid=2, first_key=5, at=START + 3 * HOUR_S + 20)
+        named = sample(9000).events  # an agent that begins names all that live
+        first = sample(3 * HOUR_S + 20, 5)
+        yield first._replace(events=[event._replace(time=first.time) for event in named])
+        yield from (sample(n, 5) for n in range(3 * HOUR_S + 21, 4 * HOUR_S))
+
+    seconds = [n for n in range(5 * HOUR_S) if not 8000 <= n < 8600]
+    first = record("n1.gpumon", [header("n1"), *map(sample, seconds)])
+    return first, record("n2.gpumon", second_node())
+
+
+@lru_cache(maxsize=1)
+def items_of(files):
+    """What all files say, by time, with the node."""
+    recordings = [Recording(path) for path in files]
+    items = [(each.header.node, item) for each in recordings for item in each.items()]
+    return sorted(items, key=lambda pair: pair[1].time)
+
+
+def live(files, until):
+    """A store that was fed all samples one by one."""
+    store = Store()
+    for node, item in items_of(files):
+        if item.time <= until:
+            if isinstance(item, Header):
+                store.header(node, item)
+                store.status(node, Status("live", item.time, "", "replay"))
+            else:
+                store.add(node, item)
+    return store
+
+
+def go(source, to):
+    source.seek(to)
+    until(lambda: not source.seeking)
+
+
+def assert_same_buckets(shown, lived, name):
+    """Bins do not know how many samples they hold: half a bin at a gap's edge counts as a whole."""
+    assert [each is None for each in shown] == [each is None for each in lived], name
+    for one, two in zip(shown, lived):
+        if one is not None:
+            assert (one.low, one.high) == pytest.approx((two.low, two.high), rel=1e-6), name
+            more = one.count - two.count
+            assert 0 <= more < 3 * BIN_S, name
+            near = (two.high - two.low) * more / two.count if more else 1e-3
+            assert one.mean == pytest.approx(two.mean, rel=1e-5, abs=near), name
+
+
+def assert_same(played, lived, now):
+    assert sorted(node.name for node in played.nodes()) == sorted(n.name for n in lived.nodes())
+    for node in lived.nodes():
+        other = played.node(node.name)
+        assert [each[:5] for each in other.devices()] == [each[:5] for each in node.devices()]
+        assert [(e.kind, e.text) for e in other.events()] == [
+            (e.kind, e.text) for e in node.events()
+        ]
+        assert [each[:2] for each in other.processes(now)] == [
+            each[:2] for each in node.processes(now)
+        ]
+        for entity, key, field in [
+            *(("device", device.key, field) for device in node.devices() for field in FIELDS),
+            ("host", "", "cpu_percent"),
+        ]:
+            name = (entity, key, field)
+            was, known = (each.latest(*name, now) for each in (node, other))
+            assert (known.reading, known.time) == (was.reading, was.time), name
+            assert other.peak(*name) == pytest.approx(node.peak(*name), rel=1e-6), name
+            assert other.peak60(*name) == pytest.approx(node.peak60(*name), rel=1e-6), name
+            # of what began after the recording the first bin is known, not the first sample in it
+            began_s = node.first_time(*name) - other.first_time(*name)
+            assert 0 <= began_s < BIN_S + 0.01, name
+            for span_s in (600, 3 * HOUR_S, 24 * HOUR_S):
+                shown, lived_ = (each.window(*name, now, span_s, 100) for each in (other, node))
+                assert_same_buckets(shown, lived_, (node.name, name, span_s))
+            mine, theirs = (each.stats(*name, START, now) for each in (other, node))
+            assert mine == tuple(pytest.approx(each, rel=1e-3) for each in theirs), name
+
+
+@pytest.fixture
+def playing(files, monkeypatch):
+    fed = []
+    monkeypatch.setattr(Store, "add", _counting(Store.add, fed))
+    source, store = ReplaySource(tracks_of(files)), Store()
+    source.start(store)
+    source.pause()
+    yield source, store, fed
+    source.stop()
+
+
+def _counting(add, fed):
+    def counted(store, node, each, received=None):
+        fed.append(each)
+        add(store, node, each, received)
+
+    return counted
+
+
+@pytest.mark.parametrize("hours", [4.9, 2.5, 3.4, 4.2])
+def test_what_is_shown_is_what_playing_would_have_shown(playing, files, hours):
+    source, store, fed = playing
+    go(source, START + 4.95 * HOUR_S)
+    for now in (START + hours * HOUR_S, START + hours * HOUR_S - 1):
+        del fed[:]
+        go(source, now)
+        assert source.now() == now
+        assert len(fed) <= 2 * (replay.FINE_S + END_S)  # of two nodes
+        assert_same(store, live(files, now), now)
+
+
+def test_the_screens_are_those_of_live(playing, files):
+    source, store, _ = playing
+    now = START + 3.7 * HOUR_S
+    go(source, START + 4.95 * HOUR_S)
+    go(source, now)
+    lived = live(files, now)
+
+    def screens(shown):
+        names = ("job", "device", "processes", "nodes")
+        looking = Looking(zoom_s=4 * HOUR_S)
+        looking.at(nodes=[shown.node("n1"), shown.node("n2")], now=now)
+        return [looking.text(name, 120, 38) for name in names]
+
+    for played, seen in zip(screens(store), screens(lived)):
+        assert len(played) == len(seen)
+        unlike = [both for both in zip(played, seen) if both[0] != both[1]]
+        assert all(is_of_plot(cell) for both in unlike for cell in both), unlike
+        assert len(unlike) <= PLOT_EDGES  # half a bin counts as a whole
+
+
+def is_of_plot(cell):
+    """Dots, blocks, or none."""
+    return cell == " " or "\u2800" < cell <= "\u28ff" or "\u2580" <= cell <= "\u259f"
+
+
+def test_a_verdict_hears_of_all_that_was_before(files):
+    """The same evidence as of a recording that ended there."""
+    evaluator = Evaluator(Store())
+    source = ReplaySource(tracks_of(files))
+    evaluator.start()
+    source.start(evaluator)
+    source.pause()
+    now = START + 4 * HOUR_S
+    go(source, now)
+    deadline = time.monotonic() + 120
+    while not (evaluator.latest and evaluator.latest.run.end >= now - 40):
+        assert not evaluator.trouble
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.05)
+    source.stop()
+    evaluator.stop()
+    gathering = Aggregation()
+    for node, item in items_of(files):
+        if item.time <= now:
+            gathering.add(node, item)
+    found, expected = evaluator.latest.run, gathering.evidence(None, load_site(), live=True)
+    assert (found.grid_start, found.start) == (expected.grid_start, expected.start)
+    assert found.coverage.covered_percent == pytest.approx(expected.coverage.covered_percent, abs=1)
+    assert [event for _, event in found.events] == [event for _, event in expected.events]
+
+
+def test_another_aim_ends_a_long_way(playing):
+    source, store, _ = playing
+    source.seek(START + 4.95 * HOUR_S)
+    go(source, START + 30)
+    assert source.now() == START + 30
+    assert store.node("n1").last_time <= START + 30
+
+
+def test_days_are_shown_in_the_bins_that_there_are(tmp_path):
+    """Of 50 hours bins are 40 s long, which no bucket of a minute is a multiple of."""
+    clock = [0.0]
+    recorder = Recorder(str(tmp_path / "a.gpumon"), clock=lambda: clock[0], roller=Roller)
+    lived, now = Store(), START + 49 * HOUR_S
+    for item in [header("n1", interval_s=10.0), *map(sample, range(0, 50 * HOUR_S, 10))]:
+        clock[0] = item.mono
+        is_header = isinstance(item, Header)
+        (recorder.header if is_header else recorder.add)(item)
+        if item.time <= now:
+            lived.header("n1", item) if is_header else lived.add("n1", item)
+        while recorder.pending_bytes > 1 << 20:
+            time.sleep(0.001)
+    written(recorder)
+    source, played = ReplaySource(tracks_of([recorder.path])), Store()
+    source.start(played)
+    source.pause()
+    go(source, now)
+    source.stop()
+    name = ("device", 0, "mem_used_bytes")
+    for span_s in (600, HOUR_S, 3 * HOUR_S, 24 * HOUR_S, 168 * HOUR_S):
+        shown, expected = (
+            each.node("n1").window(*name, now, span_s, 60) for each in (played, lived)
+        )
+        assert [each is None for each in shown] == [each is None for each in expected]
+        for one, two in zip(shown, expected):
+            if one is not None:
+                assert one.mean == pytest.approx(two.mean, abs=1 << 20)
+                assert one.low - (1 << 20) <= two.low <= two.high <= one.high + (1 << 20)
+    assert played.node("n1").peak(*name) == lived.node("n1").peak(*name)

@@ -1,0 +1,40 @@
+"""Streams of a child's output: what becomes of its group, and of its descriptors."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+
+import psutil
+
+from gpumon.transport.local import ChildStream
+from gpumon.transport.openssh import _OpensshStream
+from tests.support.waiting import until
+
+
+def test_a_stream_that_was_closed_reads_nothing_of_another():
+    """What the child left behind still holds its standard error, and writes to it later."""
+    left = "(sleep 0.5; echo late >&2; sleep 1)"
+    stream = ChildStream(["setsid", "sh", "-c", f"setsid sh -c '{left}' & exit 0"])
+    stream.close()
+    del stream
+    gc.collect()
+    pipes = [os.pipe() for _ in range(6)]
+    time.sleep(1.0)  # a thread that still read from one of these numbers would wait in it now
+    for begin, end in pipes:
+        os.set_blocking(begin, False)
+        os.write(end, b"mine")
+        time.sleep(0.05)
+        assert os.read(begin, 9) == b"mine"
+        os.close(begin)
+        os.close(end)
+
+
+def test_what_ssh_left_in_its_group_ends_with_it():
+    stream = _OpensshStream(["sh", "-c", "sleep 77 & echo $!; exit 0"])
+    left = psutil.Process(int(os.read(stream._out, 99)))
+    leader = psutil.Process(stream._child.pid)
+    until(lambda: leader.status() == "zombie", "the leader's end")
+    stream.close()
+    until(lambda: not left.is_running() or left.status() == "zombie", "the end of what it left")

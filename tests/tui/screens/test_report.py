@@ -1,0 +1,136 @@
+"""The Report screen, one finding in full, and the strip of findings, on the recorded story."""
+
+import itertools
+
+import pytest
+
+from gpumon import demos
+from gpumon.analysis.aggregate.run import Aggregation
+from gpumon.analysis.rules.catalogue import evaluate
+from gpumon.analysis.rules.hysteresis import Live
+from gpumon.chart.figure import draw
+from gpumon.config import Settings
+from gpumon.pipeline.evaluator import LiveEvaluation
+from gpumon.pipeline.pipeline import Pipeline
+from gpumon.report.build import build
+from gpumon.site.read import load_site
+from gpumon.sources.lines import read_stream
+from gpumon.tui.app import GpumonApp
+from gpumon.tui.lines import plain
+from gpumon.tui.screens import finding
+from gpumon.tui.screens.job.notes import notes
+from gpumon.tui.screens.report import ReportPane
+from tests.tui.conftest import fill
+from tests.tui.test_app import Still, text
+
+SIZES = [(80, 22), (120, 38), (200, 58)]
+
+
+def items(seconds):
+    return list(itertools.islice(read_stream(demos.path("finetune")), seconds + 1))
+
+
+@pytest.fixture(scope="session")
+def evaluation():
+    """Fifteen minutes into the story."""
+    gathering = Aggregation()
+    for item in items(901):
+        gathering.add("gpu07", item)
+    site = load_site()
+    evidence = gathering.evidence(None, site, live=True)
+    findings = Live().update(evaluate(evidence), evidence.end)
+    return LiveEvaluation(findings, evidence, build(gathering.evidence(None, site)))
+
+
+@pytest.fixture
+def judged(looking, evaluation):
+    return looking.at(evaluation=evaluation)
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_report(judged, golden, width, height):
+    golden(f"report-{width}x{height}", judged.draw("report", width, height).rows)
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_finding(judged, golden, width, height):
+    judged.panes["report"].action_open()
+    rows = judged.draw("finding", width, height).rows
+    assert len(rows) <= height
+    golden(f"finding-{width}x{height}", rows)
+
+
+def test_the_plot_of_a_finding_is_drawn_once(judged, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(finding, "draw", lambda *how: drawn.append(how) or draw(*how))
+    judged.panes["report"].action_open()
+    for width in (119, 119, 121, 121, 119):  # of which no other test draws it
+        assert "busy and memory %" in plain(judged.draw("finding", width, 38).rows)
+    assert len(drawn) == 3
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_the_strip_of_the_job_screen_has_the_findings(judged, golden, width, height):
+    golden(f"judged-{width}x{height}", judged.draw("job", width, height).rows)
+
+
+def test_findings_take_the_place_of_what_can_be_seen_at_once(looking, evaluation):
+    before = [note.text for note in notes(looking.moment)]
+    looking.at(evaluation=evaluation)
+    after = [note.text for note in notes(looking.moment)]
+    assert any("preallocated memory" in text for text in before)
+    assert not any("preallocated memory" in text for text in after)
+    assert any("TensorFlow preallocated 77" in text for text in after)
+    assert len(after) == len(set(after))
+
+
+def test_clicks_and_cursor_name_findings(judged):
+    judged.panes["report"].action_move(1)
+    view = judged.draw("report", 120, 58)
+    assert [zone.action for zone in view.zones[:2]] == ["pick_finding(0)", "pick_finding(1)"]
+    selected = [row for row in view.rows if any(role.endswith("+selected") for _, role in row)]
+    title = judged.moment.evaluation.report.findings[1].title
+    assert title.rstrip(".")[:40] in plain(selected)
+
+
+def test_without_a_verdict_it_says_what_it_waits_for(looking):
+    assert "collecting data" in looking.text("report", 80, 22)
+    looking.pipeline.trouble = "no findings: OSError: x"
+    assert "OSError" in looking.text("report", 80, 22)
+
+
+# -- the app ---------------------------------------------------------------------------------------
+
+
+def ready(app, evaluation):
+    app._pipeline._evaluator.latest = evaluation
+    app.draw()
+
+
+async def test_keys_of_the_report(tmp_path, monkeypatch, evaluation):
+    monkeypatch.chdir(tmp_path)
+    store, now = fill(500)
+    app = GpumonApp(Pipeline(Still(now), store=store), Settings())
+    copied = []
+    monkeypatch.setattr(app, "copy_to_clipboard", copied.append)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("y")
+        assert "press 5 for the report" in text(app)
+        await pilot.press("5")
+        ready(app, evaluation)
+        await pilot.press("down", "enter")
+        assert app.pane.name == "finding"
+        pane = app.panes["report"]
+        assert isinstance(pane, ReportPane)
+        assert pane.opened is evaluation.report.findings[1]
+        await pilot.press("y", "escape")
+        assert app.pane.name == "report"
+        await pilot.press("e")
+        (saved,) = tmp_path.glob("*.md")
+        assert saved.name == "gpumon-report-4711.md"
+        assert "finetune-llama" in saved.read_text()
+        await pilot.press("pagedown", "end", "home", "up", "escape")
+        assert app.pane.name == "job"
+    finding = evaluation.report.findings[1]
+    said = [each.after for each in finding.actions if each.after] or [finding.title]
+    assert copied == ["\n".join(said) + "\n"]

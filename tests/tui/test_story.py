@@ -1,0 +1,35 @@
+"""Screens of the recorded story as text, at all sizes."""
+
+import pytest
+
+from gpumon.tui.lines import plain
+from gpumon.tui.parts.title import title_row
+
+SIZES = [(80, 22), (120, 38), (160, 48), (200, 58)]
+
+
+VIEWS = ("job", "device", "processes")
+
+
+@pytest.mark.parametrize("name", VIEWS)
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_screens_of_the_story(looking, golden, name, width, height):
+    view = looking.draw(name, width, height)
+    assert len(view.rows) <= height
+    golden(f"{name}-{width}x{height}", [title_row(looking.moment, width), *view.rows])
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_ascii_screens_are_ascii_but_for_units(looking, name):
+    looking.at(glyphs="ascii")
+    text = plain(looking.draw(name, 120, 38).rows)
+    assert {char for char in text if not char.isascii()} <= set("°·×…←→↓↑‹›")
+
+
+@pytest.mark.parametrize("name", VIEWS)
+@pytest.mark.parametrize(("width", "height"), [(10, 3), (30, 8), (50, 15), (79, 23), (260, 80)])
+def test_no_size_breaks_a_screen(looking, name, width, height):
+    view = looking.draw(name, width, height)
+    assert len(view.rows) <= max(height, 3)
+    for zone in view.zones:
+        assert zone.x + zone.width <= width
