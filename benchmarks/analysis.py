@@ -21,11 +21,10 @@ from pathlib import Path
 
 from benchmarks.recording import record, stream
 from benchmarks.table import rows_table
-from gpumon.analysis.catalogue import evaluate
-from gpumon.analysis.evidence import Coverage, DeviceEvidence, Evidence, NodeEvidence, Track
-from gpumon.analysis.gather import gather
-from gpumon.analysis.gather_device import TRACKED
-from gpumon.analysis.gather_run import RunGathering
+from gpumon.analysis.aggregate.device import TRACKED
+from gpumon.analysis.aggregate.run import gather
+from gpumon.analysis.rules.catalogue import evaluate
+from gpumon.analysis.rundata import Coverage, DeviceData, NodeData, RunData, Track
 from gpumon.model.fields import FIELDS
 from gpumon.model.reading import Reading
 from gpumon.model.sample import Device, Header, JobContext
@@ -80,11 +79,11 @@ def made_track(name: str, unit: str, count: int) -> Track:
     return Track(*(each[at:] + each[:at] for each in _loads(unit, count)))
 
 
-def made_evidence(nodes: int, count: int, *, live: bool) -> Evidence:
+def made_evidence(nodes: int, count: int, *, live: bool) -> RunData:
     """A run of `nodes` with 8 GPUs each over `count` bins of 10 s; every reading is known."""
     names = [f"gpu{n:02d}" for n in range(nodes)]
     end = START + count * 10.0
-    return Evidence(
+    return RunData(
         Job(raw_id="4711", id="4711", state="RUNNING" if live else "COMPLETED", start=START),
         START, end, live, 10.0,
         [made_device(name, n, count) for name in names for n in range(8)],
@@ -97,7 +96,7 @@ def made_evidence(nodes: int, count: int, *, live: bool) -> Evidence:
     )  # fmt: skip
 
 
-def made_device(node: str, index: int, count: int) -> DeviceEvidence:
+def made_device(node: str, index: int, count: int) -> DeviceData:
     fields = FIELDS["device"]
     tracks = {
         name: made_track(f"{node} {index} {name}", fields[name].unit, count) for name in TRACKED
@@ -108,7 +107,7 @@ def made_device(node: str, index: int, count: int) -> DeviceEvidence:
         "compute_capability": "9.0",
         "power_limit_default_w": 700,
     }
-    return DeviceEvidence(
+    return DeviceData(
         node,
         Device(index, index, f"GPU-{node}-{index}", "NVIDIA H100 80GB HBM3", index, None, facts),
         tracks,
@@ -117,7 +116,7 @@ def made_device(node: str, index: int, count: int) -> DeviceEvidence:
     )
 
 
-def made_node(name: str, count: int) -> NodeEvidence:
+def made_node(name: str, count: int) -> NodeData:
     context = JobContext(id="4711", cpus=64, mem_limit_bytes=512 * GIB, nodes=name, node_count=1)
     ones = array("f", [1.0]) * count
 
@@ -127,7 +126,7 @@ def made_node(name: str, count: int) -> NodeEvidence:
             for field, known in FIELDS[entity].items()
         }
 
-    return NodeEvidence(
+    return NodeData(
         name,
         Header(name, "boot", START, 0.0, 1.0, "0.1.0", job=context),
         tracks("job"),
@@ -137,7 +136,7 @@ def made_node(name: str, count: int) -> NodeEvidence:
     )
 
 
-def fresh(evidence: Evidence) -> Evidence:
+def fresh(evidence: RunData) -> RunData:
     """The same run as nobody has looked at it: what a track keeps once computed is forgotten."""
     for track in all_tracks(evidence):
         for name in vars(track).keys() - {"mean", "low", "high"}:
@@ -145,7 +144,7 @@ def fresh(evidence: Evidence) -> Evidence:
     return evidence
 
 
-def all_tracks(evidence: Evidence) -> Iterator[Track]:
+def all_tracks(evidence: RunData) -> Iterator[Track]:
     for device in evidence.devices:
         yield from (*device.tracks.values(), *device.throttle.values(), device.active)
     for node in evidence.nodes:
@@ -183,17 +182,17 @@ def reading(args: argparse.Namespace) -> list[list[str]]:
 
         def ticks() -> object:
             with Recording(str(path)) as recording:
-                return gather([("gpu01", recording.ticks())])
+                return gather([("gpu01", recording.batches())])
 
-        def digested() -> Evidence:
+        def rolled() -> RunData:
             with Recording(str(path)) as recording:
-                return gather([("gpu01", recording.digested())], gathering=RunGathering())
+                return gather([("gpu01", recording.rolled())])
 
         ways: dict[str, Callable[[], object]] = {
             "read a node-day, as samples": items,
             "read a node-day, in columns": ticks,
-            "read a node-day, by digests": digested,
-            "read a node-day, by digests, and a report of it": lambda: build(digested()),
+            "read a node-day, by rollups": rolled,
+            "read a node-day, by rollups, and a report of it": lambda: build(rolled()),
         }
         return [
             [name, *(f"{each / days:.2f}" for each in least(work, 2))]

@@ -12,8 +12,6 @@ from benchmarks.bed import Bed
 from benchmarks.processes import cpu_s, memory, tree
 from benchmarks.running import EndedEarly, Running
 
-WARM_S = 4  # between the first full screen and the window: start-up work is not running cost
-
 
 class LiveFigures(NamedTuple):
     """What a running program costs. `child_` is the part of its descendants, in the sum already."""
@@ -29,6 +27,7 @@ class LiveFigures(NamedTuple):
     updates_per_s: float
     first_byte_s: float
     first_screen_s: float
+    first_screen_cpu_s: float
 
 
 class ShotFigures(NamedTuple):
@@ -43,9 +42,14 @@ class Failed(NamedTuple):
 
 
 def measure_live(
-    bed: Bed, argv: list[str], size: tuple[int, int] | None, marker: str, seconds: float
+    bed: Bed,
+    argv: list[str],
+    size: tuple[int, int] | None,
+    marker: str,
+    seconds: float,
+    settle_s: float,
 ) -> LiveFigures | Failed:
-    """Start a program, let it settle, watch it for a window of `seconds`, end it.
+    """Start a program, let it settle for so long, watch it for a window of `seconds`, end it.
 
     With 0 seconds the program is only started; its figures mean nothing.
     """
@@ -53,7 +57,8 @@ def measure_live(
     running = Running(argv, env, size, marker)
     try:
         running.start()
-        running.pump(WARM_S if seconds else 0.5)
+        start_cpu_s = cpu_s(tree(running.pid))
+        running.pump(settle_s if seconds else 0.5)
         calls, wrote, updates = bed.calls(env), running.bytes, running.updates
         own, whole = cpu_s([running.pid]), cpu_s(tree(running.pid))
         took_s = running.pump(seconds or 0.1)
@@ -76,6 +81,7 @@ def measure_live(
         updates_per_s=(running.updates - updates) / took_s,
         first_byte_s=running.first_byte_s or 0,
         first_screen_s=running.first_screen_s or 0,
+        first_screen_cpu_s=start_cpu_s,
     )
 
 

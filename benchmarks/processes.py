@@ -1,46 +1,45 @@
-"""CPU time and memory of a process and its descendants, from /proc (see proc(5))."""
+"""CPU time and memory of a process and its descendants."""
 
 from __future__ import annotations
 
-import os
+import time
+from collections.abc import Iterator
 from typing import NamedTuple
 
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-
-
-def _stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat from the state on; the name before it may hold blanks."""
-    with open(f"/proc/{pid}/stat") as file:
-        return file.read().rsplit(")", 1)[1].split()
+import psutil
 
 
 def tree(root: int) -> list[int]:
     """Return a process and its descendants; the root comes first."""
-    children: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                children.setdefault(int(_stat(int(name))[1]), []).append(int(name))
-            except OSError:  # it ended meanwhile
-                continue
-    found = [root]
-    for pid in found:
-        found += children.get(pid, [])
-    return found
+    children = psutil.Process(root).children(recursive=True)
+    return [root, *(child.pid for child in children)]
+
+
+def _living(pids: list[int]) -> Iterator[psutil.Process]:
+    for pid in pids:
+        try:
+            yield psutil.Process(pid)
+        except psutil.NoSuchProcess:  # it ended meanwhile
+            continue
+
+
+def _cpu_clock(pid: int) -> int:
+    """The clock of a process's CPU time, ended threads included, in ns: clock_getcpuclockid(3)."""
+    return ~pid << 3 | 2
 
 
 def cpu_s(pids: list[int]) -> float:
     """CPU seconds (user and system) of processes, and of the children they have waited for.
 
-    The kernel counts in ticks of 10 ms: a window of 20 s resolves 0.05 % of a core.
+    The children's time is counted in ticks of 10 ms.
     """
-    ticks = 0
-    for pid in pids:
+    total = 0.0
+    for process in _living(pids):
         try:
-            ticks += sum(map(int, _stat(pid)[11:15]))
-        except OSError:
+            total += time.clock_gettime(_cpu_clock(process.pid)) + sum(process.cpu_times()[2:4])
+        except (OSError, psutil.NoSuchProcess):  # it ended meanwhile
             continue
-    return ticks / TICKS_PER_S
+    return total
 
 
 class Memory(NamedTuple):
@@ -51,14 +50,11 @@ class Memory(NamedTuple):
 
 
 def memory(pids: list[int]) -> Memory:
-    total = {"Pss:": 0, "Rss:": 0}
-    for pid in pids:
+    pss = rss = 0
+    for process in _living(pids):
         try:
-            with open(f"/proc/{pid}/smaps_rollup") as file:
-                for line in file:
-                    words = line.split()
-                    if words[0] in total:
-                        total[words[0]] += int(words[1]) * 1024
-        except OSError:
+            found = process.memory_full_info()
+        except psutil.Error:
             continue
-    return Memory(total["Pss:"], total["Rss:"])
+        pss, rss = pss + found.pss, rss + found.rss
+    return Memory(pss, rss)

@@ -59,6 +59,15 @@ HELP = (
 )
 
 
+#: the same of another checkout, by `--before`
+BEFORE = "before"
+
+
+def of_before(program: Live | Shot) -> Live | Shot:
+    """The twin of one of gpumon's programs."""
+    return program._replace(name=f"{BEFORE}: {program.name}", argv=(BEFORE, *program.argv[1:]))
+
+
 class Found(NamedTuple):
     """Commands by program with their versions, and why the others are left out."""
 
@@ -74,8 +83,10 @@ class Found(NamedTuple):
         return command + rest if command else None
 
 
-def find(peers: list[Path], env: dict[str, str]) -> Found:
+def find(peers: list[Path], env: dict[str, str], before: Path | None = None) -> Found:
     """Look for each program in the directories of peers, beside this Python, then on PATH.
+
+    `before` is another checkout of gpumon, which this Python runs too.
 
     A program whose `--version` fails is left out, with what it said.
     """
@@ -99,4 +110,9 @@ def find(peers: list[Path], env: dict[str, str]) -> Found:
         version = re.search(r"\d+(\.\w+)+", said[0])
         found.commands[name] = command
         found.versions[name] = version.group() if version else said[0][:40]
+    if before is not None:
+        paths = env["PYTHONPATH"].split(os.pathsep)
+        path = os.pathsep.join([str(before.resolve()), *paths[1:]])
+        # from another folder: with -m Python looks for modules in the current one first
+        found.commands[BEFORE] = ["env", "--chdir=/", f"PYTHONPATH={path}", *GPUMON]
     return found

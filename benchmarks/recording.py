@@ -1,7 +1,7 @@
 """A node-day of recording: bytes, the writer's CPU, reading, seeking; beside the alternatives.
 
-    python -m benchmarks.recording [--samples N] [--stream FILE] [--no-digests] [--alternatives]
-    python -m benchmarks.recording --memory RECORDERS [--no-digests]
+    python -m benchmarks.recording [--samples N] [--stream FILE] [--no-rollups] [--alternatives]
+    python -m benchmarks.recording --memory RECORDERS [--no-rollups]
 
 The samples are made (`tests/recording/made.py`: eight H100 with GPM, 16 busy processes, every field
 moves) or, with --stream, those of a file of lines as `python -m benchmarks.wire_size --keep FILE`
@@ -29,26 +29,21 @@ import zstandard
 
 from benchmarks.processes import memory
 from benchmarks.table import MIB, rows_table
-from gpumon.analysis.digester import Digester
-from gpumon.analysis.gather import gather
-from gpumon.analysis.gather_run import RunGathering
-from gpumon.cli.attach import return_what_is_freed
+from gpumon import heap
+from gpumon.analysis.aggregate.roller import Roller
+from gpumon.analysis.aggregate.run import gather
 from gpumon.model.sample import Header, Sample
+from gpumon.pipeline.tee import spread
 from gpumon.recording import Recorder, Recording
-from gpumon.sources.replay import ReplaySource, tracks_of
-from gpumon.sources.tee import spread
+from gpumon.sources.replay import ReplaySource
+from gpumon.sources.tracks import tracks_of
 from gpumon.store import Store
-from gpumon.wire import Decoder, Encoder
+from gpumon.wire.decoder import Decoder
+from gpumon.wire.encoder import Encoder
 from tests.recording import made
 
 DAY = 86_400
 FLUSH = 10  # samples between two flushes, the most that may be lost
-REPORT = {
-    "device": ["busy_percent", "mem_used_bytes", "power_w", "sm_active_percent",
-               "tensor_active_percent", "dram_active_percent"],
-    "host": ["cpu_percent", "mem_used_bytes"],
-    "job": ["cpu_cores_used", "mem_used_bytes", "mem_cache_bytes"],
-}  # fmt: skip
 
 
 def stream(path: Path | None, count: int) -> Iterator[Header | Sample]:
@@ -74,12 +69,12 @@ def timed(work: Callable[[], object]) -> tuple[float, object]:
 
 
 def record(
-    items: Iterator[Header | Sample], path: Path, *, digests: bool = True
+    items: Iterator[Header | Sample], path: Path, *, rollups: bool = True
 ) -> tuple[int, float, int]:
     """Samples, CPU seconds for each (the making of them apart), and the file's bytes."""
     clock = [0.0]
-    digester = Digester if digests else None
-    recorder = Recorder(str(path), clock=lambda: clock[0], digester=digester)
+    roller = Roller if rollups else None
+    recorder = Recorder(str(path), clock=lambda: clock[0], roller=roller)
 
     def write(part: list[Header | Sample]) -> None:
         for item in part:
@@ -98,9 +93,9 @@ def record(
     return count, cpu_s / count, path.stat().st_size
 
 
-def memory_of(recorders: int, *, digests: bool) -> str:
+def memory_of(recorders: int, *, rollups: bool) -> str:
     """PSS of a recorder in a process that keeps many and feeds them in step, as `attach` does."""
-    return_what_is_freed()
+    heap.keep_little()
     items, clock = list(stream(None, 700)), [0.0]
     own = [os.getpid()]
     before, said = memory(own).pss_bytes, []
@@ -109,7 +104,7 @@ def memory_of(recorders: int, *, digests: bool) -> str:
             Recorder(
                 f"{folder}/{n}.gpumon",
                 clock=lambda: clock[0],
-                digester=Digester if digests else None,
+                roller=Roller if rollups else None,
                 phase=spread(n),
             )
             for n in range(recorders)
@@ -133,13 +128,10 @@ def reading(path: Path, days: float) -> list[list[str]]:
         middle = (recording.start + recording.end) / 2
         works: list[tuple[str, Callable[[], object], bool]] = [
             ("open: header, start, end, state", lambda: Recording(str(path)).close(), False),
-            ("`columns`: busy of all devices",
-             lambda: recording.columns({"device": ["busy_percent"]}), True),
-            ("`columns`: 11 fields for a report", lambda: recording.columns(REPORT), True),
-            ("`digested`: evidence for a report",
-             lambda: gather([("gpu01", recording.digested())], gathering=RunGathering()), True),
-            ("`ticks`: the same without digests",
-             lambda: gather([("gpu01", recording.ticks())]), True),
+            ("`rolled`: a report's run data",
+             lambda: gather([("gpu01", recording.rolled())]), True),
+            ("`batches`: the same without rollups",
+             lambda: gather([("gpu01", recording.batches())]), True),
             ("`items`: every sample", lambda: sum(1 for _ in recording.items()), True),
             ("seek to the middle, first item", lambda: next(recording.items(middle)), False),
         ]  # fmt: skip
@@ -244,9 +236,9 @@ def arrow(items: list[Header | Sample]) -> list[tuple[str, int]]:
                 tables.setdefault(entity, []).append({"t": kept.time, "key": str(key), **values})
     sizes = {"Parquet, zstd, whole day at once (loses all)": 0, "Arrow IPC, zstd, batch of 10 s": 0}
     with tempfile.TemporaryDirectory() as folder:
-        for entity, rows in tables.items():
-            names = list(dict.fromkeys(name for row in rows for name in row))
-            table = pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
+        for entity, found in tables.items():
+            names = list(dict.fromkeys(name for row in found for name in row))
+            table = pa.table({name: pa.array([row.get(name) for row in found]) for name in names})
             path = os.path.join(folder, entity)
             parquet.write_table(table, f"{path}.parquet", compression="zstd", compression_level=6)
             options = ipc.IpcWriteOptions(compression="zstd")
@@ -263,16 +255,16 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=DAY)
     parser.add_argument("--stream", type=Path)
     parser.add_argument("--alternatives", action="store_true")
-    parser.add_argument("--no-digests", action="store_true")
+    parser.add_argument("--no-rollups", action="store_true")
     parser.add_argument("--memory", type=int, metavar="RECORDERS")
     args = parser.parse_args()
     if args.memory:
-        print(memory_of(args.memory, digests=not args.no_digests))
+        print(memory_of(args.memory, rollups=not args.no_rollups))
         return
     with tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
         path = Path(folder) / "day.gpumon"
         samples = stream(args.stream, args.samples)
-        count, each_s, size = record(samples, path, digests=not args.no_digests)
+        count, each_s, size = record(samples, path, rollups=not args.no_rollups)
         days = count / DAY
         before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         print(f"{count} samples\n\nfile: {size / days / 1e6:.2f} MB a node-day")

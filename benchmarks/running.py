@@ -16,14 +16,14 @@ import time
 # 20 s, and Textual does not mark the updates that may be shown at once.
 ANSWERS = {
     b"\x1b[?2026$p": b"\x1b[?2026;2$y",  # DEC mode 2026, synchronized output: known, now off
-    b"\x1b[6n": b"\x1b[1;1R",  # where is the cursor
+    b"\x1b[6n": b"\x1b[2;5R",  # where is the cursor: of gpumon's question, where REP puts it
     b"\x1b[c": b"\x1b[?62;22c",  # what are you: a VT220 with colours
 }
 BURST_GAP_S = 0.03  # silence that ends one update of the screen
 CONTROL = re.compile(
     rb"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-_])|[\x00-\x09\x0b-\x1f]"
 )
-STARTED_WITHIN_S = 30
+STARTED_WITHIN_S = 90  # of a busy machine
 
 
 class EndedEarly(Exception):
@@ -68,20 +68,21 @@ class Running:
         while self.first_screen_s is None:
             if time.monotonic() - self._began > STARTED_WITHIN_S:
                 raise EndedEarly(f"no {self._marker.decode()!r} within {STARTED_WITHIN_S} s")
-            self._read(0.2)
+            self.read(0.2)
 
     def pump(self, seconds: float) -> float:
         """Read for so long; returns the seconds it took."""
         began = time.monotonic()
         while (left := began + seconds - time.monotonic()) > 0:
-            self._read(left)
+            self.read(left)
         return time.monotonic() - began
 
     def send(self, keys: str) -> None:
         """Type at the terminal."""
         os.write(self._output, keys.encode())
 
-    def _read(self, timeout_s: float) -> None:
+    def read(self, timeout_s: float) -> None:
+        """Take what comes within this time, once."""
         if not select.select([self._output], [], [], timeout_s)[0]:
             return
         try:

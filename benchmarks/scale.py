@@ -1,13 +1,13 @@
 """Many nodes on one screen: what the dashboard costs, and how late a sample is.
 
-    python -m benchmarks.scale [--nodes N] [--real N] [--via pipe ssh openssh srun] [--seconds N]
-                               [--interval S] [--screens job nodes ...] [--record no yes]
+    python -m benchmarks.scale [--nodes N[:S] ...] [--real N] [--via pipe ssh openssh srun]
+                               [--seconds N] [--screens job nodes ...] [--record no yes] [--stages]
 
-Nodes with eight GPUs each, a sample every `--interval` seconds. `--real` of them run gpumon's
-agent, which ships itself, on the emulated driver; the others are played by feeders
+Nodes with eight GPUs each, a sample every second, or every S of `--nodes N:S`. `--real` of them
+run gpumon's agent, which ships itself, on the emulated driver; the others are played by feeders
 (`benchmarks.scale_feed`) through named pipes, by `cat` behind a real sshd on the loopback
 interface, or as one srun joins them. The dashboard (`benchmarks.scale_screen`) runs in a
-pseudo-terminal of 200x60.
+pseudo-terminal of 200x60. `--stages` also prints the CPU of each stage of a sample, and of drawing.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import tempfile
 import time
 from array import array
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,8 +32,9 @@ from benchmarks.bed import Bed, bed
 from benchmarks.processes import cpu_s, memory, tree
 from benchmarks.running import EndedEarly, Running
 from benchmarks.scale_screen import COMPLETE, JOINED, LOG, names
+from benchmarks.stages import stage_rows
 from benchmarks.table import MIB, rows_table
-from tests.sources.sshd import World
+from tests.transport.sshd import World
 
 SIZE = (200, 60)
 KEYS = {"job": "1", "device": "2", "processes": "3", "nodes": "4", "report": "5"}
@@ -206,16 +208,25 @@ def measured(
     argv += ["--fed", str(case.fed), "--real", str(case.real)]
     argv += ["--interval", str(case.interval_s)]
     argv += ["--record"] if case.record else []
+    argv += ["--stages"] if args.stages else []
     began = time.time()
     running = Running(argv, env, SIZE, "")
+    windows: list[Window] = []
     try:
         running.start()
         first_s = complete_s(running, folder, began)
         running.pump(args.settle)
-        windows = [watch(running, screen, args.seconds) for screen in args.screens]
+        for screen in args.screens:
+            windows.append(watch(running, screen, args.seconds))
         quit_s = leave(running)
+    except EndedEarly as error:
+        return [failed(case, len(windows), error, running)]
     finally:
         running.stop()
+    for each in windows if args.stages else ():
+        found = json.loads((folder / f"{LOG}.stages").read_text())
+        rows = stage_rows(found, each.began, each.ended)
+        print(rows_table([f"{case}: {each.screen}", "CPU %", "calls/s", "ms a call"], rows))
     return [row(case, each, lateness(folder, each), first_s, quit_s) for each in windows]
 
 
@@ -240,30 +251,43 @@ def row(case: Case, window: Window, late: Lateness, first_s: float, quit_s: floa
     ]
 
 
+def failed(case: Case, windows: int, error: EndedEarly, running: Running) -> list[str]:
+    """A row that says so, with what it took until then and how long it needed to quit."""
+    used, took_s = memory(tree(running.pid)), cpu_s(tree(running.pid))
+    quit_s = leave(running)
+    text = f"failed: {error}; {took_s:.0f} CPU s so far, {windows} screens measured"
+    return [str(case), text, "", f"{used.pss_bytes / MIB:.0f}", *[""] * 5, f"-, {quit_s:.1f}"]
+
+
 def note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def counted(text: str) -> tuple[int, int]:
+    """`N` or `N:S`: nodes, and seconds between samples of each."""
+    nodes, _, interval_s = text.partition(":")
+    return int(nodes), int(interval_s or 1)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale")
-    parser.add_argument("--nodes", type=int, default=64)
+    parser.add_argument("--nodes", nargs="+", type=counted, default=[(64, 1)], metavar="N[:S]")
     parser.add_argument("--real", type=int, default=4)
     parser.add_argument("--via", nargs="+", default=["pipe"])
     parser.add_argument("--screens", nargs="+", choices=KEYS, default=["job", "nodes"])
     parser.add_argument("--record", nargs="+", choices=("no", "yes"), default=["no", "yes"])
     parser.add_argument("--seconds", type=float, default=20, help="window of each screen")
     parser.add_argument("--settle", type=float, default=SETTLE_S, help="s before the first window")
-    parser.add_argument("--interval", type=int, default=1, help="s between samples of a node")
+    parser.add_argument("--stages", action="store_true", help="print the CPU of each stage")
     parser.add_argument("--stream", type=Path, help="play this file, not the made H100 samples")
     args = parser.parse_args()
     rows = []
     with bed() as on:
-        for via in args.via:
-            for record in args.record:
-                real = 0 if via == "srun" else args.real
-                case = Case(args.nodes - real, real, via, record == "yes", args.interval)
-                note(str(case))
-                rows += run(on, case, args)
+        for (nodes, interval_s), via, record in product(args.nodes, args.via, args.record):
+            real = 0 if via == "srun" else args.real
+            case = Case(nodes - real, real, via, record == "yes", interval_s)
+            note(str(case))
+            rows += run(on, case, args)
     print(rows_table(HEAD, rows))
 
 

@@ -23,7 +23,8 @@ from pathlib import Path
 
 from gpumon.collect.labels import labelled
 from gpumon.model.sample import Header, JobContext, Sample
-from gpumon.wire import Decoder, Encoder
+from gpumon.wire.decoder import Decoder
+from gpumon.wire.encoder import Encoder
 from tests.recording import made
 
 SAMPLES = 60

@@ -1,6 +1,6 @@
 """The dashboard that `benchmarks.scale` measures: `gpumon attach` on nodes of a job that is made.
 
-Everything right of the launchers is gpumon's own: the ladder, a thread per node, the tee with its
+Everything right of the pipes is gpumon's own: the transports, the threads, the tee with its
 recordings, findings, store, screen. A node that is fed runs `cat` on its named pipe instead of the
 agent; a real one runs the agent, which ships itself. Lists are kept beside: when each sample was
 in the store, when the first screen with it was drawn, and each drawing. They are written at the
@@ -11,28 +11,32 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import os
 import time
 from array import array
 from pathlib import Path
 
-from gpumon.cli.attach import return_what_is_freed
-from gpumon.cli.prompting import Prompting
-from gpumon.cli.record import marks_dir
+from benchmarks.stages import Snapshot, Stages
+from gpumon import heap
 from gpumon.config import load_settings
 from gpumon.model.sample import Sample
+from gpumon.pipeline.pipeline import Pipeline
+from gpumon.pipeline.tee import Tee
+from gpumon.recording import marks_dir
+from gpumon.services.prompting import Prompting
 from gpumon.slurm.job import Job, NodeAllocation, Resources
-from gpumon.sources.ladder import Ladder
-from gpumon.sources.local import ChildStream
-from gpumon.sources.openssh import OpensshLauncher
-from gpumon.sources.ship import cargo
-from gpumon.sources.srun import SrunLauncher
-from gpumon.sources.ssh import SshLauncher
-from gpumon.sources.stream import Launcher, Stream
-from gpumon.sources.supervisor import AttachSource
-from gpumon.sources.tee import Tee
-from gpumon.sources.watched import WatchedJob, tasks_of
+from gpumon.sources.attach import AttachSource, Plan
+from gpumon.sources.tasks import tasks_of
+from gpumon.sources.watched import WatchedJob
 from gpumon.store import Store
+from gpumon.transport.fallback import Transports
+from gpumon.transport.local import ChildStream
+from gpumon.transport.openssh import OpensshTransport
+from gpumon.transport.payload import payload
+from gpumon.transport.srun import SrunTransport
+from gpumon.transport.ssh.transport import SshTransport
+from gpumon.transport.stream import Stream, Transport
 from gpumon.tui import app
 
 JOINED = "joined"  # the pipe that all nodes share under srun
@@ -73,6 +77,9 @@ class _Pipe:
     def read(self) -> bytes:
         return os.read(self._fd, 1 << 16)
 
+    def descriptor(self) -> int | None:
+        return self._fd
+
     def write(self, data: bytes) -> None:
         """Heartbeats; nobody hears them."""
 
@@ -98,7 +105,7 @@ class Pipes:
 class Fed:
     """A way on which fed nodes run `cat` in the agent's place."""
 
-    def __init__(self, way: Launcher, folder: Path, fed: list[str]) -> None:
+    def __init__(self, way: Transport, folder: Path, fed: list[str]) -> None:
         self.name, self.lacks = way.name, way.lacks
         self._way = way
         self._folder = folder
@@ -106,7 +113,7 @@ class Fed:
 
     def open(self, node: str, argv: list[str]) -> Stream:
         if node in self._fed:
-            first = f'head -c {len(cargo())} >/dev/null; exec cat "$1"'
+            first = f'head -c {len(payload())} >/dev/null; exec cat "$1"'
             return self._way.open(node, ["/bin/sh", "-c", first, _CAT, str(self._folder / node)])
         env = {name: text for name, text in os.environ.items() if name.startswith(_KEPT)}
         env |= {"SLURM_JOB_ID": "4711", "SLURMD_NODENAME": node}
@@ -117,12 +124,12 @@ class Fed:
         self._way.close()
 
 
-def ladder(via: str, folder: Path, fed: list[str]) -> Ladder:
+def transports(via: str, folder: Path, fed: list[str]) -> Transports:
     if via == "srun":
-        return Ladder([SrunLauncher("4711", lambda _: _Pipe(folder / JOINED))])
-    ways: dict[str, type] = {"pipe": Pipes, "openssh": OpensshLauncher}
-    way = SshLauncher(Prompting()) if via == "ssh" else ways[via]()
-    return Ladder([Fed(way, folder, fed)])
+        return Transports([SrunTransport("4711", lambda _: _Pipe(folder / JOINED))])
+    ways: dict[str, type] = {"pipe": Pipes, "openssh": OpensshTransport}
+    way = SshTransport(Prompting()) if via == "ssh" else ways[via]()
+    return Transports([Fed(way, folder, fed)])
 
 
 class TimedStore(Store):
@@ -140,21 +147,25 @@ class TimedStore(Store):
 class TimedApp(app.GpumonApp):
     """Notes for each sample when the first screen with it was drawn, and what a drawing took."""
 
-    CSS_PATH = Path(app.__file__).with_name("app.tcss")
+    CSS_PATH = str(Path(app.__file__).with_name("app.tcss"))
 
     drawn: array[float]
     draws: array[float]
     complete: Path  # is written when there is a sample of each of the nodes `wanted`
     wanted = 0
+    stages: Stages | None = None
+    spent: list[Snapshot]
     _times: dict[str, float] = {}  # of the newest sample on screen, by node
 
     def draw(self) -> None:
         began = time.time()
         before = self._times
-        times = {node.name: at for node in self._store.nodes() if (at := node.last_time)}
+        times = {node.name: at for node in self._pipeline.nodes() if (at := node.last_time)}
         super().draw()
         now = time.time()
         self.draws.extend((began, now))
+        if self.stages is not None:
+            self.spent.append(self.stages.now())
         for name, at in times.items():
             if before.get(name) != at:
                 self.drawn.extend((at, now))
@@ -171,29 +182,36 @@ def main() -> None:
     parser.add_argument("--via", choices=("pipe", "ssh", "openssh", "srun"), default="pipe")
     parser.add_argument("--interval", type=int, default=1)
     parser.add_argument("--record", action="store_true")
+    parser.add_argument("--stages", action="store_true")
     args = parser.parse_args()
-    return_what_is_freed()
+    heap.keep_little()
     fed, real = names(args.fed, args.real)
     job = made_job(fed + real)
-    way = ladder(args.via, args.folder, fed)
+    way = transports(args.via, args.folder, fed)
     watched = WatchedJob(
-        [job], lambda soon: [job], lambda jobs: AttachSource(tasks_of(jobs, ()), way, args.interval)
+        [job],
+        lambda soon: [job],
+        lambda jobs: Plan(tasks := tasks_of(jobs), {task.name: way for task in tasks}),
+        AttachSource((), {}, args.interval),
     )
-    source = Tee(watched, marks_dir(), record=args.record)
+    tee = Tee(watched, marks_dir(), record=args.record)
     store = TimedStore()
-    screen = TimedApp(source, store, load_settings(), job=watched)
+    pipeline = Pipeline(tee, job=watched, tee=tee, store=store)
+    screen = TimedApp(pipeline, load_settings())
     screen.drawn, screen.draws = array("d"), array("d")
+    screen.spent, screen.stages = [], Stages() if args.stages else None
     screen.complete, screen.wanted = args.folder / COMPLETE, len(job.nodes)
     try:
         screen.run()
     finally:
-        source.stop()
+        pipeline.stop()
         for name, times in (
             ("stored", store.stored),
             ("drawn", screen.drawn),
             ("draws", screen.draws),
         ):
             (args.folder / f"{LOG}.{name}").write_bytes(times.tobytes())
+        (args.folder / f"{LOG}.stages").write_text(json.dumps(screen.spent))
         gc.freeze()  # as attach does
     if screen.fault is not None:
         raise screen.fault

@@ -67,13 +67,13 @@ def main() -> None:
                 if number:
                     runs[name].append(result)
         for name, argv in commands.items():
-            result = middle(runs[name])
-            if isinstance(result, Failed):
-                print(f"{name}: {result.reason}", file=sys.stderr)
+            of_all = middle(runs[name])
+            if isinstance(of_all, Failed):
+                print(f"{name}: {of_all.reason}", file=sys.stderr)
                 continue
             modules = imports(on, argv[len(GPUMON) :]) if name.startswith("gpumon") else []
             count = str(len(modules)) if modules else ""
-            rows.append([f"`{name}`", f"{result.wall_s:.3f}", f"{result.cpu_s:.3f}", count])
+            rows.append([f"`{name}`", f"{of_all.wall_s:.3f}", f"{of_all.cpu_s:.3f}", count])
             listed = ", ".join(f"{module} {us / 1000:.1f}" for us, module in modules[:DEAREST])
             if modules:
                 dearest.append(f"- `{name}`: {listed}")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import os
 import sys
 import time
 from collections import Counter
@@ -76,7 +77,7 @@ def grown(nodes: int, hours: list[float], interval_s: float, *, fields: bool) ->
     store = store_of(nodes, interval_s)
     node = store.nodes()[0]
     samples, found, due_s = fed(interval_s), [], 0.0
-    base = memory(["self"]).rss_bytes
+    base = memory([os.getpid()]).rss_bytes
     for each in hours:
         for sample in samples:
             at = sample.time - made.START
@@ -91,7 +92,7 @@ def grown(nodes: int, hours: list[float], interval_s: float, *, fields: bool) ->
             for tier in series._tiers:
                 tiers[tier.step_s] += size(tier)
         rest = size(node._tables) - size(*(series for _, _, series in every))
-        rss = memory(["self"]).rss_bytes - base
+        rss = memory([os.getpid()]).rss_bytes - base
         found.append([
             f"{nodes}", f"{each:g}", f"{size(node._tables) / MIB:.2f}", f"{rest / MIB:.2f}",
             f"{len(every)}", f"{rss / MIB:.2f}",

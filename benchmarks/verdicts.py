@@ -1,0 +1,120 @@
+"""How often verdicts are right: simulated jobs, their reports, and the truth.
+
+    python -m benchmarks.verdicts                             # 300 jobs
+    python -m benchmarks.verdicts --jobs 2000 --seed 1,2,3 --processes 2
+    python -m benchmarks.verdicts --accounting                # the same, without a recording
+    python -m benchmarks.verdicts --seed 1 --job 17           # one job: its report and its truth
+    python -m benchmarks.verdicts --jobs 2000 --seed 1,2,3 --write   # also into docs/verdicts.md
+
+Every false or missing finding and every unsafe line is printed with what reproduces it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter
+from contextlib import nullcontext
+from multiprocessing import Pool
+from pathlib import Path
+
+from gpumon.report.render.text import text as report_text
+from tests.simulator.array import SimArray
+from tests.simulator.draw import KINDS, make, name_of
+from tests.simulator.judge import report_of
+from tests.simulator.score import Score, score, table, truth_for
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "verdicts.md"
+Task = tuple[int, int, str, bool]
+
+
+def judged(task: Task) -> Score:
+    seed, number, kind, accounting = task
+    job = make(seed, number, kind)
+    return score(job, report_of(job, accounting), accounting)
+
+
+def run(tasks: list[Task], processes: int, id: str) -> Score:
+    """All of them; misses of this finding are printed as they are found."""
+    total = Score()
+    with Pool(processes) if processes > 1 else nullcontext() as pool:
+        scores = pool.imap_unordered(judged, tasks, chunksize=4) if pool else map(judged, tasks)
+        for each in scores:
+            total.add(each)
+            for miss in each.misses:
+                if id in miss.what:
+                    print(miss.text, flush=True)
+    return total
+
+
+def show(task: Task) -> None:
+    """One job: its report, and what is true of it."""
+    seed, number, kind, accounting = task
+    job = make(seed, number, kind)
+    report, truth = report_of(job, accounting), truth_for(job)
+    first = job.tasks[0] if isinstance(job, SimArray) else job
+    asked, ended = first.request, first.ended
+    print(report_text(report, width=100))
+    print(f"\nSIMULATED {job.story}")
+    board = asked.board.gres if asked.board else "gpu"
+    print(f"  {asked.nodes} nodes × {asked.cpus} cores, {asked.mem / 2**30:.1f} GiB, "
+          f"{asked.gpus} × {board}, limit {asked.limit_s / 60:.0f} min")  # fmt: skip
+    causes = {name: round(share, 2) for name, share in first.program.causes.items()}
+    print(f"  {ended.state} after {ended.seconds / 60:.0f} min; causes {causes}")
+    for must in truth.must:
+        print(f"  must: {must.level} {must.why}: {', '.join(sorted(must.ids))}")
+    print(f"  may: {', '.join(f'{id} ({level})' for id, level in sorted(truth.may.items()))}")
+    for miss in score(job, report, accounting).misses:
+        print(f"  MISS {miss.kind} {miss.level} {miss.what}: {miss.why}")
+
+
+def write(total: Score, args: argparse.Namespace) -> None:
+    """Put the figures into the document, in the place of the same kind of run."""
+    kind = "accounting" if args.accounting else "recordings"
+    command = f"python -m benchmarks.verdicts --jobs {args.jobs} --seed {args.seed}"
+    command += " --accounting" if args.accounting else ""
+    begin, end = f"<!-- {kind} -->\n", f"<!-- end of {kind} -->"
+    before, _, rest = DOCUMENT.read_text().partition(begin)
+    after = rest.partition(end)[2]
+    text = f"`{command}`\n\n{table(total)}\n"
+    DOCUMENT.write_text(f"{before}{begin}{text}{end}{after}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--jobs", type=int, default=300)
+    parser.add_argument("--seed", default="1", help="one, or several joined by commas")
+    parser.add_argument("--job", type=int, help="print the report and the truth of this one")
+    parser.add_argument("--kind", default="", help="only of this kind: training.never …")
+    parser.add_argument("--kinds", action="store_true", help="list the kinds")
+    parser.add_argument("--id", default="", help="print only misses of this finding")
+    parser.add_argument("--accounting", action="store_true", help="from accounting alone")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--write", action="store_true", help=f"the figures into {DOCUMENT.name}")
+    args = parser.parse_args()
+    if args.kinds:
+        print("\n".join(f"{name_of(kind)}  {weight:g}" for kind, weight in KINDS))
+        return
+    seeds = [int(each) for each in args.seed.split(",")]
+    if args.job is not None:
+        show((seeds[0], args.job, args.kind, args.accounting))
+        return
+    began = time.monotonic()
+    tasks = [(seed, n, args.kind, args.accounting) for seed in seeds for n in range(args.jobs)]
+    total = run(tasks, args.processes, args.id)
+    print()
+    for (kind, level, what), count in sorted(
+        Counter((each.kind, each.level, each.what) for each in total.misses
+                if each.kind != "unsafe").items()
+    ):  # fmt: skip
+        print(f"{count:5} {kind} {level} {what}")
+    print(f"\n{table(total)}")
+    if args.write:
+        write(total, args)
+    print(f"{time.monotonic() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
