@@ -24,7 +24,7 @@ ROOT = FOLDER.parent
 sys.path.insert(0, str(ROOT))
 
 from gpumon.model.sample import Sample  # noqa: E402
-from gpumon.wire import Decoder  # noqa: E402
+from gpumon.wire.decoder import Decoder  # noqa: E402
 from screenshots.terminal_png import Session, render  # noqa: E402
 from tests.tui.cluster import record  # noqa: E402
 

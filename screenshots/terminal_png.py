@@ -17,7 +17,7 @@ import time
 import unicodedata
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from PIL import Image, ImageDraw, ImageFont
 
@@ -151,7 +151,8 @@ def box_arms(name: str) -> dict[str, float]:
     the part before it. Double lines are 3 thick; the caller hollows them.
     """
     both = {"HORIZONTAL": ("LEFT", "RIGHT"), "VERTICAL": ("UP", "DOWN")}
-    arms, weight = {}, 1
+    arms: dict[str, float] = {}
+    weight = 1
     for part in name.split(" AND "):
         words = part.split()
         for word, value in {"LIGHT": 1, "SINGLE": 1, "HEAVY": 2, "DOUBLE": 3}.items():
@@ -276,6 +277,11 @@ BASE16 = bytes.fromhex(
 )
 
 
+def _faint(fg: Rgb, bg: Rgb) -> Rgb:
+    red, green, blue = ((3 * f + 2 * b) // 5 for f, b in zip(fg, bg))
+    return red, green, blue
+
+
 def rgb(colour: int | Rgb) -> Rgb:
     """Red, green and blue of a palette index: 16 of our own, then xterm's cube and greys."""
     if isinstance(colour, tuple):
@@ -302,7 +308,7 @@ def render(screen: Screen, theme: str = "dark") -> Image.Image:
             if style.reverse:
                 fg, bg = bg, fg
             if style.dim:
-                fg = tuple((3 * f + 2 * b) // 5 for f, b in zip(fg, bg))
+                fg = _faint(fg, bg)
             right = x + columns * WIDTH
             if bg != default_bg:
                 draw.rectangle((x, y, right - 1, y + HEIGHT - 1), bg)
@@ -325,6 +331,9 @@ set -g escape-time 0
 set -g remain-on-exit on
 set -g remain-on-exit-format ""
 """
+
+
+S = TypeVar("S", bound="Session")
 
 
 class Session:
@@ -382,7 +391,7 @@ class Session:
         """What tmux knows of the program's terminal, by its formats: `#{pane_pid}`."""
         return self._call("display", "-p", form).rstrip("\n")
 
-    def wait_for(self, text: str, timeout_s: float = 15) -> str:
+    def wait_for(self, text: str, timeout_s: float = 60) -> str:
         """Wait until the screen shows a text; returns the screen's text."""
         deadline = time.monotonic() + timeout_s
         while text not in (shown := self.text()):
@@ -391,7 +400,7 @@ class Session:
             time.sleep(0.05)
         return shown
 
-    def wait_exit(self, timeout_s: float = 15) -> int:
+    def wait_exit(self, timeout_s: float = 60) -> int:
         """Wait for the program's end; returns its exit status (128 + n for a signal n)."""
         deadline = time.monotonic() + timeout_s
         while True:
@@ -416,7 +425,7 @@ class Session:
         subprocess.run([*self._tmux, "kill-server"], env=self._env, capture_output=True)
         shutil.rmtree(self._directory, ignore_errors=True)
 
-    def __enter__(self) -> Session:
+    def __enter__(self: S) -> S:
         return self
 
     def __exit__(self, *_: object) -> None:
