@@ -2,7 +2,8 @@
 
 A bin holds the mean, the least and the greatest of what was read in it. How many samples that were
 nobody remembers: as many as there should have been. Where bins are longer than 10 s (in recordings
-of more than a day) each stands for all buckets of 10 s that it covers.
+of more than a day) each stands for all buckets of 10 s that it covers. Where they are longer than
+the coarsest step (in two months, or by a clock that jumped) only a week is made of them at once.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ GRID_S = 600
 #: a backfill ends at a multiple of this; the last bucket of a coarser step is then not full
 END_S = 60
 _FINE_S, _MINUTE_S = 10, 60
-#: buckets of 10 s that any series keeps
+#: buckets of 10 s that any series keeps, and those within the time that any series goes back
 _FINE_KEPT = max(kept for each in RETENTIONS for step_s, kept in each.tiers if step_s == _FINE_S)
+_MOST_FINE = max(step_s * kept for each in RETENTIONS for step_s, kept in each.tiers) // _FINE_S
+_GRID_FINE = GRID_S // _FINE_S
 _MOST = 0xFFFF  # that a bucket counts
 
 
@@ -40,32 +43,37 @@ class Buckets:
         self._parts = int(step_s) // _FINE_S  # of a bin
         self._bins = columns
         self._first_time = max(columns.first * step_s, since)
-        fine = self._expanded(0, len(columns.mean))
-        minutes = fine.coarsened(_MINUTE_S // _FINE_S)
-        self._rows = {GRID_S: minutes.coarsened(GRID_S // _MINUTE_S)}
         self._is_series = is_series
-        if is_series:
-            self._rows[_MINUTE_S] = minutes
+        first, stop = columns.first, columns.first + len(columns.mean)
+        self._rows: dict[int, Rollup] | None = None
+        if step_s <= GRID_S:
+            self._rows = self._rows_of(first * self._parts, stop * self._parts)
+
+    def _rows_of(self, begin: int, stop: int) -> dict[int, Rollup]:
+        """The buckets of 10 s with an index from `begin` to before `stop`, in the coarser steps."""
+        minutes = self._expanded(begin, stop).coarsened(_MINUTE_S // _FINE_S)
+        rows = {GRID_S: minutes.coarsened(GRID_S // _MINUTE_S)}
+        if self._is_series:
+            rows[_MINUTE_S] = minutes
+        return rows
 
     def before(self, end: float) -> BackfillSeries | None:
         """All before `end`, a multiple of `END_S`; None where there was no sample yet."""
-        rows = {step_s: _until(each, int(end) // step_s) for step_s, each in self._rows.items()}
-        begun = self._begun(int(end))
+        fine = int(end) // _FINE_S
+        own = self._rows or self._rows_of((fine - _MOST_FINE) // _GRID_FINE * _GRID_FINE, fine)
+        rows = {step_s: _until(each, int(end) // step_s) for step_s, each in own.items()}
+        begun = self._begun(fine)
         if len(begun):
             rows[GRID_S].join(begun.first, begun.count, begun.mean, begun.low, begun.high)
         if not len(rows[GRID_S]):
             return None
         if self._is_series:
-            rows[_FINE_S] = self._newest(int(end) // _FINE_S)
+            rows[_FINE_S] = self._newest(fine)
         return BackfillSeries(self._first_time, rows)
 
-    def _begun(self, end: int) -> Rollup:
-        """What was before `end` of the coarsest bucket that holds it."""
-        first, length = self._bins.first, self._parts * _FINE_S
-        begin = end // GRID_S * GRID_S // length - first
-        stop = min(ceil(end / length) - first, len(self._bins.mean))
-        fine = self._expanded(max(begin, 0), max(stop, begin, 0))
-        found = _until(fine, end // _FINE_S).coarsened(GRID_S // _FINE_S)
+    def _begun(self, stop: int) -> Rollup:
+        """What was before the bucket `stop` of the coarsest bucket that holds it."""
+        found = self._expanded(stop // _GRID_FINE * _GRID_FINE, stop).coarsened(_GRID_FINE)
         found.strip()
         return found
 
@@ -84,21 +92,28 @@ class Buckets:
         """The buckets of 10 s that a series can keep, the last before `stop` not empty."""
         last = self._last_before(ceil(stop / self._parts))
         assert last is not None  # `before` asks
-        begin = max(last + 1 - ceil(_FINE_KEPT / self._parts), 0)
-        return _until(self._expanded(begin, last + 1), stop)
+        stop = min((self._bins.first + last + 1) * self._parts, stop)
+        found = self._expanded(stop - _FINE_KEPT, stop)
+        found.strip()
+        return found
 
-    def _expanded(self, begin: int, end: int) -> Rollup:
-        """The bins from `begin` to before `end` in buckets of 10 s."""
+    def _expanded(self, begin: int, stop: int) -> Rollup:
+        """The buckets of 10 s with an index from `begin` to before `stop`, as far as bins go."""
         parts, bins = self._parts, self._bins
+        first = max(begin // parts, bins.first)
+        last = max(min(ceil(stop / parts), bins.first + len(bins.mean)), first)
+        begin, stop = max(begin, first * parts), min(stop, last * parts)
+        own = slice(first - bins.first, last - bins.first)
         means, lows, highs = (
-            _repeated(each[begin:end], parts) for each in (bins.mean, bins.low, bins.high)
+            _repeated(each[own], parts, begin - first * parts, stop - first * parts)
+            for each in (bins.mean, bins.low, bins.high)
         )
         if sum(means) == sum(means):  # none of them is NaN
             counts = array("H", [self._count]) * len(means)
         else:
             counts = array("H", [self._count if mean == mean else 0 for mean in means])
         found = Rollup(_FINE_S)
-        found.join((bins.first + begin) * parts, counts, means, lows, highs)
+        found.join(begin, counts, means, lows, highs)
         return found
 
 
@@ -116,12 +131,18 @@ def widened(bins: Rollup, inner: Iterable[Rollup]) -> Rollup | None:
     return found
 
 
-def _repeated(values: array[float], times: int) -> array[float]:
-    """Each so many times."""
-    found = array("f", bytes(values.itemsize * len(values) * times))
+def _repeated(values: array[float], times: int, begin: int, stop: int) -> array[float]:
+    """Each so many times; of these the items from `begin`, in the first, to before `stop`."""
+    found = array("f")
+    if len(values) <= 2:  # they may be as long as a wrong clock makes them
+        for place, value in enumerate(values):
+            own = range(place * times, (place + 1) * times)
+            found.extend(array("f", [value]) * (min(own.stop, stop) - max(own.start, begin)))
+        return found
+    found.frombytes(bytes(values.itemsize * len(values) * times))
     for place in range(times):
         found[place::times] = values
-    return found
+    return found[begin:stop]
 
 
 def _until(rollup: Rollup, stop: int) -> Rollup:

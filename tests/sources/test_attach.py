@@ -283,8 +283,13 @@ class Slow(Here):
 class Asking(Slow):
     """Asks a person for a password first."""
 
+    def __init__(self, name):
+        super().__init__(name)
+        self.asks = threading.Event()
+
     def open(self, node, argv):
         with unhurried():
+            self.asks.set()
             return super().open(node, argv)
 
 
@@ -304,10 +309,10 @@ def test_beside_a_slow_transport_the_next_is_tried_and_the_loser_is_closed(follo
 
 @pytest.mark.slow
 def test_who_waits_for_a_person_is_not_called_slow(follow, monkeypatch):
-    monkeypatch.setattr(node_run, "_BESIDE_S", 0.3)
     slow, quick = Asking("ssh"), Here("srun")
     _, sink = follow(slow, quick, tasks=[NodeTask("n1", ("7",))])
-    sink.wait(lambda sink: sink.states("n1").count("connecting") == 2)
+    assert slow.asks.wait(HANGS_S)
+    monkeypatch.setattr(node_run, "_BESIDE_S", 0.3)
     time.sleep(1.5)
     assert quick.opened == []
     slow.let.set()

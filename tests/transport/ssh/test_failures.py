@@ -117,10 +117,11 @@ def test_a_server_that_turns_all_away(world, fail, hasty):
         def serve():
             while True:
                 try:
-                    door.accept()[0].close()
+                    visitor, _ = door.accept()
                 except OSError:
                     return
                 tries.append(1)
+                visitor.close()
 
         threading.Thread(target=serve, daemon=True).start()
         failure = fail()
