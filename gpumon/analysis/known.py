@@ -15,7 +15,8 @@ def mean(values: Values) -> float | None:
 
 def highest(values: Values) -> float | None:
     """Of those that are known."""
-    return max((value for value in values if value is not None), default=None)
+    known = [value for value in values if value is not None]
+    return max(known) if known else None
 
 
 def total(values: Values) -> float | None:

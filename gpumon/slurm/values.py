@@ -73,6 +73,9 @@ def size(value: str, unit: str = "") -> int | None:
 
     `16?` is Slurm's way to print a sentinel of 64 bits: not known.
     """
+    if not unit and _is_whole(value):  # as nearly all counts are
+        number = int(value)
+        return None if number in _SENTINELS or number > _MOST else number
     match = _SIZE.fullmatch(value.strip().upper()) if value else None
     if not match:
         return None

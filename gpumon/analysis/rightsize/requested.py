@@ -6,7 +6,6 @@ From Slurm's job where it is known, else from the limits that the recording foun
 from __future__ import annotations
 
 import re
-from collections import Counter
 from math import ceil
 
 from gpumon.analysis.finding import Gpus
@@ -153,12 +152,12 @@ def _memory(run: RunData, job: Job, nodes: int) -> float | None:
 
 def _gpus(run: RunData, job: Job, nodes: int, asked: bool) -> int | None:
     """Of the node with most. 0 only where Slurm lists what it gave, and nobody asked for any."""
-    held = Counter(each.node for each in job_devices(run))
+    held = [each.node for each in job_devices(run)]
     none = bool(job.allocated.tres) and not asked
     return _whole(
         highest(each.gpus for each in job.allocations),
         _share(job.gpus, nodes),
-        highest(held.values()),
+        highest(map(held.count, held)),
         0 if none else None,
     )
 

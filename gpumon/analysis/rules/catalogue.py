@@ -44,7 +44,7 @@ from gpumon.analysis.rules import (
 )
 from gpumon.analysis.rules.doubt import doubted
 from gpumon.analysis.rules.folding import fold
-from gpumon.analysis.rules.rule import Rule, asked, rules_of
+from gpumon.analysis.rules.rule import Need, Rule, lacking, rules_of
 from gpumon.analysis.rules.waste import ledger_of, total_gpu_hours
 from gpumon.analysis.rules.weight import weighed
 from gpumon.analysis.rundata import RunData
@@ -75,10 +75,6 @@ RULES = tuple(rule for rules in FAMILIES.values() for rule in rules)
 BY_ID = {rule.id: rule for rule in RULES}
 #: root cause -> its own consequences. The first root in this order that covers a finding folds it.
 FOLDS = {each.id: each.folds for each in RULES if each.folds}
-#: by whether the job still runs: the rules that apply
-_APPLYING = {
-    live: tuple(each for each in RULES if each.applies(live=live)) for live in (True, False)
-}
 #: section of a site's `[thresholds]` -> its numbers
 SECTIONS = SHARED | {rule.id: rule.thresholds for rule in RULES if rule.thresholds}
 #: what a site may write there: `low-busy.warning_percent`, …
@@ -114,25 +110,42 @@ class Evaluation:
         return self.raised + self.suppressed
 
 
+def _by_needs(rules: Iterable[Rule], *, live: bool) -> dict[tuple[Need, ...], dict[str, Rule]]:
+    """The rules that apply, by id; those that need the same stand together, and it is looked for
+    once: most need a recording, which most of thousands of jobs have not.
+    """
+    groups: dict[tuple[Need, ...], dict[str, Rule]] = {}
+    for rule in rules:
+        if rule.applies(live=live):
+            groups.setdefault(rule.needs, {})[rule.id] = rule
+    return groups
+
+
+_ALL = {live: _by_needs(RULES, live=live) for live in (True, False)}
+
+
 def evaluate(run: RunData, rules: Iterable[Rule] | None = None) -> Evaluation:
     """Ask each rule that applies: live ones of a running job, report ones of an ended one.
 
     `rules`: None for all of the catalogue.
     """
-    if rules is None:
-        rules = _APPLYING[run.live]
-    else:
-        rules = [each for each in rules if each.applies(live=run.live)]
+    groups = _ALL[run.live] if rules is None else _by_needs(rules, live=run.live)
     found: list[Finding] = []
     not_evaluable: dict[str, NotEvaluable] = {}
     clear: list[str] = []
-    for rule, answer in asked(rules, run):
-        if isinstance(answer, NotEvaluable):
-            not_evaluable[rule.id] = answer
-        elif answer:
-            found += answer
-        else:
-            clear.append(rule.id)
+    for needs, group in groups.items():
+        lack = lacking(needs, run)
+        if isinstance(lack, NotEvaluable):
+            not_evaluable.update(dict.fromkeys(group, lack))
+            continue
+        for id, rule in group.items():
+            answer = rule.checked(run) if lack is None else lack
+            if isinstance(answer, NotEvaluable):
+                not_evaluable[id] = answer
+            elif answer:
+                found += answer
+            else:
+                clear.append(id)
     found = [doubted(run, weighed(run, _capped(each))) for each in found]
     ledger = ledger_of(run)
     found = ledger.attribute(fold(found, FOLDS))

@@ -50,7 +50,8 @@ class Rule:
 
     def __call__(self, run: RunData) -> Outcome:
         """Ask the rule, by the site's numbers."""
-        return next(answer for _, answer in asked([self], run))
+        lack = lacking(self.needs, run)
+        return self.checked(run) if lack is None else lack
 
     def checked(self, run: RunData) -> Outcome:
         """The answer where all that it needs is there."""
@@ -60,9 +61,13 @@ class Rule:
 
     def _named(self, checked: Checked) -> Outcome:
         """Findings, if there are any; else what was missing; else clear."""
-        if checked is None or isinstance(checked, NotEvaluable):
-            return [] if checked is None else checked
-        answers = [checked] if isinstance(checked, Finding) else list(checked)
+        if checked is None:
+            return []
+        if isinstance(checked, NotEvaluable):
+            return checked
+        if isinstance(checked, Finding):
+            return [self._own(checked)]
+        answers = list(checked)
         missing = [each for each in answers if isinstance(each, NotEvaluable)]
         found = [self._own(each) for each in answers if isinstance(each, Finding)]
         return found if found or not missing else NotEvaluable.of(missing)
@@ -71,19 +76,13 @@ class Rule:
         return replace(found, id=self.id, held_s=None if self.is_event else found.held_s)
 
 
-def asked(rules: Iterable[Rule], run: RunData) -> Iterator[tuple[Rule, Outcome]]:
-    """Each rule with its answer. What several of them need is looked for once: most rules need a
-    recording, which most of thousands of jobs have not.
-    """
-    known: dict[tuple[Need, ...], Outcome | None] = {(): None}
-    for rule in rules:
-        try:
-            answer = known[rule.needs]
-        except KeyError:
-            answers = (need(run) for need in rule.needs)
-            answer = next((each for each in answers if each is not None), None)
-            known[rule.needs] = answer
-        yield rule, rule.checked(run) if answer is None else answer
+def lacking(needs: Iterable[Need], run: RunData) -> Outcome | None:
+    """The answer in place of a check; None where all that it needs is there."""
+    for need in needs:
+        answer = need(run)
+        if answer is not None:
+            return answer
+    return None
 
 
 def rule(
