@@ -32,7 +32,7 @@ KEYS_KEPT = 4096
 UNLISTED_KEPT = 16
 _PURGE_EVERY_S = 10.0
 #: ticks of a row that may wait for its series, where these have buckets of so many seconds or less
-_WAITING, _FINE_S = 10, 1
+_WAITING, _FINE_S = 40, 1
 _NUMBERS = frozenset((int, float))
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from math import inf
-from typing import Any, Callable, Dict, FrozenSet, List, Optional, Sequence, Tuple
+from array import array
+from itertools import repeat
+from math import inf, nan
+from typing import Any, Callable, Dict, FrozenSet, Optional, Sequence, Tuple
 
 from gpumon.model.backfill import BackfillSeries
-from gpumon.model.reading import Missing, Reading, number
+from gpumon.model.reading import Missing, Reading
 from gpumon.model.retention import Tiers
 from gpumon.model.sample import Key
 from gpumon.model.series import Series
@@ -18,31 +20,34 @@ EXTREMES = {"busy_percent": ("busy_min_percent", "busy_max_percent")}
 #: fields of which the largest value since attached is shown, beside those that are series
 PEAKS = frozenset(("busy_max_percent",))
 _NUMBERS = frozenset((int, float))
-_READ_AT_TIMES = _NUMBERS | {type(None)}  # of a field that is not read at every tick
+#: in place of a number: the field was not read, or it is missing, which ends the line of its series
+_UNREAD, _MISSING = nan, inf
 
 
 class Row:
     """What is known of one entity with one key.
 
-    Readings wait, as they came, until there are some or until somebody asks for a series or a
-    peak: many at once cost a fraction of as many one by one.
+    Numbers of series wait until there are some ticks or until somebody asks for a series: many at
+    once cost a fraction of as many one by one.
     """
 
-    __slots__ = ("_waiting", "peaks", "readings", "series", "times")
+    __slots__ = ("_fields", "_ticks", "_waiting", "peaks", "readings", "series", "times")
 
     def __init__(self) -> None:
         self.readings: Dict[str, Reading] = {}
         self.times: Dict[str, float] = {}
         self.peaks: Dict[str, float] = {}  # since attached; of fields that are no series
         self.series: Dict[str, Series] = {}
-        self._waiting: List[Tuple[float, Dict[str, Reading]]] = []
+        self._fields: Tuple[str, ...] = ()  # those that are series, and their extremes
+        self._ticks = array("d")  # epoch s of what waits
+        self._waiting = array("d")  # for each tick the numbers of these fields
 
     def frozen(self) -> Row:
         """The readings as they are now; the series continue, but are read up to a given end."""
         self.settle()
         row = Row()
         row.readings, row.times, row.peaks = dict(self.readings), dict(self.times), dict(self.peaks)
-        row.series = dict(self.series)
+        row.series, row._fields = dict(self.series), self._fields
         return row
 
     def take(
@@ -57,57 +62,71 @@ class Row:
         that may wait.
         """
         self.remember(readings, time)
+        if not kept:
+            return
         if len(self.series) < len(kept):
             for field in readings:
                 if field in kept and field not in self.series:
-                    self.series[field] = new(field)
-        if self.series or not PEAKS.isdisjoint(readings):
-            self._waiting.append((time, readings))
-            if len(self._waiting) >= most:
+                    self._keep(field, new(field))
+        for field in PEAKS:
+            value: Any = readings.get(field)
+            if type(value) in _NUMBERS and value > self.peaks.get(field, -inf):
+                self.peaks[field] = value
+        if self.series:
+            self._wait(readings, time)
+            if len(self._ticks) >= most:
                 self.settle()
 
+    def _keep(self, field: str, series: Series) -> None:
+        """From now on, its values wait for this series."""
+        self.settle()
+        self.series[field] = series
+        self._fields += (field, *EXTREMES.get(field, ()))
+
+    def _wait(self, readings: Dict[str, Reading], time: float) -> None:
+        self._ticks.append(time)
+        read: Any = map(readings.get, self._fields, repeat(_UNREAD))
+        try:
+            self._waiting.extend(array("d", read))
+        except (TypeError, OverflowError):  # not all are numbers
+            self._waiting.extend(_number(readings.get(field)) for field in self._fields)
+
+    def _column(self, field: str) -> array[float]:
+        """What waits of one of the fields."""
+        return self._waiting[self._fields.index(field) :: len(self._fields)]
+
     def settle(self) -> None:
-        """Bring what waits into the series and peaks."""
-        if not self._waiting:
+        """Bring what waits into the series."""
+        if not self._ticks:
             return
-        waiting, self._waiting = self._waiting, []
-        times = [time for time, _ in waiting]
+        ticks = self._ticks
         for field, series in self.series.items():
-            values: List[Any] = [readings.get(field) for _, readings in waiting]
-            kinds = set(map(type, values))
-            if field not in EXTREMES and kinds <= _NUMBERS:
-                series.extend(times, values, values, values)
-            elif field not in EXTREMES and kinds <= _READ_AT_TIMES:
-                read = [place for place in enumerate(values) if place[1] is not None]
-                known = [value for _, value in read]
-                if known:
-                    series.extend([times[place] for place, _ in read], known, known, known)
-            else:
-                _extend(series, field, [each for each in waiting if field in each[1]])
-        for field in PEAKS - self.series.keys():
-            for _, readings in waiting:
-                reading = number(readings.get(field))
-                if reading is not None and reading > self.peaks.get(field, -inf):
-                    self.peaks[field] = reading
+            values = self._column(field)
+            lows = highs = values
+            if field in EXTREMES:
+                least, most = map(self._column, EXTREMES[field])
+                lows = array("d", [low if low < v else v for v, low in zip(values, least)])
+                highs = array("d", [hi if v < hi < inf else v for v, hi in zip(values, most)])
+            _extend(series, ticks, values, lows, highs)
+        self._ticks, self._waiting = array("d"), array("d")
 
     def first_time(self, field: str) -> Optional[float]:
         """Time of the oldest sample of a series, also of those that wait."""
-        series = self.series.get(field)
-        times = [time for time, readings in self._waiting if type(readings.get(field)) in _NUMBERS]
-        if series is not None and series.first_time is not None:
-            times.append(series.first_time)
-        return min(times, default=None) if series is not None else None
+        if field not in self.series:
+            return None
+        times = [time for time, value in zip(self._ticks, self._column(field)) if value < inf]
+        known = self.series[field].first_time
+        return min(times if known is None else [*times, known], default=None)
 
     def peak(self, field: str) -> Optional[float]:
         """The largest value since attached, also of those that wait."""
         series = self.series.get(field)
-        known = series.high if series is not None else self.peaks.get(field)
-        fields = (field, *EXTREMES.get(field, ())) if series is not None else (field,)
-        found = [] if known is None else [known]
-        for _, readings in self._waiting if series is not None or field in PEAKS else ():
-            if number(readings.get(field)) is not None:
-                found += [value for name in fields if (value := number(readings.get(name)))]
-                found.append(number(readings[field]) or 0.0)
+        if series is None:
+            return self.peaks.get(field)
+        found = [] if series.high is None else [series.high]
+        for row in zip(*map(self._column, (field, *EXTREMES.get(field, ())[1:]))):
+            if row[0] < inf:
+                found += [value for value in row if value < inf]
         return max(found, default=None)
 
     def remember(self, readings: Dict[str, Reading], time: float) -> None:
@@ -128,7 +147,7 @@ class Row:
                 self.peaks[field] = max(backfill.high, self.peaks.get(field, -inf))
                 continue
             if field not in self.series:
-                self.series[field] = new(field)
+                self._keep(field, new(field))
             self.series[field].begin(backfill)
 
     def begin_peaks(self) -> None:
@@ -152,32 +171,30 @@ class Row:
             series.period_s = period_s
 
 
-def _extend(
-    series: Series, field: str, waiting: Sequence[Tuple[float, Dict[str, Reading]]]
-) -> None:
-    """Add the readings of one field, in order of time."""
-    begin = 0
-    for end, (_, readings) in enumerate(waiting):
-        if type(readings[field]) not in _NUMBERS:
-            _extend_known(series, field, waiting[begin:end])
-            begin = end + 1
-            if isinstance(readings[field], Missing):
-                series.miss()
-    _extend_known(series, field, waiting[begin:])
+def _number(reading: Any) -> float:
+    """As it waits; a whole number beyond floats is no reading."""
+    if type(reading) not in _NUMBERS:
+        return _MISSING if isinstance(reading, Missing) else _UNREAD
+    try:
+        return float(reading)
+    except OverflowError:
+        return _UNREAD
 
 
-def _extend_known(series: Series, field: str, waiting: Sequence[Tuple[float, Any]]) -> None:
-    if not waiting:
+def _extend(series: Series, *columns: Sequence[float]) -> None:
+    """Add the samples of these times, values, lows and highs, in order of time."""
+    values = columns[1]
+    if -inf < sum(values) < inf:
+        series.extend(*columns)
         return
-    times = [time for time, _ in waiting]
-    values = [readings[field] for _, readings in waiting]
-    lows = highs = values
-    if field in EXTREMES:
-        least, most = EXTREMES[field]
-        found = [(number(each.get(least)), number(each.get(most))) for _, each in waiting]
-        lows = [v if low is None else min(low, v) for v, (low, _) in zip(values, found)]
-        highs = [v if high is None else max(high, v) for v, (_, high) in zip(values, found)]
-    series.extend(times, values, lows, highs)
+    begin = 0
+    for end in [*(at for at, value in enumerate(values) if value == _MISSING), len(values)]:
+        known = [at for at in range(begin, end) if values[at] == values[at]]
+        if known:
+            series.extend(*([column[at] for at in known] for column in columns))
+        if end < len(values):
+            series.miss()
+        begin = end + 1
 
 
 Table = Dict[Key, Row]  # the rows of one entity

@@ -48,19 +48,25 @@ def _rounded(value):
 
 
 @examples(400)
-@given(ticks(), TIERS, st.sampled_from([1.0, 2.0, 5.0]))
-def test_readings_that_wait_are_told_as_if_each_had_been_taken_at_once(ticks, tiers, period_s):
+@given(ticks(), TIERS, st.sampled_from([1.0, 2.0, 5.0]), st.sampled_from([3, 10, 40]))
+def test_readings_that_wait_are_told_as_if_each_had_been_taken_at_once(
+    ticks, tiers, period_s, waiting
+):
     one, many = Row(), Row()
     at = T0
     for step_s, readings, is_read in ticks:
         at += step_s
-        for row, most in ((one, 1), (many, 10)):
+        for row, most in ((one, 1), (many, waiting)):
             row.take(readings, at, KEPT, lambda _: Series(period_s, tiers), most)
+        for field in one.series:
+            assert many.peak(field) == one.peak(field)
+            assert many.first_time(field) == one.first_time(field)
         if is_read:
             many.settle()
             assert told(many, at) == told(one, at)
-    many.settle()
-    assert told(many, at + 1) == told(one, at + 1)
+    frozen = many.frozen()
+    assert [frozen.peak(field) for field in KEPT] == [one.peak(field) for field in KEPT]
+    assert told(many, at + 1) == told(frozen, at + 1) == told(one, at + 1)
     assert many.series.keys() == one.series.keys()
     assert (many.readings, many.times) == (one.readings, one.times)
 
@@ -74,7 +80,7 @@ def test_one_by_one_is_what_a_series_adds(ticks, tiers):
         row.take({"power_w": readings.get("power_w", 1.0)}, at, KEPT, lambda _: Series(1.0, tiers))
         value = readings.get("power_w", 1.0)
         if isinstance(value, (int, float)):
-            series.add(at, value)
+            series.add(at, float(value))
         elif isinstance(value, Missing):
             series.miss()
     own = Row()
