@@ -14,6 +14,8 @@ from gpumon.model.rollup import MAX_COUNT, Bucket, Rollup, clamped
 
 _Ring = TypeVar("_Ring", "array[float]", "array[int]")
 
+#: the arrays of a ring as long as no bucket was closed: most of the coarse ones' first hours
+_NO_VALUES, _NO_COUNTS = array("f"), array("H")
 #: so many samples in a row from before a ring's oldest bucket mean: the clock was set back
 _LATE_LIMIT = 3
 
@@ -40,9 +42,8 @@ class Tier:
         self.total, self.count, self.low, self.high = 0.0, 0, inf, -inf
 
     def _restart(self, index: int) -> None:
-        self._values = array("f")
+        self._values, self._counts = _NO_VALUES, _NO_COUNTS
         self._width = 1
-        self._counts = array("H")
         self._next = 0
         self._open(index)
 
@@ -126,6 +127,7 @@ class Tier:
             data = data[(len(counts) - self.kept) * self._width :]
             counts = counts[-self.kept :]
         room = self.kept - len(self._counts)
+        self._begin_rows()
         self._counts.extend(counts[:room])
         self._values.extend(data[: room * self._width])
         counts, data = counts[room:], data[room * self._width :]
@@ -136,6 +138,10 @@ class Tier:
             self._values[begin * self._width : end * self._width] = data[: size * self._width]
             self._next = end % self.kept
             counts, data = counts[size:], data[size * self._width :]
+
+    def _begin_rows(self) -> None:
+        if self._counts is _NO_COUNTS:
+            self._values, self._counts = array("f"), array("H")
 
     def begin(self, rollup: Rollup) -> None:
         """Begin with buckets of the same length; the last holds something and stays open."""
@@ -177,6 +183,7 @@ class Tier:
             self._next = row + 1 if row + 1 < self.kept else 0
             self._write(row, mean, low, high, count)
             return
+        self._begin_rows()
         self._counts.append(count if count < MAX_COUNT else MAX_COUNT)
         if self._width == 1 and (low < mean or high > mean):
             self._widen()
