@@ -27,6 +27,8 @@ from gpumon.sources.base import Sink, Source
 
 #: nodes whose recordings get rollup lines: 0.4 MiB and 0.3 ms of CPU a sample each
 _MAX_ROLLED = 64
+#: recorders of this process that may take much memory each
+_MAX_LARGE = 16
 #: marks that wait for a node's next sample, which must hold them in one line
 MAX_MARKS = 100
 _LANES = 8  # threads that write: each flush waits for the disk
@@ -243,7 +245,8 @@ class Tee:
             roller = _roller if count < _MAX_ROLLED else None
             path = new_path(header, node.last or header.time)
             lane = self._lanes[count % len(self._lanes)]
-            recorder = Recorder(path, roller=roller, phase=spread(count), lane=lane)
+            small = count >= _MAX_LARGE
+            recorder = Recorder(path, roller=roller, phase=spread(count), lane=lane, is_small=small)
         except GpumonError as error:
             self.not_recorded[name] = (
                 NotRecorded(error.why, error.path)

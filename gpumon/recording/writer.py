@@ -69,12 +69,14 @@ class Recorder:
         roller: Optional[Callable[[], Roller]] = None,
         phase: float = 0.0,
         lane: Optional[Lane] = None,
+        is_small: bool = False,
     ) -> None:
         """Creates the file (0600) and its folders (0700). Raises GpumonError.
 
         `roller` makes what makes rollup lines of the samples. `phase`, from 0 to less than 1, is
         for recorders that are fed at the same time: where it differs, they write and end their
         frames one after another. `lane`: where it writes, shared with others; by default its own.
+        `is_small`: one of many, each with little memory.
         """
         self.path = path
         self._clock = clock
@@ -97,9 +99,10 @@ class Recorder:
         self._max_bytes = max_bytes
         self._full = ""
         self._are_details_due = True  # no header is followed by those of lines that are kept
-        first = packer()  # where there is no zstd, no file is made
+        pack = partial(packer, is_small=is_small)
+        first = pack()  # where there is no zstd, no file is made
         self._rolling = Rolling(roller, phase)
-        self._writer = _Writer(File(path), first, lane or Lane())
+        self._writer = _Writer(File(path), first, pack, lane or Lane())
 
     @property
     def failed(self) -> str:
@@ -327,8 +330,10 @@ class Lane:
 class _Writer:
     """Packs and writes in a lane, which alone touches the file."""
 
-    def __init__(self, file: File, first: Packer, lane: Lane) -> None:
+    def __init__(self, file: File, first: Packer, pack: Callable[[], Packer], lane: Lane) -> None:
+        """`pack` makes the packers behind the first."""
         self._file = file
+        self._pack = pack
         self._why = ""
         self._lane = lane
         self._put_bytes = self._done_bytes = 0  # each changed by one thread only
@@ -385,7 +390,7 @@ class _Writer:
 
     def _packed(self, write: _Write) -> bytes:
         """What to append: the lines, and the frame's trailer where it ends with them."""
-        self._packer = self._packer or packer()
+        self._packer = self._packer or self._pack()
         self._checking = self._checking or Checking(write.frame)
         data = b"".join(map(self._packer.block, self._checking.parts(write.lines)))
         if write.times is None:

@@ -208,6 +208,18 @@ def test_it_ends_at_its_limit_with_the_file_whole(tmp_path):
         assert "limit" in samples_of(recording.items())[-1].events[0].text
 
 
+def test_one_of_many_recorders_keeps_little_and_writes_the_same(tmp_path, few):
+    found, windows = [], []
+    for is_small in (False, True):
+        path = tmp_path / f"{is_small}.gpumon"
+        record(path, few, is_small=is_small)
+        with Recording(str(path)) as recording:
+            found.append(list(recording.items()))
+        windows.append(zstandard.get_frame_parameters(path.read_bytes()).window_size)
+    assert found[0] == found[1] != []
+    assert windows[1] < windows[0]
+
+
 def test_nothing_recorded_leaves_no_file(tmp_path):
     recorder = Recorder(str(tmp_path / "x.gpumon"))
     recorder.close()
