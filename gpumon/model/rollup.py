@@ -388,6 +388,17 @@ class Rollup:
         found.join(first, array("H", [min(n, MAX_COUNT) for n in counts]), means, *extremes)
         return found
 
+    def expanded(self, ratio: int) -> Rollup:
+        """The same in buckets of a `ratio`th of the length: each stands for all that it covers."""
+        found = Rollup(self.step_s / ratio)
+        columns = [_repeated(each, ratio) for each in self._arrays()]
+        found.join(self.first * ratio, _repeated(self._counts, ratio), *columns)
+        return found
+
+
+def _repeated(values: array[_Number], times: int) -> array[_Number]:
+    return array(values.typecode, [value for value in values for _ in range(times)])
+
 
 def _extend(values: array[float], more: Numbers) -> None:
     if isinstance(more, bytes):

@@ -66,8 +66,8 @@ class Series:
 
     __slots__ = (
         "_batch_end", "_coarse", "_count", "_first_time", "_held_at_first", "_held_until", "_high",
-        "_largest", "_last_time", "_last_value", "_least", "_peak60", "_since", "_tiers", "_total",
-        "period_s",
+        "_largest", "_last_time", "_last_value", "_least", "_past_time", "_peak60", "_since",
+        "_tiers", "_total", "period_s",
     )  # fmt: skip
 
     def __init__(self, period_s: float = 1.0, tiers: Tiers = RETENTIONS[0].tiers) -> None:
@@ -84,7 +84,7 @@ class Series:
         self._coarse: Optional[_Part] = None  # what waits for those behind the second
         self._last_time, self._last_value = -inf, nan  # the newest
         self._held_until = -inf  # a sample up to then continues the line without a gap
-        self._first_time = inf
+        self._first_time = self._past_time = inf
         self._high = -inf
         self._peak60: Optional[float] = None
 
@@ -218,6 +218,19 @@ class Series:
         self._last_time, self._last_value = finest.last * finest.step_s, finest.mean[-1]
         self._held_until = self._last_time + BRIDGE_PERIODS * max(self.period_s, finest.step_s)
 
+    def precede(self, past: Series) -> None:
+        """Have windows show, too, what another series holds of the time before the first sample.
+
+        Peaks and statistics still begin with that sample.
+        """
+        self._settle()
+        past._settle()
+        rollups = [tier.rollup(tier.oldest, tier.index + 1) for tier in past._tiers if tier.count]
+        for tier in self._tiers:
+            if found := _of_step(rollups, tier.step_s, tier.kept):
+                tier.precede(found)
+        self._past_time = min(self._past_time, past._first_time)
+
     def miss(self) -> None:
         """The reading was due and is missing: the line ends."""
         self._held_until = -inf
@@ -284,6 +297,12 @@ class Series:
     def first_time(self) -> Optional[float]:
         """Time of the oldest sample ever added."""
         first = min(self._first_time, self._since) if self._count else self._first_time
+        return None if first == inf else first
+
+    @property
+    def oldest_time(self) -> Optional[float]:
+        """The same, also of the past that `precede` brought."""
+        first = min(self._past_time, inf if self.first_time is None else self.first_time)
         return None if first == inf else first
 
     @property
@@ -381,6 +400,20 @@ class Series:
 def _coarsest(rollups: Iterable[Rollup], step_s: int) -> Rollup:
     """The one that can make buckets of `step_s` from the fewest."""
     return max((each for each in rollups if step_s % each.step_s == 0), key=lambda r: r.step_s)
+
+
+def _of_step(rollups: Sequence[Rollup], step_s: int, kept: int) -> Optional[Rollup]:
+    """The newest buckets of `step_s`, at least as many as are kept, made of the best there are."""
+    coarser = [each for each in rollups if each.step_s > step_s and each.step_s % step_s == 0]
+    if any(each.step_s <= step_s for each in rollups):
+        found = _coarsest(rollups, step_s)
+        ratio = int(step_s // found.step_s)
+        return found.coarsened(ratio) if ratio > 1 else found
+    if not coarser:
+        return None
+    found = min(coarser, key=lambda each: each.step_s)
+    ratio = int(found.step_s // step_s)
+    return found.slice(found.last - kept // ratio, found.last + 1).expanded(ratio)
 
 
 def _windows(tier: Tier, step: float, first: int, n: int, until: float) -> List[Optional[Bucket]]:

@@ -171,6 +171,32 @@ class Tier:
                 self.add(float(index * rollup.step_s), mean * count, count, low, high, held)
                 held = nan
 
+    def precede(self, rollup: Rollup) -> None:
+        """Take buckets of the same length from before those kept, as far as there is room.
+
+        What both have becomes one bucket; between them may be a gap.
+        """
+        if self.end == -inf:
+            self.begin(rollup)
+            return
+        oldest, step_s = self.oldest, self.step_s
+        for index, bucket in enumerate(rollup.slice(oldest, self.index + 1).buckets(), oldest):
+            if bucket is not None and bucket.count:
+                low, mean, high, count = bucket
+                self.add(float(index * step_s), mean * count, count, low, high, nan)
+        first = max(rollup.first, oldest - self.kept + len(self._counts))
+        if first >= min(oldest, rollup.last + 1):
+            return
+        if self._width == 1:
+            self._widen()
+        count = oldest - first
+        data = array("f", bytes(12 * count))
+        for place, column in enumerate(rollup.padded(first, count)):
+            data[place::3] = column
+        counts = rollup.slice(first, oldest).count
+        self._values = data + self._values
+        self._counts = counts + array("H", bytes(2 * (count - len(counts)))) + self._counts
+
     @property
     def mean(self) -> float:
         """Of the open bucket; kept between the extremes, which the rounding of a sum can leave."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gpumon.site import Site
     from gpumon.slurm.job import Job
     from gpumon.sources.base import Source
+    from gpumon.sources.past import Past
     from gpumon.sources.replay import ReplaySource
 
 
@@ -38,7 +39,8 @@ class Pipeline:
     """What there is to show: nodes, the job, the newest evaluation, and what is not recorded.
 
     `tee`: the source, where it is recorded; `player`: the source, where it is a recording;
-    `others`: nodes that other pipelines of this process follow.
+    `others`: nodes that other pipelines of this process follow; `past`: reads what was recorded
+    of the same job before.
     """
 
     def __init__(
@@ -51,8 +53,10 @@ class Pipeline:
         site: Callable[[], Site | None] = lambda: None,
         store: Store | None = None,
         others: int = 0,
+        past: Past | None = None,
     ) -> None:
         self.player = player
+        self._past = past
         self.is_local = source.name == "local"
         self._source = source
         self._tee = tee
@@ -77,6 +81,8 @@ class Pipeline:
         self._evaluator.start()
 
     def stop(self) -> None:
+        if self._past is not None:
+            self._past.stop()
         self._evaluator.stop()
         self._source.stop()
 
@@ -124,10 +130,16 @@ class Pipeline:
 
     def news(self) -> str:
         """One line about the recording or the job that has not been shown yet, else ""."""
-        told = (each.news() for each in (self._tee, self._jobs, self.player) if each is not None)
+        tellers = (self._tee, self._jobs, self.player, self._past)
+        told = (each.news() for each in tellers if each is not None)
         return next(filter(None, told), "")
 
     # -- what the user does
+
+    def show_from(self, time: float) -> None:
+        """The time axis begins there: have what was recorded of it before read, without waiting."""
+        if self._past is not None:
+            self._past.want(self._store, time)
 
     def want_report(self) -> None:
         """With every evaluation from now on."""

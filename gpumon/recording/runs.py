@@ -7,11 +7,12 @@ import re
 import time
 from collections import Counter
 from math import inf
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from gpumon.errors import GpumonError, NotFoundError, UsageError
 from gpumon.model.sample import Header
 from gpumon.model.text import clean
+from gpumon.recording.attempts import is_same_attempt
 from gpumon.recording.reader import Recording
 
 SUFFIX = ".gpumon"
@@ -158,6 +159,41 @@ def _of_folder(folder: str, say: Callable[[str], None]) -> Run:
 def job_folder(cluster: str, job: str) -> str:
     """Where the recordings of a job (as Slurm prints it) on this cluster are, if there are any."""
     return os.path.join(state_dir(), "jobs", _safe(cluster, "local"), _safe(job, _NO_JOB))
+
+
+def recorded_before(header: Header, time: float, folders: Iterable[str] = ()) -> List[Recording]:
+    """Recordings of the same node in the same attempt of its job that begin before `time`.
+
+    In the job's own folder and in `folders`. What cannot be read is left out. Outside of a job: [].
+    """
+    job = header.job
+    if job is None:
+        return []
+    found = []
+    name = _safe(header.node, "node") + "-"
+    for folder in dict.fromkeys([job_folder(job.cluster, job.array or job.id), *folders]):
+        for path in _named(folder, name):
+            try:
+                with Recording(path) as recording:
+                    is_same = recording.header.node == header.node
+                    if is_same and is_same_attempt(recording.header.job, job):
+                        found.append(recording)
+            except GpumonError:
+                continue
+    return [recording for recording in found if recording.start < time]
+
+
+def _named(folder: str, begin: str) -> List[str]:
+    """The recordings in a folder, those below it left out, whose names begin so."""
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return []
+    return [
+        os.path.join(folder, name)
+        for name in names
+        if name.startswith(begin) and name.endswith(SUFFIX)
+    ]
 
 
 def prune(max_age_s: float, max_bytes: int, now: float) -> List[str]:

@@ -18,6 +18,7 @@ from gpumon.services.retention import start_retention
 from gpumon.services.this_site import site_of_screen
 from gpumon.sources.attach import AttachSource
 from gpumon.sources.jobfiles import REMOTE_PERIOD_S, JobFiles, read_by
+from gpumon.sources.past import Past
 
 if TYPE_CHECKING:
     from gpumon.config import Settings
@@ -119,4 +120,4 @@ def recorded(
 ) -> Pipeline:
     """What shows a source and records it, if it is to be; `others` as in Pipeline."""
     tee = Tee(source, marks_dir(), record=settings.record)
-    return Pipeline(tee, job=job, tee=tee, site=site, others=others)
+    return Pipeline(tee, job=job, tee=tee, site=site, others=others, past=Past())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gpumon.errors import GpumonError
 from gpumon.recording import resolve
 from gpumon.services.runs import finding_moments, is_plain, progress
+from gpumon.sources.past import Past
 from gpumon.sources.replay import ReplaySource
 from gpumon.sources.tracks import tracks_of
 
@@ -41,7 +42,8 @@ def playing(source: ReplaySource, run: str = "") -> Pipeline:
 
     if run:
         threading.Thread(target=_find_moments, args=(source, run), daemon=True).start()
-    return Pipeline(source, player=source, site=site_of_screen())
+    past = Past(source.paths) if source.paths and run else None
+    return Pipeline(source, player=source, site=site_of_screen(), past=past)
 
 
 def _find_moments(source: ReplaySource, run: str) -> None:

@@ -99,6 +99,11 @@ class ReplaySource:
         threading.Thread(target=self._run, args=(sink,), daemon=True, name="replay").start()
         threading.Thread(target=self._read_backfills, daemon=True, name="backfill").start()
 
+    @property
+    def paths(self) -> list[str]:
+        """Of the recordings that are played."""
+        return [path for track in self._tracks for path in track.paths]
+
     def stop(self) -> None:
         with self._wake:
             self._stopping = True

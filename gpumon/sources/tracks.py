@@ -27,6 +27,7 @@ class Track(NamedTuple):
     span_s: float = 0.0
     #: what is missing or damaged, as far as it was read
     problems: Callable[[], Sequence[str]] = tuple
+    paths: Sequence[str] = ()  # of its recordings
 
 
 def tracks_of(paths: Sequence[str], unread: list[str] | None = None) -> list[Track]:
@@ -63,6 +64,7 @@ def _track_of(joined: Joined) -> Track:
         partial(joined.rolled, shown=True),
         joined.end - joined.start,
         lambda: joined.problems,
+        [recording.path for recording in joined.recordings],
     )
 
 

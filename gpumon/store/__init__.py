@@ -58,6 +58,18 @@ class Store:
                 self._take(node, NodeView.take_backfill, backfill)
         self.changed()
 
+    def precede(self, node: NodeView, past: NodeView) -> None:
+        """Have a node's plots show what its earlier recordings hold, and its lanes their events."""
+        with self._lock:
+            pairs = node.series_of_past(past)
+        for series, before in pairs:  # one at a time: others wait for the lock
+            with self._lock:
+                series.precede(before)
+        with self._lock:
+            node.take_past_events(past)
+            self.generation += 1
+        self.changed()
+
     def status(self, node: str, status: Status) -> None:
         """How the stream of a node fares."""
         with self._lock:

@@ -66,6 +66,23 @@ class Devices:
         """The device of this key."""
         return self._records.get(key)
 
+    def found_in(self, others: Devices) -> Dict[int, int]:
+        """Our key of each device -> its key among those of an earlier stream of the same node."""
+        records = others._records.items()
+        of_uuid = {each.device.uuid: key for key, each in records if each.device.uuid}
+        of_place = {(each.device.index, each.device.mig): key for key, each in records}
+        found: Dict[int, int] = {}
+        for key, record in self._records.items():
+            device = record.device
+            its = of_uuid.get(device.uuid)
+            if its is None:
+                its = of_place.get((device.index, device.mig))
+                if its is not None and device.uuid and others._records[its].device.uuid:
+                    its = None  # another one in its place
+            if its is not None:
+                found[key] = its
+        return found
+
     def leave(self) -> None:
         """None of them is the job's any more, until a header lists it again."""
         for record in self._records.values():

@@ -175,11 +175,13 @@ class NodeView:
             series = self._series(entity, key, field)
             return series.stats(start, end) if series else Stats(None, None, None, 0.0)
 
-    def first_time(self, entity: str, key: Key, field: str) -> Optional[float]:
-        """Time of the oldest sample of a series."""
+    def first_time(
+        self, entity: str, key: Key, field: str, *, past: bool = False
+    ) -> Optional[float]:
+        """Time of the oldest sample of a series; `past`: also of what was recorded before."""
         with self._lock:
             row = self._tables.get(entity, {}).get(key)
-            return row.first_time(field) if row is not None else None
+            return row.first_time(field, past=past) if row is not None else None
 
     def peak(self, entity: str, key: Key, field: str) -> Optional[float]:
         """The largest value since attached: of series, and of fields in `store.row.PEAKS`."""
@@ -396,6 +398,31 @@ class NodeView:
                     table[key].remember(found[key], sample.time)
             self._devices.take_states(sample)
             self.last_time = max(sample.time, self.last_time or -inf)
+
+    def series_of_past(self, past: NodeView) -> List[Tuple[Series, Series]]:
+        """Series of this node, each with the one of its own earlier recordings."""
+        devices = self._devices.found_in(past._devices)
+        pairs = []
+        for entity in SERIES.keys() - COURSES.keys():
+            new, table = partial(self._new_series, entity), past._tables.get(entity, {})
+            for key, row in self._tables.get(entity, {}).items():
+                if entity == "device" and isinstance(key, int):
+                    key = devices.get(key, -1)  # a device that it had not
+                if (before := table.get(key)) is not None:
+                    pairs += row.with_past(before, new)
+        return pairs
+
+    def take_past_events(self, past: NodeView) -> None:
+        """Those of its own earlier recordings; devices by the keys that they have here."""
+        self.generation += 1
+        ours = {its: key for key, its in self._devices.found_in(past._devices).items()}
+        newer, self._events = list(self._events), Recent(EVENTS_KEPT, EVENTS_BYTES)
+        for event in past._events:
+            if event.device is None or event.device in ours:
+                device = None if event.device is None else ours[event.device]
+                self._events.append(event._replace(device=device))
+        for event in newer:
+            self._events.append(event)
 
     def take_status(self, status: Status) -> None:
         self.generation += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from itertools import repeat
 from math import inf, nan
-from typing import Any, Callable, Dict, FrozenSet, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, FrozenSet, List, Optional, Sequence, Tuple
 
 from gpumon.model.backfill import BackfillSeries
 from gpumon.model.reading import Missing, Reading
@@ -110,12 +110,12 @@ class Row:
             _extend(series, ticks, values, lows, highs)
         self._ticks, self._waiting = array("d"), array("d")
 
-    def first_time(self, field: str) -> Optional[float]:
-        """Time of the oldest sample of a series, also of those that wait."""
+    def first_time(self, field: str, *, past: bool = False) -> Optional[float]:
+        """Time of the oldest sample of a series, also of those that wait; see `NodeView`."""
         if field not in self.series:
             return None
         times = [time for time, value in zip(self._ticks, self._column(field)) if value < inf]
-        known = self.series[field].first_time
+        known = self.series[field].oldest_time if past else self.series[field].first_time
         return min(times if known is None else [*times, known], default=None)
 
     def peak(self, field: str) -> Optional[float]:
@@ -149,6 +149,16 @@ class Row:
             if field not in self.series:
                 self._keep(field, new(field))
             self.series[field].begin(backfill)
+
+    def with_past(self, past: Row, new: Callable[[str], Series]) -> List[Tuple[Series, Series]]:
+        """Each series, and the one of another row that precedes it.
+
+        What only that has gets a series, whose first sample is still to come.
+        """
+        past.settle()
+        for field in past.series.keys() - self.series.keys():
+            self._keep(field, new(field))
+        return [(self.series[field], before) for field, before in past.series.items()]
 
     def begin_peaks(self) -> None:
         """Let peaks count from now on."""

@@ -116,6 +116,7 @@ class Shown:
         Of a job that has ended, when its last sample was taken, so that it stays shown.
         """
         moment = self.moment.looking_at(self.pipeline)
+        self.pipeline.show_from(moment.shown_from)
         nodes, now = moment.nodes, moment.now
         if not moment.has_ended or any(node.status(now).state == "live" for node in nodes):
             return moment

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from gpumon.model.reading import number
@@ -208,7 +209,14 @@ class Moment:
 
     @cached_property
     def span_s(self) -> float:
-        return self.zoom.span_s(self.now - self.first_time)
+        times = [node.first_time("host", "", "cpu_percent", past=True) for node in self.nodes]
+        oldest = min((time for time in times if time is not None), default=self.now)
+        return self.zoom.span_s(self.now - oldest)
+
+    @property
+    def shown_from(self) -> float:
+        """Where the time axis begins; -inf: with whatever there is."""
+        return -inf if self.zoom.is_all else self.now - self.span_s
 
     @property
     def span_text(self) -> str:

@@ -22,6 +22,10 @@ class Zoom(NamedTuple):
     def is_chosen(self) -> bool:
         return self.place >= 0
 
+    @property
+    def is_all(self) -> bool:
+        return self.is_chosen and not _SPANS_S[self.place]
+
     def span_s(self, age_s: float) -> float:
         """Seconds that the plots show when the first sample is so old."""
         if self.is_chosen and _SPANS_S[self.place]:
@@ -42,4 +46,4 @@ class Zoom(NamedTuple):
         return self._replace(place=min(max(place + step, 0), places[-1]))
 
     def text(self, span_s: float) -> str:
-        return "all" if self.is_chosen and not _SPANS_S[self.place] else span_text(span_s)
+        return "all" if self.is_all else span_text(span_s)

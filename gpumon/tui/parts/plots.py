@@ -93,7 +93,7 @@ def kept_plot(
     high: float = 100.0,
 ) -> Kept:
     """The plot without axes, in exactly so many cells; what is new is painted."""
-    since = tuple(node.first_time(entity, key, layer.field) for layer in layers)
+    since = tuple(node.first_time(entity, key, layer.field, past=True) for layer in layers)
     look = (moment.span_s, columns, rows, high, moment.glyphs, tuple(layers), since)
     now = moment.now - node.clock_offset_s
     at = floor(now / min(max(moment.span_s / columns, _SHORTEST_S), _LONGEST_S))

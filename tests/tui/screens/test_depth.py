@@ -16,13 +16,15 @@ GIB = 1 << 30
 def test_every_series_that_a_screen_reads_is_kept_of_many_nodes(monkeypatch, devices, nodes):
     asked = set()
 
-    def note(method, self, entity, key, field, *more):
+    def note(method, self, entity, key, field, *more, **known):
         asked.add((entity, field))
-        return method(self, entity, key, field, *more)
+        return method(self, entity, key, field, *more, **known)
 
     for name in ("window", "stats", "first_time", "peak60"):
         method = getattr(NodeView, name)
-        monkeypatch.setattr(NodeView, name, lambda *args, m=method: note(m, *args))
+        monkeypatch.setattr(
+            NodeView, name, lambda *args, m=method, **known: note(m, *args, **known)
+        )
     store, header = Store(), made.header()
     facts = {"mem_total_bytes": 80 * GIB}
     found = [each._replace(facts=facts) for each in header.devices[:devices]]

@@ -1,0 +1,131 @@
+"""What earlier recordings of the same job tell of the time before the first sample on the screen.
+
+A screen that begins later than its job, or plays one of several recordings, has a time axis that
+may show a stretch from before. Once it does, what was recorded of that stretch is read by a thread
+and put before the nodes' series: plots and marks show it, with gaps where nothing was recorded.
+Findings and peaks still begin with the first sample.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Collection, Sequence
+from functools import partial
+from math import floor, inf
+
+from gpumon.errors import GpumonError
+from gpumon.model.sample import Header
+from gpumon.recording import Recording, recorded_before
+from gpumon.store import NodeView, Store
+
+#: nodes whose past is read, one after another, each in about a second for a day
+MOST_NODES = 64
+#: reading so much may take seconds, which is said before
+_LONG_S = 7200.0
+
+
+class Past:
+    """Reads it for the nodes of one screen, each node once.
+
+    `played`: recordings that are on the screen already. After a seek back a replay has other nodes
+    of the same names, and what was read before is put before these, too.
+    """
+
+    def __init__(self, played: Collection[str] = ()) -> None:
+        self._played = {os.path.realpath(path) for path in played}
+        self._folders = sorted({os.path.dirname(path) for path in self._played})
+        self._read: dict[str, Store | None] = {}  # by node; of a live one nothing is kept
+        self._known: dict[str, NodeView] = {}  # those looked for, by name
+        self._waiting: deque[NodeView] = deque()
+        self._lock = threading.Lock()
+        self._news: deque[str] = deque(maxlen=4)
+        self._stopping = False
+        self._is_reading = False
+
+    def want(self, store: Store, since: float) -> None:
+        """Have the past of all nodes that begin after `since` (epoch s) read; does not wait."""
+        for node in store.nodes():
+            if self._known.get(node.name) is node or len(self._known) > MOST_NODES:
+                continue
+            first = node.first_time("host", "", "cpu_percent")
+            if first is not None and since < first + node.clock_offset_s:
+                self._known[node.name] = node
+                self._waiting.append(node)
+        with self._lock:
+            if self._waiting and not self._is_reading:
+                self._is_reading = True
+                threading.Thread(target=self._work, args=(store,), daemon=True, name="past").start()
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    def news(self) -> str:
+        """What was found, once; "" where nothing is new."""
+        return self._news.popleft() if self._news else ""
+
+    # -- the thread
+
+    def _work(self, store: Store) -> None:
+        oldest = inf
+        while node := self._next():
+            try:
+                oldest = min(oldest, self._put_before(store, node))
+            except (GpumonError, OSError) as error:
+                self._news.append(f"an earlier recording of {node.name} cannot be read: {error}")
+        if oldest < inf and not self._stopping:
+            since = time.strftime("%d %b %H:%M", time.localtime(oldest))
+            self._news.append(f"also showing what was recorded of this job before, since {since}")
+
+    def _next(self) -> NodeView | None:
+        with self._lock:
+            if self._waiting and not self._stopping:
+                return self._waiting.popleft()
+            self._is_reading = False
+            return None
+
+    def _put_before(self, store: Store, node: NodeView) -> float:
+        """When what was recorded of this node begins; inf: nothing was."""
+        first = node.first_time("host", "", "cpu_percent")
+        if node.name not in self._read and node.header is not None and first is not None:
+            found = recorded_before(node.header, floor(first), self._folders)
+            found = [each for each in found if os.path.realpath(each.path) not in self._played]
+            self._read[node.name] = self._gathered(found, first) if found else None
+        gathered = self._read.get(node.name)
+        past = gathered.node(node.name) if gathered is not None else None
+        if not self._played:
+            self._read[node.name] = None
+        if past is None or self._stopping:
+            return inf
+        store.precede(node, past)
+        return past.first_time("host", "", "cpu_percent") or inf
+
+    def _gathered(self, recordings: Sequence[Recording], end: float) -> Store:
+        """What a screen would hold that has shown them up to `end`."""
+        from gpumon.recording.joined import Joined
+        from gpumon.sources.backfill import FileBackfill
+        from gpumon.sources.buckets import END_S
+        from gpumon.sources.replay import FINE_S
+
+        joined, store = Joined(recordings), Store()
+        if joined.end - joined.start > _LONG_S:
+            self._news.append("reading earlier recordings of this job …")
+        node = recordings[0].header.node
+        begin = floor((end - FINE_S) / END_S) * END_S
+        is_long = joined.start < begin
+        if is_long:
+            backfill = FileBackfill(partial(joined.rolled, shown=True), joined.items)
+            for _ in backfill.read():
+                if self._stopping:
+                    return store
+            store.backfill(node, backfill.before(begin))
+        for item in joined.items(begin if is_long else None):
+            if item.time >= end or self._stopping:
+                break
+            if isinstance(item, Header):
+                store.header(node, item)
+            elif item.time >= begin or not is_long:
+                store.add(node, item)
+        return store
