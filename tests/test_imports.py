@@ -16,6 +16,7 @@ import pytest
 from gpumon import demos, toml
 from gpumon.cli.parser import COMMANDS
 from gpumon.collect.nvml import locate
+from gpumon.tui.postponed import MODULES
 from tests.e2e.program import ROOT, environment
 from tests.support.waiting import HANGS_S
 
@@ -165,6 +166,7 @@ def test_the_screen_is_painted_without_plots_and_rules(tmp_path):
     loaded = set(json.loads(done.stdout.rpartition("MODULES ")[2]))
     assert "textual.app" in loaded
     assert not loaded & {"plotext", "paramiko", "pynvml", "gpumon.collect.agent", "ssl"}
+    assert not loaded & {*MODULES, "typing_extensions", "textual.widgets._input"}  # of dialogs
     assert "gpumon.analysis.rules.catalogue" not in loaded  # a fifth more to the start
     assert not loaded & {"gpumon.slurm.job", "gpumon.analysis.finding", "gpumon.site", "tomllib"}
 

@@ -27,9 +27,6 @@ from gpumon.model.text import clean
 from gpumon.pipeline import notices
 from gpumon.store.turn import TURNS
 from gpumon.terminal import prepare_output
-from gpumon.tui.dialogs.help import HelpDialog
-from gpumon.tui.dialogs.palette import open_palette
-from gpumon.tui.dialogs.prompt import Asker, Prompts
 from gpumon.tui.driver import Terminal
 from gpumon.tui.keys import bindings
 from gpumon.tui.moment import Moment
@@ -50,6 +47,7 @@ if TYPE_CHECKING:
     from gpumon.pipeline.pipeline import Pipeline
     from gpumon.slurm.job import Job
     from gpumon.sources.jobfiles import JobFiles
+    from gpumon.tui.dialogs.prompt import Asker, Prompts
     from gpumon.tui.runs.screen import Library
 
 T = TypeVar("T")
@@ -96,7 +94,11 @@ class GpumonApp(ViewApp[None]):
         glyphs = "ascii" if settings.ascii or not prepare_output() else "braille"
         self._pipeline = pipeline
         self._prompts = prompts
-        self._asker = Asker(self, prompts) if prompts is not None else None
+        self._asker: Asker | None = None
+        if prompts is not None:
+            from gpumon.tui.dialogs.prompt import Asker  # not for this node alone
+
+            self._asker = Asker(self, prompts)
         look = Look(settings.zoom_s, glyphs, settings.sort, settings.plots)
         self._settings, self._look_chosen = settings, look
         self._shown = (
@@ -418,9 +420,13 @@ class GpumonApp(ViewApp[None]):
         self.draw()
 
     def action_palette(self) -> None:
+        from gpumon.tui.dialogs.palette import open_palette
+
         open_palette(self, self._shown.keys, self.action_act)
 
     def action_help(self) -> None:
+        from gpumon.tui.dialogs.help import HelpDialog
+
         self.push_screen(HelpDialog(self._shown.keys))
 
     async def on_mouse_scroll_down(self, _event: MouseScrollDown) -> None:

@@ -76,9 +76,7 @@ async def test_a_key_a_word_and_enter_filter_by_user(app, user, lines):
 
 async def test_four_keys_end_a_process(monkeypatch):
     sent = []
-    monkeypatch.setattr(
-        "gpumon.tui.screens.processes.screen.send_signal", lambda *a: sent.append(a)
-    )
+    monkeypatch.setattr("gpumon.tui.dialogs.signals.send_signal", lambda *a: sent.append(a))
     app = watched(os.getpid(), os.getuid())
     async with app.run_test(size=(100, 30)) as pilot:
         await pilot.press("3", "k")

@@ -7,7 +7,6 @@ else, hostile text included, stays byte for byte.
 
 from __future__ import annotations
 
-import difflib
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -146,6 +145,8 @@ def overridden(line: str, changes: Iterable[Change]) -> list[Change]:
 
 def diff(script: str, changes: Iterable[Change], name: str = "job.sh") -> str:
     """What `apply` changes, as a unified diff; "" where it changes nothing."""
+    import difflib  # for reports alone
+
     before = script.splitlines(keepends=True)
     after = apply(script, changes).splitlines(keepends=True)
     return "".join(difflib.unified_diff(before, after, name, name, n=1))

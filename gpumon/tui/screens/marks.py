@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpumon.tui.dialogs.line import LineDialog
 from gpumon.tui.keys import Key, grouped
 from gpumon.tui.screens.base import Actor, Shell
 
@@ -30,5 +29,7 @@ class MarkKeys(Actor):
 
         def take(text: str) -> None:
             self.shell.say(self._pipeline.mark(text))
+
+        from gpumon.tui.dialogs.line import LineDialog
 
         self.shell.ask(LineDialog("text for the time axis"), take)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from gpumon.tui.dialogs.line import LineDialog
 from gpumon.tui.keys import Key, grouped
 from gpumon.tui.screens.base import Actor, Shell
 
@@ -103,6 +102,8 @@ class ReplayKeys(Actor):
             player.seek(moment)
             if moment < player.origin or (player.end is not None and moment > player.end):
                 self.shell.say(f"{text} is outside of the recording")
+
+        from gpumon.tui.dialogs.line import LineDialog  # opened seldom, as in other screens
 
         form = "12:31:07, 1h30m from the beginning, +10m or -10m"
         self.shell.ask(LineDialog(form, complaint=wrong), go)

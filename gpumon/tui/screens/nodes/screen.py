@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from gpumon.tui.dialogs.line import LineDialog
 from gpumon.tui.keys import Key, grouped
 from gpumon.tui.moment import Moment
 from gpumon.tui.moment.summaries import METRICS, SORTS, Metric, Summary, in_order
@@ -112,6 +111,8 @@ class NodesPane(Pane):
     def action_filter(self) -> None:
         def take(text: str) -> None:
             self.filter_text = text.strip()
+
+        from gpumon.tui.dialogs.line import LineDialog
 
         dialog = LineDialog("part of a node's name, or of its findings", self.filter_text)
         self.shell.ask(dialog, take)

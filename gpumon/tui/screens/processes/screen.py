@@ -6,8 +6,6 @@ import os
 import signal
 from math import floor
 
-from gpumon.tui.dialogs.line import LineDialog
-from gpumon.tui.dialogs.signals import SignalDialog, Target, send_signal
 from gpumon.tui.keys import Key, grouped
 from gpumon.tui.lines import Row
 from gpumon.tui.moment import Moment
@@ -196,6 +194,8 @@ class ProcessesPane(Pane):
         def take(text: str) -> None:
             self.filter_text = text
 
+        from gpumon.tui.dialogs.line import LineDialog
+
         self.shell.show(self.name)
         dialog = LineDialog(
             "text, or gpu=0 user=ada mem>10G cpu>50",
@@ -227,6 +227,8 @@ class ProcessesPane(Pane):
         if refused:
             self.shell.say(refused)
             return
+        from gpumon.tui.dialogs.signals import SignalDialog, Target, send_signal
+
         target = Target(facts.pid, facts.start, facts.command or facts.name)
 
         def send(number: signal.Signals) -> None:
