@@ -23,15 +23,19 @@ def run(args: argparse.Namespace) -> int:
     import json
 
     from gpumon.services.comparing import compared_json, compared_text
-    from gpumon.services.library import runs_for
+    from gpumon.services.library import runs_for, with_one_job
 
     if len(args.runs) > 2:
         raise UsageError(f"{len(args.runs)} runs were named; compare two at a time")
     names = runs_for("compare", args.runs, 2, last=args.last)
-    if not names:
+
+    def compared(runs: list[str]) -> str:
+        if args.json:
+            return json.dumps(compared_json(*runs), allow_nan=False)
+        return compared_text(*runs)
+
+    text = with_one_job("compare", names, compared) if names else None
+    if text is None:
         return EXIT_INTERRUPTED
-    if args.json:
-        print(json.dumps(compared_json(*names), allow_nan=False))
-    else:
-        print(compared_text(*names))
+    print(text)
     return EXIT_OK

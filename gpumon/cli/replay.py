@@ -20,10 +20,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from gpumon.services.library import runs_for
+    from gpumon.services.library import runs_for, with_one_job
     from gpumon.services.replay import replay
 
     settings = settings_of(args)
-    for run in runs_for("replay", [args.run] if args.run else [], 1, last=args.last):
-        return replay(run, settings, args.speed)
-    return EXIT_INTERRUPTED
+
+    def play(runs: list[str]) -> int:
+        return replay(runs[0], settings, args.speed)
+
+    runs = runs_for("replay", [args.run] if args.run else [], 1, last=args.last)
+    code = with_one_job("replay", runs, play) if runs else None
+    return EXIT_INTERRUPTED if code is None else code

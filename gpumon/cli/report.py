@@ -50,8 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from gpumon.report.gate import matches, parse_gate
+    from gpumon.services.library import with_one_job
     from gpumon.services.pages import terminal_medium
-    from gpumon.services.reports import make_reports, script_diff
+    from gpumon.services.reports import Made, make_reports, script_diff
     from gpumon.services.request import Request, listed
     from gpumon.services.runs import spare_recordings
 
@@ -63,7 +64,14 @@ def run(args: argparse.Namespace) -> int:
     spare_recordings(output, [*args.runs, args.recording, args.from_sacct])
     gate = None if args.fail_if is None else parse_gate(args.fail_if)
     request = Request(**{name: getattr(args, name) for name in Request._fields})
-    reports, notes, missing = make_reports(request)
+
+    def made(runs: list[str]) -> Made:
+        return make_reports(request._replace(runs=runs))
+
+    found = with_one_job("report", request.runs, made)
+    if found is None:
+        return EXIT_INTERRUPTED
+    reports, notes, missing = found
     for note in (*notes, *missing):
         print(f"gpumon: {note}", file=sys.stderr)
     on_terminal = output is None and sys.stdout.isatty()
@@ -80,13 +88,13 @@ def run(args: argparse.Namespace) -> int:
         from gpumon.files import write_file
 
         write_file(output, text)
-    found = EXIT_NOT_FOUND if missing else EXIT_OK
+    code = EXIT_NOT_FOUND if missing else EXIT_OK
     if gate is None:
-        return found
+        return code
     matched, unknown = matches(gate, reports)
     for name in unknown:
         print(f"gpumon: --fail-if: no value for {name}", file=sys.stderr)
-    return EXIT_MATCHED if matched else found
+    return EXIT_MATCHED if matched else code
 
 
 def _runs(args: argparse.Namespace) -> list[str] | None:

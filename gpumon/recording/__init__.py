@@ -12,6 +12,7 @@ from gpumon.recording.reader import Recording, is_recording
 from gpumon.recording.runs import (
     SUFFIX,
     Run,
+    SeveralJobsError,
     UnclearError,
     find_runs,
     is_job,
@@ -33,6 +34,7 @@ __all__ = [
     "Recorder",
     "Recording",
     "Run",
+    "SeveralJobsError",
     "UnclearError",
     "find_runs",
     "is_job",

@@ -6,8 +6,9 @@ import os
 import re
 import time
 from collections import Counter
+from contextlib import suppress
 from math import inf
-from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 from gpumon.errors import GpumonError, NotFoundError, UsageError
 from gpumon.model.sample import Header
@@ -25,6 +26,7 @@ _JOB = re.compile(r"\d+([_+](\d+|\[.*\]))?(\.(\d+(\+\d+)?|batch|extern|interacti
 _STEP = re.compile(r"\.[A-Za-z0-9+]+$|\[.*\]$")
 #: entries of a folder named by the user that are looked at, and recordings from which it takes long
 _MAX_ENTRIES, _MANY = 10_000, 50
+_FEW = 5  # jobs that an error names
 
 
 class Run(NamedTuple):
@@ -43,6 +45,21 @@ class Run(NamedTuple):
     unread: Tuple[str, ...] = ()  # files that belong to it and could not be read: why, each
     devices: Tuple[str, ...] = ()  # names of the GPUs on all nodes, MIG instances left out
     id: str = ""  # what `resolve` takes for it: the job's ID, else its file's name or a path
+
+
+class SeveralJobsError(UsageError):
+    """A folder holds recordings of several jobs. `runs`: of each, with an ID that `resolve` takes;
+    recordings outside of any job are a run each.
+    """
+
+    def __init__(self, folder: str, runs: List[Run]) -> None:
+        self.folder = folder
+        self.runs = sorted(runs, key=lambda run: run.start, reverse=True)
+        jobs = sorted((clean(run.job, 40), run.id) for run in runs if run.job)
+        some = ", ".join(job for job, _ in jobs[:_FEW]) + (", …" if len(jobs) > _FEW else "")
+        super().__init__(
+            f"{folder} has recordings of several jobs ({some}); name one of them: {jobs[0][1]}"
+        )
 
 
 class UnclearError(NotFoundError):
@@ -114,9 +131,10 @@ def is_job(run: str) -> bool:
 
 
 def resolve(run: str, say: Callable[[str], None] = lambda _: None) -> Run:
-    """The run of a file, a folder, a job ID as Slurm prints it or an ID of `gpumon runs`.
+    """The run of a file, a folder, a job ID as Slurm prints it or an ID of `gpumon runs`; of one
+    job in a folder (`FOLDER/4711`), also where its recordings have no folder of their own.
 
-    Raises NotFoundError; UsageError for what is none of these, or more than one run. A path that
+    Raises NotFoundError; SeveralJobsError; UsageError for what is none of these. A path that
     contains no recording raises what `Recording` says about it. `say` gets a line about what will
     take a while.
     """
@@ -124,6 +142,10 @@ def resolve(run: str, say: Callable[[str], None] = lambda _: None) -> Run:
         return _of_job(run)
     if os.path.isdir(run):
         return _of_folder(run, say)
+    folder, job = os.path.split(run)
+    if is_job(job) and os.path.isdir(folder) and not os.path.exists(run):
+        with suppress(UsageError, NotFoundError):
+            return _of_folder(folder, say, job)
     if os.path.exists(run) or os.sep in run or run.endswith(SUFFIX):
         return _of_recordings([Recording(run)], [])
     path = path_outside(run)
@@ -145,13 +167,26 @@ def _is_outside(path: str) -> bool:
     return os.path.basename(os.path.dirname(path)) == _NO_JOB
 
 
-def _of_folder(folder: str, say: Callable[[str], None]) -> Run:
+def _of_folder(folder: str, say: Callable[[str], None], job: str = "") -> Run:
+    """Of this job, else of the only one; raises SeveralJobsError."""
     paths = list(_files(folder, _MAX_ENTRIES))
     if len(paths) > _MANY:
         say(f"reading {len(paths)} recordings in {folder} …")
-    found, unread = _run(paths, folder)
-    if found is not None:
-        return found
+    recordings, unread = _opened(paths)
+    by_job: Dict[str, List[Recording]] = {}
+    for each in recordings:
+        by_job.setdefault(_job_of(each), []).append(each)
+    if job:
+        recordings = by_job.get(job, [])
+    elif len(by_job.keys() - {""}) > 1:
+        alone = [_of_recordings([each], []) for each in by_job.pop("", ())]
+        runs = [run._replace(id=run.paths[0]) for run in alone]
+        for name, parts in by_job.items():
+            id = os.path.join(folder, name) if is_job(name) else parts[0].path
+            runs.append(_of_recordings(parts, [])._replace(id=id))
+        raise SeveralJobsError(folder, runs)
+    if recordings:
+        return _of_recordings(recordings, unread)
     nothing = f"no recordings (*{SUFFIX}) in folder {folder}"
     raise _unclear(nothing, unread) if unread else NotFoundError(nothing)
 
@@ -271,34 +306,29 @@ def _unclear(nothing: str, unread: List[str]) -> UnclearError:
     return UnclearError(f"{nothing} can be read ({len(unread)} cannot): {unread[0]}")
 
 
-def _run(paths: List[str], folder: str = "") -> Tuple[Optional[Run], List[str]]:
-    """The run that these files make, if one of them is a recording; why others are not read.
+def _run(paths: List[str]) -> Tuple[Optional[Run], List[str]]:
+    """The run that these files make, if one of them is a recording; why others are not read."""
+    recordings, unread = _opened(paths)
+    return (_of_recordings(recordings, unread) if recordings else None), unread
 
-    `folder`: where a user says they are. Raises UsageError at the second job among them.
-    """
+
+def _opened(paths: List[str]) -> Tuple[List[Recording], List[str]]:
+    """Those of these files that are recordings; why others are not read."""
     recordings: List[Recording] = []
     unread: List[str] = []
-    jobs: Set[str] = set()
     for path in paths:
         try:
             with Recording(path) as recording:
                 recordings.append(recording)
         except GpumonError as error:
             unread.append(str(error))
-            continue
-        jobs.update(_job_of(recording))
-        if folder and len(jobs) > 1:
-            raise UsageError(
-                f"{folder} has recordings of several jobs ({', '.join(sorted(jobs))}, …); "
-                "name a folder or file of one of them"
-            )
-    return (_of_recordings(recordings, unread) if recordings else None), unread
+    return recordings, unread
 
 
-def _job_of(recording: Recording) -> List[str]:
-    """The ID of its job, if it is of one."""
+def _job_of(recording: Recording) -> str:
+    """The ID of its job; "" where it is of none."""
     job = recording.header.job
-    return [job.array or job.id] if job else []
+    return (job.array or job.id) if job else ""
 
 
 def _of_recordings(recordings: List[Recording], unread: List[str]) -> Run:

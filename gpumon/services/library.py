@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import os
+import shlex
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from gpumon.errors import NotFoundError, UsageError
-from gpumon.recording import Run, find_runs, remove, state_dir
+from gpumon.model.text import clean
+from gpumon.recording import Run, SeveralJobsError, find_runs, remove, resolve, state_dir
 from gpumon.terminal import can_show_screen
 
 if TYPE_CHECKING:
     from gpumon.pipeline.pipeline import Pipeline
+
+
+T = TypeVar("T")
+_FEW = 5  # jobs that an error names
 
 
 class RecordedRuns:
@@ -55,6 +62,8 @@ def runs_for(command: str, named: Sequence[str], count: int, *, last: bool) -> l
     """
     if len(named) == count and not last:
         return list(named)
+    if len(named) < count and named and not last and _has_several(named[0]):
+        return list(named) * count
     if named and last:
         raise UsageError(f"name {_runs(count)}, or give --last")
     runs = find_runs()
@@ -73,27 +82,77 @@ def runs_for(command: str, named: Sequence[str], count: int, *, last: bool) -> l
     return _chosen(command, runs, list(named), count)
 
 
+def _has_several(run: str) -> bool:
+    """Whether it is a folder with recordings of several jobs."""
+    if not os.path.isdir(run):
+        return False
+    try:
+        resolve(run)
+    except SeveralJobsError:
+        return True
+    return False
+
+
+def with_one_job(command: str, named: Sequence[str], work: Callable[[list[str]], T]) -> T | None:
+    """What the command makes of the runs that were named. Of a folder with recordings of several
+    jobs the user chooses one from a list; None where the user leaves it.
+
+    Raises UsageError where there is no terminal for a list, and what `work` raises.
+    """
+    names = list(named)
+    while True:
+        try:
+            return work(names)
+        except SeveralJobsError as error:
+            if error.folder not in names:
+                raise
+            if can_show_screen():
+                raise UsageError(_several_text(command, error)) from None
+            place = names.index(error.folder)
+            others = [run for run in error.runs if run.id not in names]
+            chosen = _choose(f"gpumon {command}: which run in {error.folder}?", others)
+            if chosen is None:
+                return None
+            names[place] = chosen
+
+
+def _several_text(command: str, error: SeveralJobsError) -> str:
+    jobs = [run for run in error.runs if run.job]
+    some = [f"{run.job} ({clean(run.name, 40)})" if run.name else run.job for run in jobs[:_FEW]]
+    more = f", and {len(jobs) - _FEW} more" if len(jobs) > _FEW else ""
+    return (
+        f"{clean(error.folder, 200)} has recordings of several jobs: {', '.join(some)}{more}; "
+        f"name one: gpumon {command} {shlex.quote(jobs[0].id)}"
+    )
+
+
 def _runs(count: int) -> str:
     return "a run" if count == 1 else "two runs"
 
 
 def _chosen(command: str, runs: Sequence[Run], named: list[str], count: int) -> list[str]:
     """By as many lists as there are runs to choose."""
+    while len(named) < count:
+        title = f"gpumon {command}: which run?"
+        if count > 1:
+            title = f"gpumon {command}: {'which run?' if not named else f'{named[0]}, and which?'}"
+        others = [run for run in runs if run.id not in named]
+        if not others:
+            raise NotFoundError(f"there is only one recorded run, {runs[0].id}; record another one")
+        chosen = _choose(title, others)
+        if chosen is None:
+            return []
+        named.append(chosen)
+    return named
+
+
+def _choose(title: str, runs: Sequence[Run]) -> str | None:
+    """The ID of the one that the user chooses from a list."""
     from gpumon.config import load_settings
     from gpumon.report.render.runs import cells
     from gpumon.tui.dialogs.choice import Choice, choose
     from gpumon.tui.runs.table import COLUMNS
 
-    theme = load_settings().theme
-    while len(named) < count:
-        title = f"gpumon {command}: which run?"
-        if count > 1:
-            title = f"gpumon {command}: {'which run?' if not named else f'{named[0]}, and which?'}"
-        choices = [Choice(run.id, cells(run)) for run in runs if run.id not in named]
-        if not choices:
-            raise NotFoundError(f"there is only one recorded run, {runs[0].id}; record another one")
-        chosen = choose(title, COLUMNS, choices, theme)
-        if chosen is None:
-            return []
-        named.append(chosen)
-    return named
+    return choose(
+        title, COLUMNS, [Choice(run.id, cells(run)) for run in runs], load_settings().theme
+    )

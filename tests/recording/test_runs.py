@@ -10,6 +10,7 @@ from gpumon.errors import GpumonError, NotFoundError, UsageError, WireError
 from gpumon.model.sample import JobContext
 from gpumon.recording import (
     Recorder,
+    SeveralJobsError,
     find_runs,
     new_path,
     path_outside,
@@ -152,11 +153,27 @@ def test_a_folder_is_looked_through_within_limits(tmp_path, monkeypatch):
         resolve(folder)
 
 
-def test_a_folder_of_several_jobs_is_no_run():
-    folder = os.path.dirname(os.path.dirname(record(job(4711))))
-    record(job(4712))
-    with pytest.raises(UsageError, match=r"of several jobs \(4711, 4712, …\); name a folder"):
-        resolve(folder)
+def test_a_folder_of_several_jobs_has_a_run_for_each(tmp_path):
+    """Wherever their files are; each has an ID to name it by."""
+    paths = [record(job(4711), "gpu01"), record(job(4711), "gpu02"), record(job(4712)), record()]
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    copies = [shutil.copy(path, flat / f"{n}.gpumon") for n, path in enumerate(paths)]
+    with pytest.raises(
+        SeveralJobsError, match=r"of several jobs \(4711, 4712\); name one"
+    ) as found:
+        resolve(str(flat))
+    runs = {run.job: run for run in found.value.runs}
+    assert [str(path) for path in copies[:2]] == runs["4711"].paths
+    assert {name: run.id for name, run in runs.items()} == {
+        "4711": f"{flat}/4711",
+        "4712": f"{flat}/4712",
+        "": str(copies[3]),
+    }
+    for run in runs.values():
+        assert resolve(run.id).paths == run.paths
+    with pytest.raises(GpumonError, match="4713"):  # there is no such file
+        resolve(f"{flat}/4713")
 
 
 def test_a_jobs_id_is_no_file_of_that_name(tmp_path, monkeypatch):
