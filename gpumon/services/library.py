@@ -110,7 +110,8 @@ def with_one_job(command: str, named: Sequence[str], work: Callable[[list[str]],
                 raise UsageError(_several_text(command, error)) from None
             place = names.index(error.folder)
             others = [run for run in error.runs if run.id not in names]
-            chosen = _choose(f"gpumon {command}: which run in {error.folder}?", others)
+            title = f"gpumon {command}: which run in {error.folder}?"
+            chosen = _choose(title, others, error.folder)
             if chosen is None:
                 return None
             names[place] = chosen
@@ -118,7 +119,10 @@ def with_one_job(command: str, named: Sequence[str], work: Callable[[list[str]],
 
 def _several_text(command: str, error: SeveralJobsError) -> str:
     jobs = [run for run in error.runs if run.job]
-    some = [f"{run.job} ({clean(run.name, 40)})" if run.name else run.job for run in jobs[:_FEW]]
+    some = [
+        clean(run.job, 40) + (f" ({clean(run.name, 40)})" if run.name else "")
+        for run in jobs[:_FEW]
+    ]
     more = f", and {len(jobs) - _FEW} more" if len(jobs) > _FEW else ""
     return (
         f"{clean(error.folder, 200)} has recordings of several jobs: {', '.join(some)}{more}; "
@@ -146,13 +150,15 @@ def _chosen(command: str, runs: Sequence[Run], named: list[str], count: int) -> 
     return named
 
 
-def _choose(title: str, runs: Sequence[Run]) -> str | None:
-    """The ID of the one that the user chooses from a list."""
+def _choose(title: str, runs: Sequence[Run], folder: str = "") -> str | None:
+    """The ID of the one that the user chooses from a list; `folder`: what all of them are in."""
     from gpumon.config import load_settings
     from gpumon.report.render.runs import cells
     from gpumon.tui.dialogs.choice import Choice, choose
     from gpumon.tui.runs.table import COLUMNS
 
-    return choose(
-        title, COLUMNS, [Choice(run.id, cells(run)) for run in runs], load_settings().theme
-    )
+    def row(run: Run) -> list[str]:
+        return cells(run._replace(id=os.path.relpath(run.id, folder)) if folder else run)
+
+    choices = [Choice(run.id, row(run)) for run in runs]
+    return choose(title, COLUMNS, choices, load_settings().theme)
