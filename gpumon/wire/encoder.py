@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, List
 
-from gpumon.model.fields import GROUPS, Field
-from gpumon.model.reading import NOT_SAMPLED, REASON_OF_LETTER, REASONS, Missing, Reading
-from gpumon.model.sample import Details, Device, Event, Header, Key, Sample
+from gpumon.model.fields import ENTITIES, GROUPS
+from gpumon.model.reading import REASON_OF_LETTER, Missing, Reading
+from gpumon.model.sample import Details, Device, Event, Header, Sample
 from gpumon.wire import VERSION
 from gpumon.wire.details import Place, forget_ended
+from gpumon.wire.rows import EntityRows
 
 _DETAILS_A_LINE = 1000
-
-#: what the encoder asks of each group: the names of its fields, and of each field its name, its
-#: decimals, whether digits are cut off, and the rest
-_PLANS = [
-    (
-        group,
-        frozenset(each.name for each in group.fields),
-        [(each.name, each.decimals, each.digits > 0, each) for each in group.fields],
-    )
-    for group in GROUPS
-]
 
 
 class Encoder:
@@ -30,6 +20,7 @@ class Encoder:
 
     def __init__(self) -> None:
         self._said: Dict[Place, str] = {}
+        self._rows = {entity: EntityRows(entity) for entity in ENTITIES}
 
     def header(self, header: Header) -> str:
         """The header's line; details sent before it are sent again after it."""
@@ -65,17 +56,8 @@ class Encoder:
         """One sample's line."""
         tables: Dict[str, List[List[Any]]] = {}
         why: List[List[Any]] = []
-        for group, names, plan in _PLANS:
-            rows = sample.rows.get(group.entity)
-            if not rows:
-                continue
-            table = [
-                self._row(group.key, plan, key, readings, why)
-                for key, readings in rows.items()
-                if not names.isdisjoint(readings)
-            ]
-            if table:
-                tables[group.key] = table
+        for entity, rows in sample.rows.items():
+            tables.update(self._rows[entity].tables(rows, self._said, why))
         body: Dict[str, Any] = {"t": round(sample.time, 3), "m": round(sample.mono, 3)}
         if tables:
             body["rows"] = tables
@@ -100,48 +82,6 @@ class Encoder:
         for at in range(0, len(why), _DETAILS_A_LINE):
             body = {"t": round(sample.time, 3), "m": round(sample.mono, 3)}
             yield _dump({**body, "why": why[at : at + _DETAILS_A_LINE]})
-
-    def _row(
-        self,
-        group: str,
-        plan: List[Tuple[str, int, bool, Field]],
-        key: Key,
-        readings: Dict[str, Reading],
-        why: List[List[Any]],
-    ) -> List[Any]:
-        row: List[Any] = [list(key) if isinstance(key, tuple) else key]
-        letters = ""
-        for name, decimals, is_cut, field in plan:
-            value = readings.get(name, NOT_SAMPLED)
-            if type(value) is int and not is_cut:  # most of them
-                row.append(value)
-            elif isinstance(value, Missing):
-                row.append(None)
-                letters += REASONS[value.reason]
-                said = (group, key, name)
-                if value.detail != self._said.get(said, ""):
-                    self._said[said] = value.detail
-                    why.append([group, row[0], name, value.detail])
-            elif is_cut and not isinstance(value, str) and value >= 1000:
-                row.append(_significant(value, field))
-            elif isinstance(value, float):
-                value = round(value, decimals)
-                row.append(int(value) if value.is_integer() else value)
-            else:
-                row.append(value)
-        if letters:
-            row.append(letters)
-        return row
-
-
-def _significant(value: float, field: Field) -> int:
-    """A number with the digits that the field has. Sizes are cut off and not rounded, so that no
-    part outgrows its whole (a job's memory its limit).
-    """
-    cut = field.unit == "B"
-    whole = int(value) if cut else round(value)
-    step: int = 10 ** max(len(str(whole)) - field.digits, 0)
-    return (whole if cut else whole + step // 2) // step * step
 
 
 #: made once: `json.dumps` makes one for each call with options

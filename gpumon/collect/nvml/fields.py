@@ -5,7 +5,8 @@ Ids, units and scopes are those of nvml.h (NVML_FI_DEV_...).
 
 from __future__ import annotations
 
-import ctypes
+import math
+import struct
 import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -17,8 +18,13 @@ from gpumon.model.reading import Missing, Reading
 
 _ALL_LINKS = 0xFFFFFFFF  # a scope; nvml.h describes it without a name
 _Element = plain(nv.c_nvmlFieldValue_t)
-#: nvmlValueType_t -> the member of nvmlValue_t that holds a value of it
-_MEMBERS = [name for name, _ in nv.c_nvmlValue_t._fields_]
+#: of nvmlFieldValue_t: value type, return code, value; between fields, scopes and times
+_ELEMENT = struct.Struct("=24xIi8s")
+#: nvmlValueType_t -> the layout of nvmlValue_t that holds a value of it
+_VALUES = {
+    kind: struct.Struct(f"={layout}")
+    for kind, layout in enumerate(("d", "I", "Q", "Q", "q", "i", "H"))
+}
 
 
 class Source(NamedTuple):
@@ -67,8 +73,16 @@ class _Batch(NamedTuple):
     """The driver's array for several values."""
 
     array: Any
-    elements: list[Any]
+    memory: memoryview
     request: bytes  # the array as it is before the driver fills it
+
+
+class _Plan(NamedTuple):
+    """What to ask for some names, until a refusal comes or ends."""
+
+    sources: dict[str, Source]  # the first of each name that the device supports
+    refused: dict[str, Reading]  # why the others are not asked
+    until: float  # monotonic
 
 
 class Fields:
@@ -79,64 +93,82 @@ class Fields:
         self.sources: dict[str, Source] = {}  # name -> where its value came from
         self._query = query
         self._batches: dict[tuple[Source, ...], _Batch] = {}
+        self._plans: dict[tuple[str, ...], _Plan] = {}
 
-    def read(self, names: Iterable[str]) -> dict[str, Reading]:
+    def read(self, names: tuple[str, ...]) -> dict[str, Reading]:
         """A reading for each name of SOURCES, in the unit of its name (counters: raw, bytes).
 
         A device that refuses a name's first source is asked for the next one at once.
         """
-        readings: dict[str, Reading] = {}
-        wanted = {name: self._open_source(name, readings) for name in names}
-        while True:
-            ask = {name: source for name, source in wanted.items() if source is not None}
-            if not ask:
-                return readings
-            sources = tuple(ask.values())
-            began = time.monotonic()
-            missing, elements = self._fetch(sources)
-            self.moments.update(dict.fromkeys(ask, moment_since(began, time.monotonic)))
-            self.sources.update(ask)
-            wanted = {}
-            for name, source, element in zip(ask, sources, elements):
-                value = missing if missing is not None else self._value(source, element)
-                readings[name] = value
-                if missing is not None or not isinstance(value, Missing):
-                    continue
-                if self._query.refused(source) is not None:
-                    wanted[name] = self._open_source(name, readings)
-
-    def _open_source(self, name: str, readings: dict[str, Reading]) -> Source | None:
-        """The first source of `name` that the device supports; else the refusal as its reading."""
-        for source in SOURCES[name]:
-            refused = self._query.refused(source)
-            if refused is None:
-                return source
-            readings[name] = refused
-            if refused.reason != "unsupported":
+        plan = self._plans.get(names)
+        if plan is None or time.monotonic() >= plan.until:
+            plan = self._plans[names] = self._plan(names)
+        readings = dict(plan.refused)
+        asked = plan.sources
+        while asked:
+            refused = self._ask(asked, readings)
+            if not refused:
                 break
-        return None
+            self._plans.clear()
+            again = self._plan(refused)
+            readings.update(again.refused)
+            asked = again.sources
+        return readings
 
-    def _fetch(self, sources: tuple[Source, ...]) -> tuple[Missing | None, list[Any]]:
+    def _plan(self, names: Iterable[str]) -> _Plan:
+        plan = _Plan({}, {}, math.inf)
+        for name in names:
+            for source in SOURCES[name]:
+                refused = self._query.refused(source)
+                if refused is None:
+                    plan.sources[name] = source
+                    plan.refused.pop(name, None)
+                    break
+                plan.refused[name] = refused
+                plan = plan._replace(until=min(plan.until, self._query.refused_until(source)))
+                if refused.reason != "unsupported":
+                    break
+        return plan
+
+    def _ask(self, asked: dict[str, Source], readings: dict[str, Reading]) -> list[str]:
+        """Add what the driver gives for these; the names that it refuses from now on."""
+        sources = tuple(asked.values())
+        began = time.monotonic()
+        missing, batch = self._fetch(sources)
+        self.moments.update(dict.fromkeys(asked, moment_since(began, time.monotonic)))
+        self.sources.update(asked)
+        if missing is not None:
+            readings.update(dict.fromkeys(asked, missing))
+            return []
+        refused = []
+        for (name, source), element in zip(asked.items(), _ELEMENT.iter_unpack(batch.memory)):
+            kind, code, raw = element
+            if code == nv.NVML_SUCCESS and kind in _VALUES:
+                (value,) = _VALUES[kind].unpack_from(raw)
+                value *= source.multiply
+                readings[name] = value if source.divide == 1 else value / source.divide
+                self._query.worked.add(source)
+            else:
+                readings[name] = self._failed(source, kind, code)
+                if code and self._query.refused(source) is not None:
+                    refused.append(name)
+        return refused
+
+    def _fetch(self, sources: tuple[Source, ...]) -> tuple[Missing | None, _Batch]:
         batch = self._batches.get(sources)
         if batch is None:
             array = (_Element * len(sources))()
-            elements = [array[i] for i in range(len(sources))]
-            for source, element in zip(sources, elements):
+            for source, element in zip(sources, array):
                 element.fieldId, element.scopeId = source.id, source.scope
-            batch = self._batches[sources] = _Batch(array, elements, bytes(array))
-        array, elements, request = batch
-        ctypes.memmove(array, request, len(request))  # the driver may have written anywhere
-        return self._query.fill("nvmlDeviceGetFieldValues", len(sources), array), elements
+            batch = _Batch(array, memoryview(array).cast("B"), bytes(array))
+            self._batches[sources] = batch
+        batch.memory[:] = batch.request  # the driver may have written anywhere
+        return self._query.fill("nvmlDeviceGetFieldValues", len(sources), batch.array), batch
 
-    def _value(self, source: Source, element: Any) -> Reading:
-        code = int(element.nvmlReturn)
-        if code != nv.NVML_SUCCESS:
-            # a driver that does not know the field calls it an invalid argument
-            unknown = code == nv.NVML_ERROR_INVALID_ARGUMENT
-            return self._query.refuse(nv.NVML_ERROR_NOT_SUPPORTED if unknown else code, source)
-        self._query.worked.add(source)
-        if element.valueType >= len(_MEMBERS):
-            return Missing("error", f"value type {element.valueType}")
-        value: float = getattr(element.value, _MEMBERS[element.valueType])
-        value *= source.multiply
-        return value if source.divide == 1 else value / source.divide
+    def _failed(self, source: Source, kind: int, code: int) -> Missing:
+        if code == nv.NVML_SUCCESS:
+            self._query.worked.add(source)
+            return Missing("error", f"value type {kind}")
+        # a driver that does not know the field calls it an invalid argument
+        unknown = code == nv.NVML_ERROR_INVALID_ARGUMENT
+        return self._query.refuse(nv.NVML_ERROR_NOT_SUPPORTED if unknown else code, source)

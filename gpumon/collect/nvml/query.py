@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import time
-from functools import cache
 from typing import Any, Callable
 
 from gpumon.collect.nvml.binding import nv
@@ -43,21 +42,6 @@ def plain(struct: Any) -> Any:
     return type(struct)(struct.__name__, (ctypes.Structure,), {"_fields_": struct._fields_})
 
 
-@cache
-def _of_the_driver(name: str) -> Callable[..., None]:
-    """The driver's own function, for buffers of ours: the binding's functions for lists ask twice,
-    and allocate whatever the driver names.
-    """
-
-    def function(*args: Any) -> None:
-        code = nv._nvmlGetFunctionPointer(name)(*args)
-        if code:
-            raise nv.NVMLError(code)
-
-    function.__name__ = name
-    return function
-
-
 class Query:
     """Guarded calls on one device handle, made by one thread.
 
@@ -79,6 +63,8 @@ class Query:
         self.regaining = False  # something was refused that worked before
         self.worked: set[Any] = set() if worked is None else worked
         self._refused: dict[Any, tuple[Missing, int, float]] = {}
+        self._count = ctypes.c_ulonglong()
+        self._count_pointer = ctypes.byref(self._count)
 
     def get(self, function: Callable[..., Any], *args: Any, memo: Any = None) -> Any:
         """`function(handle, *args)` of the binding; `memo` names what is refused, where the
@@ -91,10 +77,33 @@ class Query:
         first: Reading = then(self.get(function), lambda values: values[0])
         return first
 
-    def fill(self, name: str, *args: Any) -> Missing | None:
-        """The driver's `name(handle, *args)`, which fills buffers among its arguments."""
-        missing: Missing | None = self.ask(_of_the_driver(name), self.handle, *args)
-        return missing
+    def fill(self, name: str, *args: Any, memo: Any = None) -> Missing | None:
+        """The driver's own `name(handle, *args)`, which fills buffers among its arguments.
+
+        The binding's functions make a buffer for each call; those for lists ask twice, and
+        allocate whatever the driver names.
+        """
+        memo = name if memo is None else memo
+        withheld = self._withheld(memo)
+        if withheld is not None:
+            return withheld
+        self.calling = name
+        try:
+            code = nv._nvmlGetFunctionPointer(name)(self.handle, *args)
+        except nv.NVMLError as error:  # the driver has no such function
+            code = error.value
+        finally:
+            self.calling = ""
+        if code:
+            return self.refuse(code, memo)
+        self._succeed(memo)
+        return None
+
+    def count(self, name: str, *args: Any, memo: Any = None) -> Any:
+        """The number of 32 or 64 bits that the driver's `name(handle, *args, pointer)` writes."""
+        self._count.value = 0  # of 32 bits the upper half stays
+        missing = self.fill(name, *args, self._count_pointer, memo=memo)
+        return self._count.value if missing is None else missing
 
     def text(self, function: Any) -> Reading:
         """A text of the device, whatever bytes are in it: the binding's own decoding may raise."""
@@ -102,17 +111,10 @@ class Query:
 
     def ask(self, function: Callable[..., Any], *args: Any, memo: Any = None) -> Any:
         """As `get`, for functions that do not take the device's handle first."""
-        if self.lost is not None:
-            return self.lost
         memo = function.__name__ if memo is None else memo
-        if self.library.closed:
-            return self.refuse(nv.NVML_ERROR_UNINITIALIZED, memo)
-        refused = self.refused(memo) if memo in self._refused else None
-        if refused is not None:
-            self.code = self._refused[memo][1]
-            if memo in self.worked:
-                self.failed[self.code] = self.failed.get(self.code, 0) + 1
-            return refused
+        withheld = self._withheld(memo)
+        if withheld is not None:
+            return withheld
         self.calling = function.__name__
         try:
             answer = function(*args)
@@ -120,10 +122,26 @@ class Query:
             return self.refuse(error.value, memo)
         finally:
             self.calling = ""
+        self._succeed(memo)
+        return answer
+
+    def _withheld(self, memo: Any) -> Missing | None:
+        """Why nothing is asked: the device is lost, the session closed, or `memo` refused."""
+        if self.lost is not None:
+            return self.lost
+        if self.library.closed:
+            return self.refuse(nv.NVML_ERROR_UNINITIALIZED, memo)
+        refused = self.refused(memo) if memo in self._refused else None
+        if refused is not None:
+            self.code = self._refused[memo][1]
+            if memo in self.worked:
+                self.failed[self.code] = self.failed.get(self.code, 0) + 1
+        return refused
+
+    def _succeed(self, memo: Any) -> None:
         self.code = nv.NVML_SUCCESS
         self.good += 1
         self.worked.add(memo)
-        return answer
 
     def refused(self, memo: Any) -> Missing | None:
         """Why `memo` is not asked at the moment."""
@@ -134,6 +152,10 @@ class Query:
             return entry[0]
         del self._refused[memo]
         return None
+
+    def refused_until(self, memo: Any) -> float:
+        """The monotonic time at which a refused `memo` is asked again."""
+        return self._refused[memo][2]
 
     def refuse(self, code: int, memo: Any) -> Missing:
         """Take note of an error; the Missing that stands for it."""

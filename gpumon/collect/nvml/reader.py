@@ -38,14 +38,21 @@ _FIELDS_OF = {
     "state": ["pcie_replays"],
     "health": [*_HEALTH, "retired_sbe", "retired_dbe"],
 }
+
+
+@lru_cache(maxsize=64)
+def _fields_of(due: tuple[str, ...]) -> tuple[str, ...]:
+    """The field values that these groups need."""
+    return tuple(name for group in due for name in _FIELDS_OF.get(group, ()))
+
+
 #: groups that have no readings of an instance's own
 _WHOLE_GPU_GROUPS = ("clocks", "links", "thermal", "state", "health")
-#: without these there is no telling how a device fares
-_CORE = ("busy_percent", "mem_used_bytes", "power_w")
 _REFUSED_S = 60.0
 _AGAIN_S = 6.0
 _CLOCKS = {"sm_clock_mhz": nv.NVML_CLOCK_SM, "mem_clock_mhz": nv.NVML_CLOCK_MEM}
 _Memory = plain(nv.c_nvmlMemory_v2_t)
+_Utilization = plain(nv.c_nvmlUtilization_t)
 _NEVER = Moment(0.0)
 #: a second is throttled for a second, whatever its counter's period
 _THROTTLED_PER_S = 1.25
@@ -92,9 +99,21 @@ class Reader:
         self._usage = Usage(query, instances_apart=mig_on)
         self._usage.mig = self._no_activity
         self._burst = Burst(query)
-        self._memory = _Memory()
+        self._rates_now, self._memory = _Utilization(), _Memory()
+        self._rates_pointer = ctypes.byref(self._rates_now)
+        self._memory_pointer = ctypes.byref(self._memory)
         self._v2_answered = False
         self._growths = {name: Growth() for name in _COUNTERS}
+        self._read_group = {
+            "fast": self._read_fast,
+            "burst": self._read_burst,
+            "gpm": self._read_gpm,
+            "clocks": self._read_clocks,
+            "links": self._read_links,
+            "thermal": self._read_thermal,
+            "state": self._read_state,
+            "health": self._read_health,
+        }
         self.know({})
 
     def know(self, facts: Row) -> None:
@@ -122,9 +141,10 @@ class Reader:
             self._check("usage", line)
         error, session_error = self._verdict()
         doubtful = self._check("device", row)
-        if not error and all(passing(row[name]) for name in _CORE):
+        blind = passing(row["mem_used_bytes"]) and passing(row["power_w"])
+        if not error and blind and passing(row["busy_percent"]):
             error = str(row["mem_used_bytes"])
-        blind = query.regaining or all(passing(row[name]) for name in _CORE[1:])
+        blind = blind or query.regaining
         self._read_again(due, row, mono)
         return Result(row, usage, error, session_error, blind=blind, doubtful=doubtful)
 
@@ -162,7 +182,7 @@ class Reader:
 
     def _read_groups(self, due: list[str], row: Row, usage: dict[int, Row]) -> None:
         values: dict[str, Reading] = {}
-        names = [] if self._instance else [n for g in due for n in _FIELDS_OF.get(g, ())]
+        names = () if self._instance else _fields_of(tuple(due))
         if names:
             values = self._fields.read(names)
         for name in due:
@@ -172,7 +192,7 @@ class Reader:
                 row["processes"], lines = self._usage.read()
                 usage.update(lines)
             else:
-                getattr(self, f"_read_{name}")(row, values)
+                self._read_group[name](row, values)
         busy = row.get("busy_percent")
         if isinstance(busy, int):
             self._usage.device_busy = busy > 0
@@ -183,12 +203,13 @@ class Reader:
         """
         ranges, doubtful = self._ranges[entity], False
         for name, value in row.items():
-            if isinstance(value, Missing):
-                doubtful = doubtful or value.reason == "implausible"
-            elif not isinstance(value, str):
+            kind = type(value)
+            if kind is int or kind is float:
                 low, high, unit = ranges[name]
-                if not low <= value <= high:
-                    row[name], doubtful = implausible(value, unit), True
+                if not low <= value <= high:  # type: ignore[operator]
+                    row[name], doubtful = implausible(value, unit), True  # type: ignore[arg-type]
+            elif isinstance(value, Missing) and value.reason == "implausible":
+                doubtful = True
         return doubtful
 
     def _verdict(self) -> tuple[str, bool]:
@@ -206,13 +227,13 @@ class Reader:
         if self._no_activity:
             row["busy_percent"] = row["mem_controller_percent"] = MIG
         else:
-            rates = query.get(nv.nvmlDeviceGetUtilizationRates)
-            known = not isinstance(rates, Missing)
+            rates = self._rates_now
+            missing = query.fill("nvmlDeviceGetUtilizationRates", self._rates_pointer)
             unsupported = query.code == nv.NVML_ERROR_NOT_SUPPORTED
             self.mig_suspected = self._had_activity and unsupported
-            self._had_activity = known
-            row["busy_percent"] = rates.gpu if known else rates
-            row["mem_controller_percent"] = rates.memory if known else rates
+            self._had_activity = missing is None
+            row["busy_percent"] = rates.gpu if missing is None else missing
+            row["mem_controller_percent"] = rates.memory if missing is None else missing
         row["mem_used_bytes"], row["mem_reserved_bytes"] = self._memory_now()
         row["power_w"] = WHOLE_GPU if self._instance else self._power_now(values["power_w"])
 
@@ -220,7 +241,7 @@ class Reader:
         """(used without the reserve, reserve); older drivers count them together."""
         query, memory = self.query, self._memory
         memory.version = nv.nvmlMemory_v2  # the driver may have written there
-        missing = query.fill("nvmlDeviceGetMemoryInfo_v2", ctypes.byref(memory))
+        missing = query.fill("nvmlDeviceGetMemoryInfo_v2", self._memory_pointer)
         if missing is None:
             self._v2_answered = True
             total, parts = memory.total, memory.used + memory.free + memory.reserved
@@ -259,10 +280,10 @@ class Reader:
     def _read_clocks(self, row: Row, values: Row) -> None:
         query = self.query
         for name, domain in _CLOCKS.items():
-            row[name] = query.get(nv.nvmlDeviceGetClockInfo, domain, memo=name)
-        mask = query.get(nv.nvmlDeviceGetCurrentClocksEventReasons)
+            row[name] = query.count("nvmlDeviceGetClockInfo", domain, memo=name)
+        mask = query.count("nvmlDeviceGetCurrentClocksEventReasons")
         if query.code == nv.NVML_ERROR_FUNCTION_NOT_FOUND:  # it had another name before 535
-            mask = query.get(nv.nvmlDeviceGetCurrentClocksThrottleReasons)
+            mask = query.count("nvmlDeviceGetCurrentClocksThrottleReasons")
         row["throttle_mask"] = mask
 
     def _read_links(self, row: Row, values: Row) -> None:
