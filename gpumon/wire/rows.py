@@ -19,10 +19,10 @@ from gpumon.wire.details import Place
 _MAX_KNOWN = 256
 
 _Values = Tuple[Reading, ...]
-#: details of missing values that the reader has, by their place
-_Said = Dict[Place, str]
-#: (key, values, said, why) -> the row; details new to the reader are added to `said` and `why`
-_Write = Callable[[Key, _Values, _Said, List[List[Any]]], List[Any]]
+#: details of missing values that were sent, by their place
+_Sent = Dict[Place, str]
+#: (key, values, sent, why) -> the row; details new to the reader are added to `sent` and `why`
+_Write = Callable[[Key, _Values, _Sent, List[List[Any]]], List[Any]]
 
 
 class EntityRows:
@@ -33,7 +33,7 @@ class EntityRows:
         self._found: Dict[Tuple[str, ...], List[Tuple[str, Callable[..., _Values]]]] = {}
 
     def tables(
-        self, rows: Mapping[Key, Mapping[str, Reading]], said: _Said, why: List[List[Any]]
+        self, rows: Mapping[Key, Mapping[str, Reading]], sent: _Sent, why: List[List[Any]]
     ) -> Dict[str, List[List[Any]]]:
         """Group -> its rows; a row belongs to each group of which it has a field."""
         tables: Dict[str, List[List[Any]]] = {}
@@ -41,7 +41,7 @@ class EntityRows:
             names = tuple(readings)
             for group, values_of in self._found.get(names) or self._find(names):
                 values = values_of(readings)
-                row = _writer(group, tuple(map(type, values)))(key, values, said, why)
+                row = _writer(group, tuple(map(type, values)))(key, values, sent, why)
                 tables.setdefault(group, []).append(row)
         return tables
 
@@ -77,16 +77,16 @@ def _writer(group: str, kinds: Tuple[type, ...]) -> _Write:
             entries.append("None")
             letters.append(f"reasons[{value}.reason]")
             details.append(
-                f"    if {value}.detail != said.get(({group!r}, key, {field.name!r}), ''):\n"
-                f"        tell(({group!r}, key, {field.name!r}), {value}.detail, said, why)\n"
+                f"    if {value}.detail != sent.get(({group!r}, key, {field.name!r}), ''):\n"
+                f"        announce(({group!r}, key, {field.name!r}), {value}.detail, sent, why)\n"
             )
         else:
             entries.append(_shortened(value, field, kind))
     if letters:
         entries.append(" + ".join(letters))
-    made: Dict[str, Any] = {"reasons": REASONS, "tell": _tell, "significant": _significant}
+    made: Dict[str, Any] = {"reasons": REASONS, "announce": _announce, "significant": _significant}
     exec(
-        "def write(key, values, said, why):\n"
+        "def write(key, values, sent, why):\n"
         + "".join(details)
         + f"    return [{', '.join(entries)}]\n",
         made,
@@ -118,7 +118,7 @@ def _significant(value: float, digits: int, is_cut: bool) -> int:
     return (whole if is_cut else whole + step // 2) // step * step
 
 
-def _tell(place: Place, detail: str, said: _Said, why: List[List[Any]]) -> None:
-    said[place] = detail
+def _announce(place: Place, detail: str, sent: _Sent, why: List[List[Any]]) -> None:
+    sent[place] = detail
     group, key, field = place
     why.append([group, list(key) if isinstance(key, tuple) else key, field, detail])
