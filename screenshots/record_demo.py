@@ -1,10 +1,11 @@
 """Record the story that `gpumon demo` plays, with gpumon's own agent.
 
-    sudo PYTHONPATH=. .venv/bin/python screenshots/record_demo.py --user ada --seconds 900
+    sudo PYTHONPATH=. unshare --mount .venv/bin/python screenshots/record_demo.py --seconds 900
 
 A job of four GPUs: two train, one holds a TensorFlow reservation and hardly works, one was
-never used; once a GPU gets too hot. GPUs are the emulated driver's, moved every second by this
-script; processes, cgroup and host are real. Needs root, for the job's cgroup (v1) and the user.
+never used; once a GPU gets too hot. GPUs are the emulated driver's, and the host has the files of
+`demo_host.py`; this script moves both every second. Processes and cgroup are real. Needs root, for
+the job's cgroup (v1), the user and the mounts.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import argparse
 import gzip
 import json
 import os
-import pwd
 import random
 import signal
 import subprocess
@@ -22,12 +22,16 @@ import tempfile
 import time
 from pathlib import Path
 
+from screenshots.demo_host import JOB_CPUS, DemoHost
 from tests.nvml.emulator import Emulated, Proc, Scenario, binding_dir
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "gpumon" / "demos" / "finetune.jsonl.gz"
 CONTROLLERS = ("memory", "cpuacct", "cpu")
 JOB = "4711"
+USER, UID = "ada", 4711
+
+_RAN_S = 6700  # that the job ran before
 
 # a stand-in maps the libraries that tell its framework, holds memory, and computes for a share
 STAND_IN = """
@@ -117,11 +121,11 @@ class Story:
         ]
 
 
-def enter_cgroup(uid: int) -> list[str]:
+def enter_cgroup() -> list[str]:
     """Make the job's directories as Slurm would; returns the files that take PIDs."""
     files = []
     for controller in CONTROLLERS:
-        folder = Path(f"/sys/fs/cgroup/{controller}/slurm/uid_{uid}/job_{JOB}")
+        folder = Path(f"/sys/fs/cgroup/{controller}/slurm/uid_{UID}/job_{JOB}")
         (folder / "step_batch").mkdir(parents=True, exist_ok=True)
         if controller == "memory":
             (folder / "memory.limit_in_bytes").write_text(str(64 << 30))
@@ -129,20 +133,21 @@ def enter_cgroup(uid: int) -> list[str]:
     return files
 
 
-def stand_in(folder: Path, words: list[str], spec: str, user: str) -> subprocess.Popen[bytes]:
+def stand_in(folder: Path, words: list[str], spec: str) -> subprocess.Popen[bytes]:
     env = {"STAND_IN": spec, "STAND_IN_DIR": str(folder), "SLURM_JOB_ID": JOB}
     return subprocess.Popen(
-        words, executable="/usr/bin/python3", cwd=folder, env=env, user=user,
-        start_new_session=True,
+        words, executable="/usr/bin/python3", cwd=folder, env=env, user=UID,
+        group=UID, start_new_session=True,
     )  # fmt: skip
 
 
-def record(user: str, seconds: int) -> None:
-    uid = pwd.getpwnam(user).pw_uid
-    procs_files = enter_cgroup(uid)
+def record(seconds: int, out: Path) -> None:
+    procs_files = enter_cgroup()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)
+        host = DemoHost(folder, USER, UID)
+        host.mount()
         for library in ("libtorch_cuda.so", "libnccl.so.2", "libtensorflow_framework.so.2"):
             (folder / library).write_bytes(b"\0" * 4096)
         for script in ("train.py", "evaluate.py"):
@@ -152,9 +157,9 @@ def record(user: str, seconds: int) -> None:
         train += ["--wandb-key", "0123456789abcdef0123456789abcdef01234567"]
         evaluate = ["python", "evaluate.py", "--checkpoint", "latest", "--batch", "8"]
         jobs = [
-            stand_in(folder, [*train, "--rank", "0"], torch, user),
-            stand_in(folder, [*train, "--rank", "1"], torch, user),
-            stand_in(folder, evaluate, "libs=libtensorflow_framework.so.2,mib=300,duty=0.02", user),
+            stand_in(folder, [*train, "--rank", "0"], torch),
+            stand_in(folder, [*train, "--rank", "1"], torch),
+            stand_in(folder, evaluate, "libs=libtensorflow_framework.so.2,mib=300,duty=0.02"),
         ]
         for job in jobs:
             join(job.pid, procs_files)
@@ -164,7 +169,7 @@ def record(user: str, seconds: int) -> None:
             scenario.gpu(gpu, mem_mib=mem_mib, procs=[Proc(job.pid, mem_mib, sm)])
         scenario.gpu(3, mem_mib=4, util=0)
         try:
-            stream(scenario, user, seconds, procs_files)
+            stream(scenario, host, seconds, procs_files, out)
         finally:
             for job in jobs:
                 os.killpg(job.pid, signal.SIGKILL)
@@ -177,8 +182,10 @@ def join(pid: int, procs_files: list[str]) -> None:
         Path(file).write_text(str(pid))
 
 
-def stream(scenario: Scenario, user: str, seconds: int, procs_files: list[str]) -> None:
-    """Run the agent as the user, move the GPUs, and keep its lines."""
+def stream(
+    scenario: Scenario, host: DemoHost, seconds: int, procs_files: list[str], out: Path
+) -> None:
+    """Run the agent as the user, move GPUs and host, and keep its lines."""
     story = Story()
     with Emulated(scenario) as gpus:
         for path in (Path(gpus.scenario).parent, Path(gpus.scenario)):
@@ -187,11 +194,11 @@ def stream(scenario: Scenario, user: str, seconds: int, procs_files: list[str]) 
         env = {
             **{key: value for key, value in gpus.env.items() if key.startswith(("FAKE", "LD_"))},
             "PYTHONPATH": f"{ROOT}:{binding_dir()}", "PATH": "/usr/bin:/bin",
-            "SLURM_JOB_ID": JOB, "SLURM_JOB_NAME": "finetune-llama", "SLURM_JOB_USER": user,
+            "SLURM_JOB_ID": JOB, "SLURM_JOB_NAME": "finetune-llama", "SLURM_JOB_USER": USER,
             "SLURM_JOB_ACCOUNT": "lab", "SLURM_JOB_PARTITION": "gpu-h100",
             "SLURM_CLUSTER_NAME": "demo", "SLURM_JOB_NODELIST": "gpu07", "SLURM_NNODES": "1",
             "SLURMD_NODENAME": "gpu07", "SLURM_CPUS_ON_NODE": "16", "SLURM_JOB_GPUS": "0,1,2,3",
-            "SLURM_JOB_START_TIME": str(int(now - 6700)),
+            "SLURM_JOB_START_TIME": str(int(now - _RAN_S)),
             "SLURM_JOB_END_TIME": str(int(now + 36500)),
             "CUDA_VISIBLE_DEVICES": "0,1,2,3",
         }  # fmt: skip
@@ -199,32 +206,42 @@ def stream(scenario: Scenario, user: str, seconds: int, procs_files: list[str]) 
         gpus.override(story.at(0))
         agent = subprocess.Popen(
             ["/usr/bin/python3", "-m", "gpumon.collect", "--count", str(seconds)],
-            stdout=subprocess.PIPE, env=env, user=user, cwd="/",
+            stdout=subprocess.PIPE, env=env, user=UID, group=UID, cwd="/",
             start_new_session=True,
         )  # fmt: skip
         join(agent.pid, procs_files)
         assert agent.stdout is not None
-        with gzip.open(OUT, "wb", 9) as file:
+        with gzip.open(out, "wb", 9) as file:
             for number, line in enumerate(agent.stdout):
-                file.write(anonymous(line) if line.startswith(b'{"wire"') else line)
+                file.write(anonymous(line) if line.startswith(b'{"wire"') else earlier(line))
                 gpus.override(story.at(float(number)))
+                host.move(float(number))
         agent.wait()
 
 
 def anonymous(line: bytes) -> bytes:
-    """The header without what tells of the machine it was made on."""
+    """The header of the job's node, without what tells of the machine it was made on."""
     header = json.loads(line)
-    for name in ("kernel", "cpu_model"):
+    for name in ("kernel", "cpu_model", "threads_per_core"):
         header["facts"].pop(name, None)
+    header["facts"].update(cpus=JOB_CPUS, job_cpus=f"0-{JOB_CPUS - 1}")
     return json.dumps(header, separators=(",", ":")).encode() + b"\n"
+
+
+def earlier(line: bytes) -> bytes:
+    """With the CPU time of the job before it was recorded, as its cgroup would have counted it."""
+    sample = json.loads(line)
+    for row in sample.get("rows", {}).get("job.cgroup", ()):
+        row[2] = round(row[2] + _RAN_S * 0.4, 3)
+    return json.dumps(sample, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="record the demo")
-    parser.add_argument("--user", default="ada")
     parser.add_argument("--seconds", type=int, default=900)
+    parser.add_argument("-o", type=Path, default=OUT, help="the file (the demo's own)")
     arguments = parser.parse_args()
-    record(arguments.user, arguments.seconds)
+    record(arguments.seconds, arguments.o)
     return 0
 
 

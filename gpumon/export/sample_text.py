@@ -37,8 +37,7 @@ def _device(device: Device, sample: Sample, head: str) -> str:
     row = sample.rows.get("device", {}).get(device.key, {})
     state = sample.states.get(device.key)
     if state is not None and state.state in ("lost", "hung"):
-        why = {"lost": "lost", "hung": "no answer"}[state.state]
-        return f"{head} | {why} {state.detail}".rstrip()
+        return f"{head} | {state.state} {state.detail}".rstrip()
 
     def shown(field: str, unit: str) -> str:
         return _text(row.get(field, NOT_SAMPLED), unit)

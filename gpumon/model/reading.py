@@ -72,7 +72,7 @@ _SHOWN = {
     "unsupported": "n/a",
     "mig": "n/a MIG",
     "lost": "lost",
-    "timeout": "no answer",
+    "timeout": "hung",
     "stale": "stale",
     "measuring": "…",
     "not-sampled": "…",

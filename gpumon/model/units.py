@@ -64,16 +64,10 @@ def measured_text(seconds: float) -> str:
 
 
 def span_text(seconds: float) -> str:
-    """A plot's width: `1m`, `10m`, `3h`, `7d`."""
+    """A chosen length, as of a plot's time: as `age_text`, but `1 min`, `3 h`, `7 d` if exact."""
     whole = round(seconds)
-    for factor, unit in ((86400, "d"), (3600, "h"), (60, "m")):
-        if whole >= factor and whole % factor == 0:
-            return f"{whole // factor}{unit}"
-    if whole >= 3600:
-        return f"{whole / 3600:.1f}h"
-    if whole >= 60:
-        return f"{whole / 60:.1f}m"
-    return f"{whole}s"
+    text = "1 min" if whole == 60 else age_text(whole)
+    return text.removesuffix(" 00 min").removesuffix(" 0 h")
 
 
 def parse_size(text: str) -> Optional[float]:

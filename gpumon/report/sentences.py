@@ -27,11 +27,14 @@ def sentences(finding: Finding) -> tuple[str, str]:
 
 def _sentence(text: str) -> str:
     """With a capital, unless it begins with a name, and a full stop."""
-    text = text.strip()
-    first = text.split(" ", 1)[0]
-    if first.isalpha() and first.islower():
-        text = text[0].upper() + text[1:]
+    text = capital(text.strip())
     return text if text.endswith((".", "?", "!", ":")) else f"{text}."
+
+
+def capital(text: str) -> str:
+    """With a capital, unless it begins with a name."""
+    first = text.split(" ", 1)[0]
+    return text[:1].upper() + text[1:] if first.isalpha() and first.islower() else text
 
 
 class Step(NamedTuple):
@@ -48,7 +51,7 @@ def step_of(action: Action) -> Step:
 def brief_action(action: Action) -> str:
     """What to do, in the few words that fit behind a title."""
     if action.kind == "staff":
-        return "report the node"
+        return "Report the node"
     if action.before:
         return f"{action.before} → {action.after}"
     return action.after or action.text.partition(",")[0].rstrip(".:")

@@ -12,7 +12,7 @@ from gpumon.model import clock
 from gpumon.model.reading import number
 from gpumon.model.sample import Header, Sample, leaves
 from gpumon.model.text import clean
-from gpumon.model.units import age_text, bytes_text, clock_text, of_bytes_text, plural
+from gpumon.model.units import age_text, bytes_text, of_bytes_text, plural
 from gpumon.pipeline.array import to_follow
 from gpumon.report.render.layout import aligned
 from gpumon.services.array import watch_task
@@ -116,7 +116,7 @@ def _line(job: Job, told: Sequence[tuple[Header, Sample]]) -> tuple[str, ...]:
         clean(job.id, 60),
         clean(job.state, 40),
         where,
-        "" if elapsed_s is None else clock_text(elapsed_s),
+        "" if elapsed_s is None else age_text(elapsed_s),
         "" if left_s is None else age_text(left_s),
         "" if job.gpus is None else f"{job.gpus}",
         *(_figures(job, told) if told else ("",) * 4),

@@ -10,7 +10,7 @@ from gpumon.errors import NotFoundError, UsageError, suggestion
 from gpumon.model import clock
 from gpumon.model.lines import Line, word
 from gpumon.model.text import clean
-from gpumon.model.units import clock_text
+from gpumon.model.units import age_text
 from gpumon.slurm import ids
 from gpumon.slurm.client import Slurm
 from gpumon.slurm.groups import JobGroup, groups_of
@@ -154,7 +154,7 @@ def _chosen(title: str, groups: Sequence[JobGroup], choose: Choose | None) -> st
 
 
 def _listed(groups: Sequence[JobGroup]) -> str:
-    """`4711 (train, 2 nodes, 01:10:00), …`, for programs that cannot prompt."""
+    """`4711 (train, 2 nodes, 1 h 10 min), …`, for programs that cannot prompt."""
     more = f" and {len(groups) - _SHOWN} more" if len(groups) > _SHOWN else ""
     return ", ".join(map(_in_words, groups[:_SHOWN])) + more
 
@@ -163,7 +163,7 @@ def _in_words(group: JobGroup) -> str:
     parts = [clean(group.name, 30)]
     elapsed_s = group.elapsed_s(clock.now())
     if group.is_running and elapsed_s is not None:
-        parts.append(clock_text(elapsed_s))
+        parts.append(age_text(elapsed_s))
     if group.is_pending and group.jobs[0].reason not in ("", "None"):
         parts.append(clean(group.jobs[0].reason, 40))
     return f"{group.id} ({', '.join(filter(None, parts))})"

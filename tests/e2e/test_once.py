@@ -431,7 +431,7 @@ def test_text_says_why_there_is_no_device(name):
 def test_text_names_the_device_that_does_not_answer():
     with Emulated("hang", freeze_s=AT_S) as gpus:
         text = once_text(gpus)
-    assert re.search(r"^\[1\] unknown +\| no answer nvmlDevice", text, re.M)
+    assert re.search(r"^\[1\] unknown +\| hung nvmlDevice", text, re.M)
     assert len(re.findall(r"\| busy \d+ %", text)) == 3
 
 

@@ -79,7 +79,7 @@ def test_one_hung_device_stops_neither_the_others_nor_quitting(tmp_path):
         ages, others = [], {}
 
         def watched(shown):
-            silent = re.search(rf"GPU {HUNG} ● no answer for (\d+) s", shown)
+            silent = re.search(rf"GPU {HUNG} ● hung for (\d+) s", shown)
             if silent:
                 ages.append(int(silent[1]))
                 for number, busy in re.findall(r"GPU (\d) busy (\d+) %", shown):

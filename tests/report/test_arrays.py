@@ -29,7 +29,7 @@ def test_gpu_use_of_one_recorded_task_is_not_said_to_be_missing():
 
 def test_the_times_of_all_tasks_are_in_the_table():
     tasks = [task(n) for n in range(6)] + [task(7, elapsed=28_800.0, state="TIMEOUT")]
-    assert "08:00:00   08:00:00" in text_of(tasks)
+    assert "5 h 48 min 8 h 00 min 8 h 00 min" in text_of(tasks)
 
 
 def test_the_table_tells_how_many_tasks_it_leaves_out():

@@ -96,7 +96,7 @@ def test_a_pending_job_has_used_nothing_and_began_never():
     report = made(this)
     assert (report.start, report.end, report.elapsed_s) == (None, None, None)
     page = lines(this)
-    assert "limit 02:00:00" in page
+    assert "limit 2 h" in page
     assert "job began" not in page
     assert "used" not in page
     assert "n/a" not in page

@@ -140,8 +140,8 @@ def test_arrays_attempts_and_segments_have_their_tables():
     lines = "\n".join(plain(page(made)))
     assert "Tasks of the array  118 COMPLETED, 2 TIMEOUT" in lines
     assert "far from the rest in memory: 4711_93" in lines
-    assert re.search(r"1 PREEMPTED +03:10:00", lines)
-    assert re.search(r"bs=16 +00:10:00 +n/a +n/a +9 GiB", lines)
+    assert re.search(r"1 PREEMPTED +3 h 10 min", lines)
+    assert re.search(r"bs=16 +10 min +n/a +n/a +9 GiB", lines)
     assert document(made)["tasks"]["spreads"][0]["outliers"] == ["4711_93"]
 
 

@@ -78,7 +78,7 @@ def test_plots_for_four_gpus_where_there_is_room():
     assert len(rows) == 16
     assert rows[0].startswith("gpu01:0  busy % mem %")
     assert "gpu01:1" in rows[0]
-    assert "02:14:09" in rows[7]
+    assert "2 h 14 min" in rows[7]
     assert max(map(len, rows)) <= 80
     assert plot_rows([row("gpu01", n) for n in range(5)], 60.0, 80, "braille") == []
     assert plot_rows(four, 60.0, 79, "braille") == []

@@ -267,7 +267,7 @@ def test_nodes_are_played_on_one_clock(tmp_path):
 def screens(store, now):
     looking = Looking()
     looking.at(nodes=store.nodes(), now=now)
-    return [looking.text(name, 120, 38) for name in ("job", "processes")]
+    return [looking.text("job", 120, 38), looking.text("processes", 120, 12)]
 
 
 def test_the_screens_and_numbers_are_those_of_live():
@@ -301,7 +301,7 @@ def test_the_screens_and_numbers_are_those_of_live():
     [
         ("+90", 1090), ("-10m", 400), ("1h30m", 5400), ("45", 45), ("1.5m", 90), ("2d", 172800),
         ("", None), ("soon", None), ("1x", None), ("12:61", None), ("25:00", None), ("m", None),
-        ("1h30", 3630), ("..5s", None),
+        ("1h30", 3630), ("..5s", None), ("2 h 05 min", 7500), ("45 s", 45),
     ],
 )  # fmt: skip
 def test_moments(text, seconds):

@@ -53,7 +53,7 @@ class DataStale(NamedTuple):
     needs=(samples,),
 )
 def data_stale(run: RunData, t: DataStale) -> Answers:
-    """A GPU whose newest reading is "no answer" or stale; a node without a sample for some periods
+    """A GPU whose newest reading is hung or stale; a node without a sample for some periods
     while it should send some.
 
     Guards: a value that never existed is `gpu-unreadable`; after the run a missing end only counts
@@ -78,7 +78,7 @@ def data_stale(run: RunData, t: DataStale) -> Answers:
 
 
 def _unanswered(run: RunData, device: DeviceData, least_s: float) -> str:
-    """`no answer for 3 min`; "" of a GPU that answers, or that failed to do so for a moment."""
+    """`hung for 3 min`; "" of a GPU that answers, or that failed to do so for a moment."""
     reading = device.last.get("busy_percent")
     if not isinstance(reading, Missing) or reading.reason not in ("timeout", "stale"):
         return ""
@@ -86,7 +86,8 @@ def _unanswered(run: RunData, device: DeviceData, least_s: float) -> str:
     if age_s is not None and age_s <= least_s:
         return ""
     since = " since the first reading" if age_s is None else f" for {age_text(age_s)}"
-    return f"no answer{since}" + (f" ({clean(reading.detail)})" if reading.detail else "")
+    what = "hung" if reading.reason == "timeout" else "no readings"
+    return f"{what}{since}" + (f" ({clean(reading.detail)})" if reading.detail else "")
 
 
 def _silent_s(run: RunData, track: Track) -> float | None:

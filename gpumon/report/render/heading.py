@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpumon.model.text import clean
-from gpumon.model.units import age_text, bytes_text, clock_text, measured_text, plural
+from gpumon.model.units import age_text, bytes_text, measured_text, plural, span_text
 from gpumon.report.model import Report
 
 #: of the GPU-hours: less idle time is in every run
@@ -37,12 +37,12 @@ def state_text(report: Report) -> str:
 
 
 def time_text(report: Report) -> str:
-    """`02:14:09 of 1-00:00:00`, as Slurm writes both."""
+    """`2 h 14 min of 1 d 0 h`."""
     job = report.job
-    limit = clock_text(job.time_limit_s) if job.time_limit_s else job.time_limit_words
+    limit = span_text(job.time_limit_s) if job.time_limit_s else job.time_limit_words
     if report.elapsed_s is None:
         return f"limit {limit}" if limit and job.is_pending else ""
-    ran = clock_text(report.elapsed_s)
+    ran = age_text(report.elapsed_s)
     suspended_s = job.suspended_s or 0.0
     suspended = f", suspended {age_text(suspended_s)}" if suspended_s > _LEAST_SUSPENDED_S else ""
     return f"{ran} of {limit}{suspended}" if limit else f"{ran}{suspended}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gpumon.chart.figure import Line, dot_columns, draw, stretched
 from gpumon.model.text import clean
-from gpumon.model.units import clock_text
+from gpumon.model.units import age_text
 from gpumon.report.model import DeviceRow
 from gpumon.report.render.layout import Row
 
@@ -40,7 +40,7 @@ def _plot(row: DeviceRow, elapsed_s: float | None, width: int, glyphs: str) -> l
     """A caption and `_HEIGHT` rows, each `width` cells."""
     columns = dot_columns(width, _LABELS)
     lines = [Line(stretched(values, columns)) for values in (row.mem_over_time, row.busy_over_time)]
-    times = ("0", clock_text(elapsed_s)) if elapsed_s else ()
+    times = ("0", age_text(elapsed_s)) if elapsed_s else ()
     canvas = draw(lines, width, _HEIGHT, 0, 100, _LABELS, times, glyphs)
     assert canvas is not None, "80 columns hold two plots"
     label = clean(row.label, width - 14)

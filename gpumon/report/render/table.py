@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gpumon.model.text import clean
-from gpumon.model.units import clock_text
+from gpumon.model.units import age_text
 from gpumon.report.model import Report
 from gpumon.report.render.layout import aligned
 
@@ -72,7 +72,7 @@ def cells(report: Report) -> tuple[str, ...]:
         job.id or job.raw_id,
         clean(job.user, 12),
         job.state.replace("OUT_OF_MEMORY", "OUT_OF_MEM"),
-        "-" if report.elapsed_s is None else clock_text(report.elapsed_s),
+        "-" if report.elapsed_s is None else age_text(report.elapsed_s),
         _percent(efficiency.get("time_percent")),
         _percent(efficiency.get("cpu_percent")),
         _percent(efficiency.get("mem_percent")),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gpumon.model.text import clean
-from gpumon.model.units import bytes_text, clock_text
+from gpumon.model.units import age_text, bytes_text, span_text
 from gpumon.report.model import Attempt, Report, Spread, Tasks
 from gpumon.report.render.layout import NOT_KNOWN, Row, percent, seff_share, size, wrapped
 from gpumon.slurm.job import Job
@@ -61,7 +61,7 @@ def resources(report: Report) -> list[Resource]:
         ))  # fmt: skip
     if report.elapsed_s is not None and job.time_limit_s:
         found.append(Resource(
-            "time", clock_text(job.time_limit_s), clock_text(report.elapsed_s), "",
+            "time", span_text(job.time_limit_s), age_text(report.elapsed_s), "",
             _share(report.elapsed_s, job.time_limit_s),
         ))  # fmt: skip
     return found
@@ -151,7 +151,7 @@ def _spread(each: Spread) -> tuple[str, ...]:
         if each.unit == "B":
             return bytes_text(value)
         if each.unit == "s":
-            return clock_text(value)
+            return age_text(value)
         return f"{value:.0f} %" if each.unit == "%" else _cores(value)
 
     return (each.name, *map(text, (each.low, each.p50, each.p95, each.high, each.asked)))
@@ -164,7 +164,7 @@ def attempt_table(word: str, attempts: Sequence[Attempt]) -> Table:
         lasted = None if each.start is None or each.end is None else each.end - each.start
         rows.append((
             " ".join(part for part in (clean(each.name, 60), each.state) if part),
-            NOT_KNOWN if lasted is None else clock_text(lasted), _cores(each.cpu_cores_peak),
+            NOT_KNOWN if lasted is None else age_text(lasted), _cores(each.cpu_cores_peak),
             size(each.mem_peak_bytes), size(each.gpu_mem_peak_bytes),
             percent(each.gpu_busy_percent),
         ))  # fmt: skip

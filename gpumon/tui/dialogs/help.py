@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from textual.app import ComposeResult
-from textual.containers import Vertical
+from textual.containers import Horizontal, Vertical
 from textual.events import Resize
 from textual.screen import ModalScreen
 from textual.widgets import Label, Static
@@ -27,6 +27,7 @@ _TERMS = (
     ("n/a", "a missing value shows the reason; an old value shows its age"),
 )  # fmt: skip
 _WIDEST = 96  # cells of a line
+_LEAST_COLUMN, _GUTTER = 64, 3  # cells of two pages beside each other, and between them
 #: cells and rows of border, padding, and the line below
 _AROUND, _ABOVE_AND_BELOW = 6, 4
 _KEY, _TERM = 8, 18  # cells before the text
@@ -50,7 +51,9 @@ class HelpDialog(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog help"):
-            yield Static(id="help-page")
+            with Horizontal(id="help-pages"):
+                yield Static(id="help-page")
+                yield Static(id="help-beside")
             yield Label("", classes="dim", markup=False, id="help-below")
 
     def on_resize(self, _event: Resize) -> None:
@@ -62,9 +65,18 @@ class HelpDialog(ModalScreen[None]):
 
     def _show(self) -> None:
         width, height = self.app.size
-        pages = help_pages(self._keys, min(_WIDEST, width - _AROUND), height - _ABOVE_AND_BELOW)
+        column, rows = (width - _AROUND - _GUTTER) // 2, height - _ABOVE_AND_BELOW
+        pages = help_pages(self._keys, min(_WIDEST, width - _AROUND), rows)
+        beside = ""
+        if len(pages) > 1 and column >= _LEAST_COLUMN:
+            columns = help_pages(self._keys, min(_WIDEST, column), rows)
+            pages = columns[::2]
+            self._page %= len(pages)
+            beside = "".join(columns[2 * self._page + 1 : 2 * self._page + 2])
         self._page %= len(pages)
+        self.query_one(".help").set_class(bool(beside), "wide")
         self.query_one("#help-page", Static).update(pages[self._page])
+        self.query_one("#help-beside", Static).update(beside)
         turn = f"Page {self._page + 1} of {len(pages)} · Tab next page · " if len(pages) > 1 else ""
         self.query_one("#help-below", Label).update(f"{turn}Esc close")
 

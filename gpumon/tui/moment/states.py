@@ -21,14 +21,14 @@ class _Words(NamedTuple):
 
 _DEVICE = {
     "left": _Words("dim", "no longer part of the job", "", "", ""),
-    "gone": _Words("bad", "gone: the driver no longer lists it", "", "", " lost{why}"),
+    "gone": _Words("bad", "lost: the driver no longer lists it", "", "", " lost{why}"),
     "lost": _Words(
         "bad", "lost{detail} · {ago} ago", " dropped off the bus {ago} ago{why}",
-        "report the node; other GPUs are unaffected", " lost{why}",
+        "Report the node; other GPUs are unaffected", " lost{why}",
     ),
     "hung": _Words(
-        "bad", "no answer for {ago}", ": the driver has not responded for {ago}{in_call}", "",
-        ": no answer",
+        "bad", "hung for {ago}", " hung: the driver has not responded for {ago}{in_call}", "",
+        " hung",
     ),
     "error": _Words("attention", "", ": {text}", "", ""),
 }  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gpumon.chart.bars import bar, spark
 from gpumon.model.reading import Missing, number
 from gpumon.model.sample import Process
-from gpumon.model.units import age_text
+from gpumon.model.units import bytes_text, span_text
 from gpumon.model.view import DeviceView
 from gpumon.store import NodeView
 from gpumon.tui.lines import Row, fit, fit_row
@@ -20,7 +20,9 @@ from gpumon.tui.selection import Selection
 from gpumon.tui.values import brief, percent
 
 _READINGS = 32  # cells of the numbers in a row
-_LEAST_SPARK = 8
+_LEAST_SPARK, _LEAST_WHO = 8, 12
+#: of width, from which memory is also in GiB and power has its limit beside it, in so many cells
+_WIDE, _GIB, _LIMIT = 110, 9, 4
 
 
 class _Widths:
@@ -30,8 +32,11 @@ class _Widths:
         self.name = max(7, min(24, max(map(len, names)) + 1))
         self.bar = min(24, max(6, (width - self.name - _READINGS) // 5))
         self.state = max(map(len, states)) + 2 if any(states) else 0
-        rest = width - self.name - 2 * self.bar - _READINGS - self.state
-        self.who = min(max(map(len, who), default=0) + 2, max(0, rest - _LEAST_SPARK)) if who else 0
+        self.gib, self.limit = (_GIB, _LIMIT) if width >= _WIDE else (0, 0)
+        rest = width - self.name - 2 * self.bar - _READINGS - self.state - self.gib - self.limit
+        room = rest - _LEAST_SPARK
+        wanted = max(map(len, who), default=0) + 2 if who else 0
+        self.who = min(wanted, room) if room >= _LEAST_WHO else 0
         self.spark = max(0, rest - self.who)
 
 
@@ -75,10 +80,11 @@ def scrolled(top: int, selected: int, room: int, count: int) -> int:
 
 def _header(moment: Moment, widths: _Widths, part: str) -> str:
     name, cells = widths.name, widths.bar
-    over = f"busy over {age_text(moment.span_s)}"
+    over = f"busy over {span_text(moment.span_s)}"
     busy = f"{fit(part, name)}busy" if len(part) < name else f"{part} busy"
-    text = f" {fit(busy, name + cells + 7)}{fit('memory', cells + 8)}"
-    return f"{text}{'W':>4}{'°C':>5}  {fit(over, widths.spark + widths.state)}"
+    text = f" {fit(busy, name + cells + 7)}{fit('memory', cells + 8 + widths.gib)}"
+    power = fit("W/limit" if widths.limit else "W", 4 + widths.limit, right=True)
+    return f"{text}{power}{'°C':>5}  {fit(over, widths.spark + widths.state)}"
 
 
 def _state(moment: Moment, node: NodeView, device: DeviceView) -> tuple[str, str]:
@@ -126,9 +132,16 @@ def _row(
         moment.glyphs,
     )  # fmt: skip
     row.append((fit(mem_text(moment, node, device), 7, right=True), "mem"))
-    for name in ("power_w", "temperature_c"):
-        reading = node.latest("device", key, name, now).reading
-        row.append((fit(brief(reading, lambda value: f"{value:.0f}"), 5, right=True), ""))
+    if widths.gib:
+        reading = node.latest("device", key, "mem_used_bytes", now).reading
+        row.append((fit(brief(reading, bytes_text), widths.gib, right=True), ""))
+    power, limit, heat = (
+        brief(node.latest("device", key, name, now).reading, lambda value: f"{value:.0f}")
+        for name in ("power_w", "power_limit_w", "temperature_c")
+    )
+    if widths.limit and limit.isdecimal():
+        power += f"/{limit}"
+    row += [(fit(power, 5 + widths.limit, right=True), ""), (fit(heat, 5, right=True), "")]
     row += [("  ", ""), *line]
     if widths.state:
         row += [("  ", ""), (fit(state[0], widths.state - 2), state[1])]

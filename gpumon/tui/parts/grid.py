@@ -40,17 +40,15 @@ def device_grid(
     positions: Sequence[int] | None = None,
     *,
     with_processes: bool = True,
-    spare: int = 0,
 ) -> View:
     """Devices in `height` rows: all, or those at `positions` of `moment.devices`.
 
     The selected one is always on screen. `with_processes`: where each has a row, name its process.
-    spare: rows that may be gone at the next drawing, upon which the layout does not depend.
     """
     places = range(len(moment.devices)) if positions is None else positions
     if not places or height <= 0:
         return View([])
-    columns = _columns(moment, len(places), width, height - spare)
+    columns = _columns(moment, len(places), width, height)
     if columns:
         return _plots(moment, selection, places, width, height, columns)
     table = device_rows(moment, selection, places, width, height, with_processes=with_processes)

@@ -21,7 +21,10 @@ _STATES = ("faulty", "own-fault", "hot", "slowed", "never-worked", "unused", "id
 def device_title(
     moment: Moment, node: NodeView, device: DeviceView, width: int, *, selected: bool
 ) -> Row:
-    """`GPU 0  ▲ hot  busy 94 %  SM 81 %  mem 98 %*  312 W  61 °C`, or why there are no numbers."""
+    """`GPU 0  ▲ hot ▌busy 94 % ▌SM 81 % ━mem 98 %*  312 W  61 °C`, or why there are no numbers.
+
+    The signs before the names are the plot's legend.
+    """
     head: Row = [
         (cursor(moment.glyphs) if selected else " ", "key"),
         (name_of(moment, node, device), "title+selected" if selected else "title"),
@@ -103,11 +106,14 @@ def _words(remark: Remark) -> str:
 def _readings(moment: Moment, node: NodeView, device: DeviceView) -> list[Row]:
     key, now = device.key, moment.now
     busy = shown(node.latest("device", key, "busy_percent", now), percent, "busy")
-    readings: list[Row] = [[(" busy ", "dim"), busy]]
+    area, line = (" ", " ") if moment.glyphs == "ascii" else ("▌", "━")
     sm = node.latest("device", key, "sm_active_percent", now)
-    if not isinstance(sm.reading, Missing):
-        readings.append([("  SM ", "dim"), shown(sm, percent, "busy")])
-    readings.append([("  mem ", "dim"), (mem_text(moment, node, device), "mem")])
+    has_sm = not isinstance(sm.reading, Missing)
+    readings: list[Row] = [[(area, "hollow" if has_sm else "busy"), ("busy ", "dim"), busy]]
+    if has_sm:
+        readings.append([(" ", ""), (area, "busy"), ("SM ", "dim"), shown(sm, percent, "busy")])
+    memory = mem_text(moment, node, device)
+    readings.append([(" ", ""), (line, "mem"), ("mem ", "dim"), (memory, "mem")])
     if device.device.mig is None:
         for field, form in (("power_w", watts), ("temperature_c", celsius)):
             latest = node.latest("device", key, field, now)

@@ -18,7 +18,7 @@ from gpumon.chart.moving import MovingPlot, tick_s
 from gpumon.chart.painter import BUCKETS
 from gpumon.model.rollup import Bucket
 from gpumon.model.sample import Key
-from gpumon.model.units import age_text
+from gpumon.model.units import span_text
 from gpumon.store import NodeView
 from gpumon.tui.lines import Row, fit_row
 from gpumon.tui.moment import Moment
@@ -72,14 +72,8 @@ class Kept(NamedTuple):
         ticks = [(min(plot.column_of(now), plot.buckets // BUCKETS - 1), "now")]
         while (column := plot.column_of(at := now - len(ticks) * every_s)) >= 0:
             clock = time.strftime(form, time.localtime(at))
-            ticks.append((column, f"-{_ago(len(ticks) * every_s)}{clock}"))
+            ticks.append((column, f"-{span_text(len(ticks) * every_s)}{clock}"))
         return ticks
-
-
-def _ago(seconds: int) -> str:
-    """`20 s`, `1 min`, `2 h`, `1 d 6 h`."""
-    text = "1 min" if seconds == 60 else age_text(seconds)
-    return text.removesuffix(" 00 min").removesuffix(" 0 h")
 
 
 def kept_plot(

@@ -8,13 +8,14 @@ from typing import NamedTuple
 
 from gpumon.model import clock
 from gpumon.model.text import clean
-from gpumon.model.units import age_text, clock_text, plural
+from gpumon.model.units import age_text, plural, span_text
 from gpumon.model.view import Silence
 from gpumon.slurm.states import HELD_STATES
 from gpumon.store import NodeView
 from gpumon.tui.jobs import elapsed_s, job_id, restart_text
-from gpumon.tui.lines import Row, spread
+from gpumon.tui.lines import Row, row_width, spread
 from gpumon.tui.moment import Moment
+from gpumon.tui.picture import width_of
 
 #: columns from which the right side says all; what is left of it gives way
 _WIDE = 100
@@ -54,8 +55,19 @@ def title_row(moment: Moment, width: int) -> Row:
     if len(nodes) == 1 and moment.job_of(nodes[0]) is None and (header := nodes[0].header):
         about += [f"driver {header.driver}"] if header.driver else []
         about += [f"CUDA {header.cuda}"] if header.driver and header.cuda else []
-    left.append(("  " + " · ".join(text for text in about if text), "dim"))
-    return spread(left, _right(moment, width), width)
+    right = _right(moment, width)
+    room = width - row_width(left) - row_width(right) - len("   ")
+    left.append(("  " + " · ".join(_fitting([text for text in about if text], room)), "dim"))
+    return spread(left, right, width)
+
+
+def _fitting(parts: list[str], room: int) -> list[str]:
+    """Those that have room, in their order, each whole; the last ones matter most."""
+    shown: list[str] = []
+    for part in reversed(parts):
+        if width_of(" · ".join([part, *shown])) <= room:
+            shown.insert(0, part)
+    return shown
 
 
 def _job_parts(moment: Moment, nodes: list[NodeView], left: Row) -> list[str]:
@@ -103,9 +115,9 @@ def _right(moment: Moment, width: int) -> Row:
         elif player.paused and not player.at_end:
             how = "paused"
         speed = f" ×{player.speed:g}" if player.speed != 1 else ""
-        played = clock_text(moment.now - player.origin)
+        played = age_text(moment.now - player.origin)
         if player.end is not None and width >= _WIDE:
-            played += f" of {clock_text(player.end - player.origin)}"
+            played += f" of {span_text(player.end - player.origin)}"
         right.append((f"{how}{speed} {played} · ", "attention" if how == "paused" else "dim"))
     elif any(moment.status(node).source == "replay" for node in moment.nodes):
         right.append(("replay · ", "dim"))
@@ -183,16 +195,16 @@ def time_row(moment: Moment, width: int) -> Row | None:
         return None
     elapsed, limit = times.elapsed_s, times.limit_s
     if limit is None:
-        return [(" time    ", "dim"), (clock_text(elapsed), "")]
+        return [(" time    ", "dim"), (age_text(elapsed), "")]
     share = min(1.0, elapsed / limit)
     role = "bar"
-    tail = f" {clock_text(limit)}  {share * 100:.0f} %"
+    tail = f" {span_text(limit)}  {share * 100:.0f} %"
     if times.end is not None:
         left_s = max(0.0, times.left_s)
         role = "bad" if left_s < 300 else "attention" if left_s < 1800 else "bar"
         ends = f"ends {time.strftime('%a %H:%M', time.localtime(times.end))}"
         tail += f"  {'suspended' if times.is_held else ends}, {age_text(left_s)} left"
-    head = f" time    {clock_text(elapsed)} "
+    head = f" time    {age_text(elapsed)} "
     room = max(4, width - len(head) - len(tail) - 1)
     done = round(share * room)
     full, rest = ("=", "-") if moment.glyphs == "ascii" else ("━", "─")

@@ -113,7 +113,7 @@ def parse_moment(text: str, origin: float, now: float, end: float | None = None)
     """Epoch seconds for `12:31`, `12:31:07` (on the day shown), `+90`, `-10m`, `1h30m` (from the
     beginning); None if the text is no time.
 
-    A time of the day that lies outside of the recording, as the title's `00:05:00`, counts from the
+    A time of the day that lies outside of the recording, as `00:05:00`, counts from the
     beginning, if that lies within; `end`: None where that is not known.
     """
     text = text.strip().lower()
@@ -139,8 +139,9 @@ _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def _span(text: str) -> float | None:
-    """Seconds of `90`, `10m`, `1h30m`."""
+    """Seconds of `90`, `10m`, `1h30m`, and of `1 h 30 min` as the title has it."""
     total, number = 0.0, ""
+    text = text.replace(" ", "").replace("min", "m")
     for char in text + ("s" if text[-1:].isdecimal() else ""):
         if char.isascii() and (char.isdecimal() or char == "."):
             number += char

@@ -31,7 +31,7 @@ def with_last(busy=50, xids=(), **readings):
 def test_a_gpu_that_does_not_answer():
     gpu = with_last([50] * 40 + [None] * 20, busy_percent=Missing("timeout", "GetUtilization"))
     found = only("data-stale", run(count=60, devices=[gpu], live=True))
-    assert found.title == "GPU 0: no answer for 3 min (GetUtilization)"
+    assert found.title == "GPU 0: hung for 3 min (GetUtilization)"
     assert found.devices == ("gpu01:0",)
     assert CHECK["data-stale"](run(count=60, devices=[with_last(busy_percent=50)], live=True)) == []
 
@@ -47,7 +47,7 @@ def test_a_gpu_that_failed_to_answer_for_a_moment_is_no_problem_and_several_are_
 
     assert quiet(0, 1, count=2) == []
     [found] = quiet(0, 1, count=20)
-    assert found.title == "GPUs 0,1: no answer for 3 min"
+    assert found.title == "GPUs 0,1: hung for 3 min"
 
 
 def test_a_node_that_fell_silent():

@@ -58,3 +58,15 @@ async def test_keys_that_open_it_close_it_and_tab_turns(key):
         assert "Page 2 of " in str(dialog.query_one("#help-below").render())
         await pilot.press("left", key)
         assert app.screen is not dialog
+
+
+async def test_on_a_wide_screen_it_is_one_page_of_two_columns():
+    store, now = fill(20)
+    app = GpumonApp(Pipeline(Still(now), store=store), Settings(theme="dark"))
+    async with app.run_test(size=(200, 50)) as pilot:
+        await pilot.press("question_mark")
+        dialog = app.screen
+        assert "Page" not in str(dialog.query_one("#help-below").render())
+        beside = dialog.query_one("#help-beside")
+        assert beside.region.x > 90
+        assert "Words" in str(beside.render())

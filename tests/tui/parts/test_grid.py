@@ -6,9 +6,7 @@ import re
 import pytest
 
 from gpumon.model.sample import JobContext, Sample
-from gpumon.tui.lines import plain
-from gpumon.tui.parts.grid import device_grid, plot_columns
-from gpumon.tui.selection import Selection
+from gpumon.tui.parts.grid import plot_columns
 from tests.tui import cluster
 from tests.tui.by_hand import NOW, device_row, one_node, process, shown, with_processes
 from tests.tui.looking import Looking
@@ -53,18 +51,6 @@ def test_eight_devices_are_rows_with_two_bars_where_plots_would_take_the_process
     assert any(row.startswith("100") for row in rows)  # the plot of the selected one
 
 
-@pytest.mark.parametrize("height", range(4, 60, 5))
-def test_findings_that_come_and_go_do_not_change_the_layout(eight, height):
-    store, now = eight
-    moment = Looking(store.nodes(), now).moment
-    for spare in range(3):
-        rows = plain(device_grid(moment, Selection(), 120, height + spare, spare=spare).rows)
-        fewer = plain(device_grid(moment, Selection(), 120, height).rows)
-        assert ("\n100" in rows and "busy over" not in rows) == (
-            "\n100" in fewer and "busy over" not in fewer
-        )
-
-
 def test_processes_stand_below_wherever_six_rows_are_left():
     store = with_processes(process(7, framework="torch"), usage={(0, 7): 39 << 30})
     assert "PyTorch" in shown(store, height=30)[1].split("PID")[1]
@@ -94,8 +80,8 @@ def idle_and_hot(seconds):
 
 def test_a_heading_says_the_state_of_its_device():
     looking, text = shown(idle_and_hot(400), NOW + 399, 160, 48)
-    assert "GPU 1  ▲ idle 6 min  busy 0 %" in text
-    assert "GPU 2  ▲ hot  busy 50 %" in text
+    assert "GPU 1  ▲ idle 6 min ▌busy 0 %" in text
+    assert "GPU 2  ▲ hot ▌busy 50 %" in text
     assert "2/3" in shown(idle_and_hot(400), NOW + 399, 120, 38)[1]
     looks = {role for row in looking.draw("job", 160, 48).rows for _, role in row}
     assert any(role.startswith("busy-slowed") for role in looks)  # the throttled stretch

@@ -271,7 +271,7 @@ async def test_every_row_and_key_answers():
             await pilot.press(key)
             assert said is None or said in text(app), key
         await pilot.press("question_mark")
-        assert "open the selected task" in app.screen.query_one("Static").render().plain
+        assert "open the selected task" in app.screen.query_one("#help-page").render().plain
         await pilot.press("escape", "space")
         assert "frozen" in text(app)
 
@@ -281,10 +281,10 @@ async def test_the_time_of_the_plots_is_chosen_for_all_tasks():
     async with app.run_test(size=(160, 50)) as pilot:
         await pilot.pause()
         await pilot.press("down", "down")
-        assert "+ - Zoom 1m" in text(app)
+        assert "+ - Zoom 1 min" in text(app)
         before = drawn(app)
         await pilot.press("minus")
-        assert "+ - Zoom 5m" in text(app)
+        assert "+ - Zoom 5 min" in text(app)
         assert drawn(app) != before
 
 

@@ -57,5 +57,5 @@ def test_live_it_selects(looking):
 
 
 def test_wide_axes_have_the_time_of_day(looking):
-    assert "-4 min 19:36" in looking.text("device", 400, 58)
+    assert "-4 min 21:21" in looking.text("device", 400, 58)
     assert ":" not in looking.text("device", 120, 38).split("-4 min")[1][:2]

@@ -178,7 +178,7 @@ def test_lost_hung_and_unknown_are_told_apart_also_without_colour():
         looking = looking_at((store, NOW), glyphs=glyphs)
         assert f"{small} " in plain(looking.table(60, 10).rows)
         assert large in plain(looking.table(140, 10).rows)
-    assert "GPU 1 lost (Xid 79), GPU 2: no answer" in plain(looking.table(140, 10).rows)
+    assert "GPU 1 lost (Xid 79), GPU 2 hung" in plain(looking.table(140, 10).rows)
 
 
 def test_no_straggler_among_two_nodes_and_none_before_a_minute():
@@ -474,7 +474,7 @@ def test_faults_are_shown_where_nothing_is_evaluated(nodes):
     """Of more than 256 nodes nothing is evaluated while they run."""
     looking = faulty_job(nodes)
     text = looking.text("job", 120, 40)
-    assert re.search(r"● gpu04:0: Xid 48 \(double-bit ECC error\) +report the node", text)
+    assert re.search(r"● gpu04:0: Xid 48 \(double-bit ECC error\) +Report the node", text)
     assert "● gpu05:0: row remapping failed" in text
     assert re.search(r"▲ gpu06:0: Xid 31 +compute-sanitizer python train.py", text)
     lines = looking.text("nodes", 160, 40).splitlines()[2:]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpumon.model import clock
 from gpumon.model.text import clean
-from gpumon.model.units import age_text, clock_text, plural
+from gpumon.model.units import age_text, plural, span_text
 from gpumon.slurm.groups import task_count
 from gpumon.tui.jobs import elapsed_s, resources_text
 from gpumon.tui.keys import Key, grouped
@@ -238,16 +238,16 @@ def _name(row: TaskRow) -> str:
 
 
 def _facts(row: TaskRow, now: float) -> Row:
-    """`4711_3  RUNNING on node1 · 00:12:33 of 02:00:00, 1 h 47 min left · 2 GPUs · 8 cores`."""
+    """`4711_3  RUNNING on node1 · 12 min of 2 h 00 min, 1 h 47 min left · 2 GPUs · 8 cores`."""
     job = row.job
     parts = []
     if job.node_list:
         parts.append(f"on {clean(job.node_list, 80)}")
     seconds = elapsed_s(job, now) if row.is_single else None
     if seconds is not None:
-        text = clock_text(seconds)
+        text = age_text(seconds)
         if job.time_limit_s:
-            text += f" of {clock_text(job.time_limit_s)}"
+            text += f" of {span_text(job.time_limit_s)}"
         rest_s = left_s(row, now)
         parts.append(text + (f", {age_text(rest_s)} left" if rest_s is not None else ""))
     given = job.requested.resources if job.is_pending else job.allocated

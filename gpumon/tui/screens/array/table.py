@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from gpumon.chart.bars import spark
 from gpumon.model.text import clean
-from gpumon.model.units import age_text, clock_text, of_bytes_text, plural
+from gpumon.model.units import age_text, of_bytes_text, plural
 from gpumon.slurm.states import ENDED_STATES
 from gpumon.tui.jobs import elapsed_s
 from gpumon.tui.lines import Row, Run, fit, fit_row
@@ -127,7 +127,7 @@ def _node(row: TaskRow, _: _Context) -> Run:
 
 def _elapsed(row: TaskRow, context: _Context) -> Run:
     seconds = elapsed_s(row.job, context.now)
-    return ("" if seconds is None else clock_text(seconds)), ""
+    return ("" if seconds is None else age_text(seconds)), ""
 
 
 def left_s(row: TaskRow, now: float) -> float | None:

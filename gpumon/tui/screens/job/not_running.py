@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from gpumon.model.text import clean
-from gpumon.model.units import age_text, clock_text
+from gpumon.model.units import age_text, span_text
 from gpumon.tui.jobs import (
     component_text,
     elapsed_s,
@@ -36,7 +36,7 @@ def pending_rows(moment: Moment, job: Job) -> list[Row]:
         ("waiting", _since(moment, job.submit), ""),
         ("requests", resources_text(job.requested.resources), ""),
         ("memory", "all of each node" if job.requested.mem_form_bytes == 0 else "", ""),
-        ("time", limit if job.time_limit_s is None else clock_text(job.time_limit_s), ""),
+        ("time", limit if job.time_limit_s is None else span_text(job.time_limit_s), ""),
         ("features", clean(job.requested.constraint, 200), ""),
         ("partition", _partition(job), ""),
         ("part", component_text(job), ""),
@@ -95,7 +95,7 @@ def ended_rows(moment: Moment) -> list[Row]:
         row.append((f"  ended {_clock(job.end)}", ""))
     elapsed = elapsed_s(job, moment.now)
     if elapsed is not None:
-        row.append((f" after {clock_text(elapsed)}", ""))
+        row.append((f" after {age_text(elapsed)}", ""))
     reason = clean(job.reason, 80)
     if reason not in ("", "None"):
         row.append((f"  {reason}", "dim"))

@@ -8,7 +8,7 @@ from gpumon.analysis.rules.instant import KINDS, Remark, slowing, use_or_return
 from gpumon.model.sample import NO_DEVICE, NO_DRIVER, NO_MODULE
 from gpumon.model.text import clean
 from gpumon.model.units import age_text
-from gpumon.report.sentences import brief_action
+from gpumon.report.sentences import brief_action, capital
 from gpumon.tui.lines import Row, fit_row, row_width
 from gpumon.tui.moment import Moment, states
 from gpumon.tui.moment.remarks import LEVELS, label, node_of
@@ -83,7 +83,11 @@ def _recording_notes(moment: Moment) -> list[Note]:
 def _finding_notes(moment: Moment) -> list[Note]:
     """The findings in their rank, each with the first line to change."""
     return [
-        Note(LEVELS[each.level], each.title, brief_action(each.actions[0]) if each.actions else "")
+        Note(
+            LEVELS[each.level],
+            capital(each.title),
+            brief_action(each.actions[0]) if each.actions else "",
+        )
         for each in moment.standing.findings
     ]
 
@@ -127,7 +131,7 @@ def _state_notes(moment: Moment, *, several: bool) -> list[Note]:
 _RESERVATION_ACTIONS = {
     "tf": "export TF_FORCE_GPU_ALLOW_GROWTH=true",
     "jax": "export XLA_PYTHON_CLIENT_PREALLOCATE=false",
-    "vllm": "set it with --gpu-memory-utilization",
+    "vllm": "Set it with --gpu-memory-utilization",
 }
 
 
@@ -151,7 +155,7 @@ def _remark_notes(moment: Moment, *, several: bool) -> list[Note]:
 
 def _faulty(moment: Moment, remarks: list[Remark], names: list[str]) -> tuple[str, str]:
     of_program = remarks[0].kind == "own-fault"
-    action = "compute-sanitizer python train.py" if of_program else "report the node"
+    action = "compute-sanitizer python train.py" if of_program else "Report the node"
     return f"{names_text(names)}: {remarks[0].detail}", action
 
 
@@ -181,7 +185,7 @@ def _slow(moment: Moment, remarks: list[Remark], names: list[str]) -> tuple[str,
     what = "much less busy than the median"
     if len(nodes) == 1:
         what = next(each.remark for each in moment.summaries() if each.node.name == nodes[0])
-    return f"{names_text(nodes)}: {what}", "press 4 for the nodes"
+    return f"{names_text(nodes)}: {what}", "Press 4 for the nodes"
 
 
 def _reserved(moment: Moment, remarks: list[Remark], names: list[str]) -> tuple[str, str] | None:

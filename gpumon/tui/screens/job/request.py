@@ -22,6 +22,7 @@ from gpumon.tui.parts.phrasing import (
     names_text,
     signs,
 )
+from gpumon.tui.picture import width_of
 from gpumon.tui.values import value_of
 
 if TYPE_CHECKING:
@@ -140,12 +141,12 @@ def _job_cpu(moment: Moment, nodes: list[NodeView]) -> Line:
         return _unknown("CPU", asked, used.first)
     peaks = [node.peak60("job", "", "cpu_cores_used") for node in used.nodes()]
     most = sum(peak or 0.0 for peak in peaks) if None not in peaks else None
+    share = f" ({most / cores * 100:.0f} %)" if cores and most is not None else ""
     line = Line(
         "CPU", asked, f"{used.value:.1f} cores",
         share=used.value / cores if cores else None,
         brief=f"{used.value:.1f}/{cores}" if cores else "",
-        peak=_most(peaks, lambda value: f"{value:.1f}"),
-        remark=f"peak {most / cores * 100:.0f} %" if cores and most is not None else "",
+        peak=_most(peaks, lambda value: f"{value:.1f}") + share,
     )  # fmt: skip
     return _without(line, used.absent)
 
@@ -256,10 +257,9 @@ def _gpus(moment: Moment) -> list[Line]:
         brief = f"{alone} + {_of(reserved_bytes, total_bytes).partition('/')[0]} reserved/{total}"
     memory = Line(
         "GPU mem", bytes_text(total_bytes),
-        of_bytes_text(used_bytes, total_bytes) + some,
+        bytes_text(used_bytes) + some,
         brief=brief + some,
         shorter=_of(used_bytes, total_bytes) + some,
-        is_amount=False,
         share=(used_bytes - reserved_bytes) / total_bytes,
         extra_share=reserved_bytes / total_bytes,
         remark=f"preallocated by {FRAMEWORK_NAMES[reserved]}" if reserved else "",
@@ -306,7 +306,8 @@ def request_rows(moment: Moment, width: int, *, is_low: bool) -> list[Row]:
     if width < 100:
         return _compact(lines, width, moment.glyphs)
     bar_width = min(36, max(16, (width - 76) // 2))
-    used_width = max([26, *(row_width([(f"{line.used} {line.extra}", "")]) for line in lines)])
+    used_width = max([26, *(width_of(f"{line.used} {line.extra}") for line in lines)])
+    peak_width = max([14, *(width_of(line.peak) for line in lines)]) + 1
     rows = []
     for line in lines:
         row: Row = [(f" {line.name:<8}", "dim"), (fit(line.asked, 11), "")]
@@ -315,7 +316,7 @@ def request_rows(moment: Moment, width: int, *, is_low: bool) -> list[Row]:
         row.append(
             (" " + fit(used, min(used_width, 36)), "unknown" if line.role == "unknown" else "")
         )
-        row.append((fit(line.peak, 15), "dim"))
+        row.append((fit(line.peak, peak_width), "dim"))
         row.append((" ", ""))
         row += _remark_runs(line, moment.glyphs)
         rows.append(row)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from gpumon.tui.lines import Row
+from gpumon.tui.lines import Row, fit_row
 from gpumon.tui.moment import Moment
 from gpumon.tui.parts.grid import MIN_PLOT_HEIGHT, device_grid, least_rows
 from gpumon.tui.parts.title import time_row
@@ -18,8 +18,12 @@ from gpumon.tui.screens.nodes.screen import NodesPane
 from gpumon.tui.screens.processes.screen import ProcessesPane
 from gpumon.tui.selection import Selection
 
-_USUAL_FINDINGS = 4  # rows for which the layout leaves room
-_PROCESSES_SHARE = 0.3  # of the rows left for devices and processes
+_NOTE_ROOMS = (0, 2, 4, 8)  # rows for what is wrong; in steps, so that one more moves no plot
+_LOW, _HIGH = 30, 44  # rows from which there is room for more
+_BESIDE = 240  # columns from which resources stand beside what is wrong, in so many
+_REQUEST_WIDTH = 116
+_FEW_DEVICES = 4
+_FEW_SHARE, _MANY_SHARE = 0.3, 0.5  # of the rows for devices and processes that these take
 _LEAST_PROCESSES = 6  # rows of the table of processes, its heading included
 
 
@@ -44,45 +48,60 @@ class JobPane(Pane):
         if time is not None:
             rows.append(time)
         rows += connecting_rows(moment, height - len(rows))
-        is_low = height < 44
-        few = 4 if len(moment.devices) <= 4 else 2
-        most = few if height < 30 else 4 if is_low else 8
-        found = note_rows(moment, width, most)
-        rows += found
-        rows += request_rows(moment, width, is_low=is_low)
-        if height >= 30 and rows:
+        rows += _standing(moment, width, height)
+        if height >= _LOW and rows:
             rows.append([])
         del rows[height:]
         left = height - len(rows)
         if not moment.devices:
             return View(rows + host_rows(moment, width, left, self._processes.busiest))
         if moment.is_folded:
-            return self._nodes.table(moment, width, left).below(rows)
-        spare = max(0, min(most, _USUAL_FINDINGS) - len(found))
-        return self._devices(moment, width, left, spare).below(rows)
+            return self._nodes.draw(moment, width, left).below(rows)
+        return self._devices(moment, width, left).below(rows)
 
-    def _devices(self, moment: Moment, width: int, height: int, spare: int) -> View:
-        """The devices, and below them their processes where enough rows are left.
+    def _devices(self, moment: Moment, width: int, height: int) -> View:
+        """The devices, and below them their processes where enough rows are left; a process more or
+        less does not change the layout.
 
-        spare: rows that findings may take later; neither they nor a process more or less change
-        the layout.
+        Where devices have a row each, processes come before the plot of the selected one.
         """
         count = len(moment.devices)
         processes = len(self._processes.below(moment, width, height))
-        most = max(_LEAST_PROCESSES, int(height * _PROCESSES_SHARE))
-        wanted = min(max(_LEAST_PROCESSES, math.ceil(processes / 3) * 3), most)
-        least = least_rows(moment, width, height - spare - wanted - 1)
-        room = height - spare - least - 1
-        if not moment.plots or (least == count + 1 and room - wanted <= MIN_PLOT_HEIGHT):
+        share = _FEW_SHARE if count <= _FEW_DEVICES else _MANY_SHARE
+        most = max(_LEAST_PROCESSES, int(height * share))
+        wanted = max(_LEAST_PROCESSES, math.ceil(processes / 3) * 3)
+        least = least_rows(moment, width, height - min(wanted, most) - 1)
+        room = height - least - 1
+        if least > count + 1:
+            wanted = min(wanted, most)
+        elif not moment.plots or room - wanted <= MIN_PLOT_HEIGHT:
             wanted = room  # no plot fits between
         if not processes or min(wanted, room) < _LEAST_PROCESSES:
-            return device_grid(moment, self.selection, width, height, spare=spare)
-        grid = device_grid(
-            moment, self.selection, width, height - wanted - 1, with_processes=False, spare=spare
-        )
+            return device_grid(moment, self.selection, width, height)
+        grid = device_grid(moment, self.selection, width, height - wanted - 1, with_processes=False)
         below = self._processes.below(moment, width, height - len(grid.rows) - 1)
         return View([*grid.rows, [], *below], grid.zones)
 
     @property
     def actor(self) -> Pane:
         return self._nodes if self.shell.moment.is_folded else self
+
+
+def _standing(moment: Moment, width: int, height: int) -> list[Row]:
+    """Resources requested and used, and what is wrong; the rows are as many with a note more."""
+    few = 4 if len(moment.devices) <= _FEW_DEVICES else 2
+    most = few if height < _LOW else 4 if height < _HIGH else 8
+    is_wide = width >= _BESIDE
+    notes_width = width - _REQUEST_WIDTH if is_wide else width
+    notes = note_rows(moment, notes_width, most)
+    requests = request_rows(
+        moment, _REQUEST_WIDTH if is_wide else width, is_low=height < _HIGH and not is_wide
+    )
+    in_job = any(moment.job_of(node) for node in moment.nodes)
+    usual = few if in_job and (few > 2 or height >= _LOW) else 0  # that a job mostly has
+    room = next(rows for rows in _NOTE_ROOMS if rows >= len(notes) and rows >= usual)
+    if not is_wide:
+        return [*requests, *notes, *[[]] * (room - len(notes))]
+    beside = [*requests, *[[]] * (room - len(requests))]
+    notes += [[]] * (len(beside) - len(notes))
+    return [[*fit_row(note, notes_width), *request] for note, request in zip(notes, beside)]

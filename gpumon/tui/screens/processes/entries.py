@@ -15,6 +15,7 @@ from gpumon.tui.screens.processes.filter import matches, parse_filter
 
 #: the process of the extern step that Slurm starts to hold it (slurmstepd's mgr.c)
 _EXTERN_COMMAND = "sleep 100000000"
+_LABEL_CELLS = 8  # `2` before `10`
 
 
 class Entry(NamedTuple):
@@ -37,6 +38,11 @@ class Entry(NamedTuple):
     def devices(self) -> list[str]:
         """Labels of the devices that it is on."""
         return [self.labels.get(key, str(key)) for key in sorted(self.process.usage)]
+
+    @property
+    def place(self) -> Reading:
+        """That it is sorted by: its devices in their order."""
+        return ",".join(label.rjust(_LABEL_CELLS) for label in self.devices) or NOT_SAMPLED
 
     @property
     def mem(self) -> Reading:
@@ -97,8 +103,8 @@ class Column(NamedTuple):
     def key(self, entry: Entry) -> tuple[bool, float | str]:
         value = self.get(entry)
         if isinstance(value, Missing):
-            return False, 0.0
-        return True, value
+            return not self.descending, 0.0
+        return self.descending, value
 
 
 def framework_name(entry: Entry) -> str:
@@ -123,7 +129,7 @@ COLUMNS = (
     Column(
         "node", columns.Column("node", most=16, least=8), lambda entry: entry.node.name, "", False
     ),
-    Column("gpu", columns.Column("GPU", most=9), lambda entry: ",".join(entry.devices), "", False),
+    Column("gpu", columns.Column("GPU", most=9), lambda entry: entry.place, "", False),
     Column("framework", columns.Column("framework", 5), framework_name, "", False),
     Column("mem", _right("GPU memory"), lambda entry: entry.mem, "77.7 GiB"),
     Column("sm", _right("SM", 2), lambda entry: entry.sm, "100 %"),

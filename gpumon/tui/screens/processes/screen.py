@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from math import floor
+from math import ceil, floor
 
 from gpumon.tui.keys import Key, grouped
 from gpumon.tui.lines import Row
@@ -12,12 +12,23 @@ from gpumon.tui.moment import Moment
 from gpumon.tui.moment.cache import Current
 from gpumon.tui.parts.view import View, Zone
 from gpumon.tui.screens.base import Pane, Shell
-from gpumon.tui.screens.processes.entries import SORTS, Entry, Listing, Order, listing, ordered
+from gpumon.tui.screens.processes.entries import (
+    SORTS,
+    Entry,
+    Listing,
+    Order,
+    in_order,
+    listing,
+    ordered,
+)
 from gpumon.tui.screens.processes.filter import parse_filter
+from gpumon.tui.screens.processes.one import process_view
 from gpumon.tui.screens.processes.table import process_table, summary_row
 from gpumon.tui.selection import Selection
 
 _BELOW_S = 5
+_LEAST_COURSE = 8  # rows below the table from which the selected process is shown there
+_STEP = 4  # rows of the table that come and go at once, so that what is below seldom moves
 _HERE, _ONE, _LISTS = ("processes",), ("processes", "process"), ("processes", "nodes")
 
 
@@ -84,7 +95,13 @@ class ProcessesPane(Pane):
         if not found:
             nothing = "nothing matches the filter; Esc clears it"
             rows.append([(f"  {nothing if self.filter_text else 'no processes'}", "dim")])
-        return View(rows, [*table.below([[]]).zones, *places])
+        zones = [*table.below([[]]).zones, *places]
+        rows += [[]] * (2 + _STEP * ceil(len(found) / _STEP) + 1 - len(rows))
+        room = height - len(rows)
+        if found and room >= _LEAST_COURSE:
+            below = process_view(found[self.cursor], moment, width, room).below(rows)
+            return View(below.rows, [*zones, *below.zones])
+        return View(rows[:height], zones)
 
     def busiest(self, moment: Moment, width: int, height: int) -> list[Row]:
         """Those with the most CPU, without a cursor: a part of another screen."""
@@ -93,7 +110,8 @@ class ProcessesPane(Pane):
         return process_table(found, order, moment, width).rows
 
     def below(self, moment: Moment, width: int, height: int) -> list[Row]:
-        """Those with the most of the devices, as a part of another screen.
+        """By device, or, where not all have room, those with the most of the devices: as a part of
+        another screen.
 
         Drawn anew every few seconds, as readings of processes never stand still.
         """
@@ -110,6 +128,9 @@ class ProcessesPane(Pane):
         found = [each for each in found if each.process.ended is None]
         if not found:
             return []
+        if len(found) < height and order.sort == "mem" and len(moment.nodes) == 1:
+            order = order._replace(sort="gpu")
+            found = in_order(found, order)
         more = len(found) - (height - 1)
         rows = process_table(found[: max(0, height - 1)], order, moment, width).rows
         if more > 0 and len(rows) > 1:

