@@ -177,7 +177,8 @@ class DeviceData:
     mem_before_bytes: float | None = None  # used before the first process of the job came
     process_list_known: bool = True  # it could be read
     xids: list[Event] = field(default_factory=list)
-    #: when it fared otherwise: text is lost, hung, error, or well again; data has the detail
+    #: when it fared otherwise: text is lost, hung, error, or well again; data has the detail. Of
+    #: kind "ecc", memory errors: text is their number
     states: list[Event] = field(default_factory=list)
     counters: dict[str, float] = field(default_factory=dict)  # growth over the run: energy_j, …
     last: dict[str, Reading] = field(default_factory=dict)  # newest reading or reason of each field

@@ -19,6 +19,7 @@ from gpumon.analysis.use import gpus_worth
 from gpumon.analysis.whole_run import counted_core_s, host_peak
 from gpumon.model.sample import JobContext
 from gpumon.model.units import bytes_text
+from gpumon.report.happenings import happenings
 from gpumon.report.model import DeviceRow, Report, SeffFigures, Used
 from gpumon.report.rows import device_rows, segments
 from gpumon.site import Site
@@ -80,6 +81,7 @@ def build(run: RunData) -> Report:
         waste_gpu_hours=found.waste_gpu_hours,
         unattributed_gpu_hours=found.unattributed_gpu_hours,
         segments=segments(run),
+        happenings=happenings(run),
         version=__version__,
     )
 

@@ -125,6 +125,17 @@ class Tasks:
 
 
 @dataclass(frozen=True)
+class Happening:
+    """Something that a GPU did, or that the user marked, at one moment."""
+
+    time: float | None  # epoch s; None: some time during the run
+    label: str  # of the GPU, gpu01:0; "": of all
+    text: str
+    level: str  # critical, warning, info
+    count: int = 1  # the same, one after another, from `time` on
+
+
+@dataclass(frozen=True)
 class Report:
     """One job's report. `findings` are ranked, `suppressed` are folded into one of them."""
 
@@ -148,6 +159,7 @@ class Report:
     unattributed_gpu_hours: float = 0.0  # of it: idle time that no finding explains
     attempts: tuple[Attempt, ...] = ()
     segments: tuple[Attempt, ...] = ()  # between the user's marks
+    happenings: tuple[Happening, ...] = ()  # marks, Xids, lost GPUs, by time
     tasks: Tasks | None = None
     notes: tuple[str, ...] = ()
     version: str = ""  # gpumon's

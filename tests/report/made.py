@@ -14,7 +14,7 @@ from gpumon.analysis.finding import (
 )
 from gpumon.analysis.rundata import Coverage
 from gpumon.model.lines import Line
-from gpumon.report.model import DeviceRow, Report, SeffFigures, Used
+from gpumon.report.model import DeviceRow, Happening, Report, SeffFigures, Used
 from gpumon.slurm.job import ExitCode, Job, Resources
 
 GIB = 1 << 30
@@ -48,6 +48,26 @@ def row(node, index, **changes):
         mem_over_time=(98.0,) * 8,
     )  # fmt: skip
     return replace(known, **changes)
+
+
+def happened(
+    label="gpu01:1", at=4000.0, text="Xid 79 (fell off the bus)", level="critical", **more
+):
+    """So many seconds after the begin."""
+    return Happening(1_795_200_000.0 + at, label, text, level, **more)
+
+
+def events():
+    """Of every kind; two of them at nearly the same time."""
+    return (
+        happened("", 600.0, "mark: epoch 1", "info"),
+        happened("gpu01:0", 2000.0, "Xid 31", "warning", count=57),
+        happened(),
+        happened(at=4010.0, text="dropped off the bus: GPU is lost"),
+        happened("", 6000.0, "mark: epoch 2", "info"),
+        happened("gpu01:0", 8000.0, "the driver responds again", "info"),
+        replace(happened("gpu02:2", text="2 uncorrectable memory errors"), time=None),
+    )
 
 
 def idle_row(node, index):

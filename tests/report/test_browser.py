@@ -15,7 +15,7 @@ from gpumon.services.reports import make_reports
 from gpumon.services.request import Request
 from tests.support.browser import Browser
 
-from .made import GIB, HOSTILE, finding, job, report, row
+from .made import GIB, HOSTILE, events, finding, happened, job, report, row
 from .test_forms import hostile
 
 pytestmark = pytest.mark.slow
@@ -67,7 +67,7 @@ def of_all_kinds():
                     ("4711_93",)),),
         ),
         attempts=(Attempt("1", 0.0, 11400.0, "PREEMPTED"), Attempt("2", 20000.0, None)),
-        segments=(Attempt("bs=16", 1_795_203_000.0, 1_795_206_000.0),),
+        segments=(Attempt("bs=16", 1_795_203_000.0, 1_795_206_000.0),), happenings=events(),
     )  # fmt: skip
 
 
@@ -81,9 +81,11 @@ PAGES = {
     "all-kinds": lambda: [of_all_kinds()],
     "hostile": lambda: [hostile()],
     "demo": lambda: [of_the_demo()],
+    "events": lambda: [report(happenings=events())],
     "many-gpus": lambda: [
         report(devices=[row(f"gpu{n:02d}", m, busy_over_time=waves(n + m))
-                        for n in range(8) for m in range(8)])
+                        for n in range(8) for m in range(8)],
+               happenings=[happened("gpu02:5"), happened("gpu07:7", text="31", level="warning")])
     ],
     "pending": lambda: [report(job=job(state="PENDING"), devices=(), findings=(), elapsed_s=None)],
     "nothing-found": lambda: [report(findings=(), recommendations=(), waste_gpu_hours=0.0)],
@@ -122,7 +124,7 @@ def test_every_report_fits_is_readable_and_loads_nothing(name, browser, page):
     assert browser.printed().startswith(b"%PDF")
 
 
-@pytest.mark.parametrize("name", ["sketch", "demo", "many-gpus"])
+@pytest.mark.parametrize("name", ["sketch", "demo", "events", "many-gpus"])
 def test_a_report_of_one_job_is_printed_on_two_pages(name, browser, page):
     browser.open(page(html_page(PAGES[name]())), 800, scheme="dark")
     pages = len(re.findall(rb"/Type\s*/Page\b", browser.printed()))
@@ -134,6 +136,34 @@ def test_hostile_names_are_text(browser, page):
     shown = browser.value("document.body.textContent")
     assert clean(HOSTILE, 40) in shown
     assert browser.value("document.querySelectorAll('script, a, img, iframe').length") == 1
+
+
+def test_events_stand_at_their_times_on_their_charts(browser, page):
+    browser.open(page(html_page([report(happenings=events())])), 1600)
+    flags = """[...document.querySelectorAll("figure")].map(each => {
+      const plot = each.querySelector("svg").getBoundingClientRect();
+      return [...each.querySelectorAll(".flags span")].map(flag => {
+        const {left, right} = flag.getBoundingClientRect();
+        return [flag.textContent, Math.round(1000 * ((left + right) / 2 - plot.left) / plot.width)];
+      });
+    })"""
+    first, second, third, _ = browser.value(flags)
+    places = {name: round(1000 * at / 8049) for name, at in [("1", 600), ("5", 6000)]}
+    for found in (first, second, third):  # marks are about all GPUs
+        assert {name: at for name, at in found if name in places} == pytest.approx(places, abs=2)
+    assert [name for name, _ in first] == ["1", "2", "5", "6"]
+    assert [name for name, _ in second] == ["1", "3–4", "5"]  # which are too near to each other
+    listed = browser.value("document.querySelector('.events').innerText").split("\n")
+    lines = [line for line in listed if line]
+    assert [line.split()[0] for line in lines] == ["1", "2", "3", "4", "5", "6", "·"]
+    assert lines[1].endswith("gpu01:0 Xid 31 (57 times)")
+    assert lines[-1] == "· during the run gpu02:2 2 uncorrectable memory errors"
+    pin = "document.querySelectorAll('figure')[1].querySelectorAll('.flags span')[1]"
+    assert "fell off the bus" in browser.value(f"{pin}.title")
+    width = browser.value("document.querySelector('.flags').getBoundingClientRect().width")
+    assert width == browser.value(
+        "document.querySelector('.plot svg').getBoundingClientRect().width"
+    )
 
 
 @pytest.mark.parametrize("leak", [

@@ -32,7 +32,7 @@ from gpumon.report.render.page import page
 from gpumon.report.render.table import ranked, text_table, totals
 from gpumon.report.render.text import text
 
-from .made import GIB, HOSTILE, finding, job, report, row
+from .made import GIB, HOSTILE, finding, happened, job, report, row
 
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 
@@ -45,6 +45,7 @@ def hostile():
         findings=(finding(title=HOSTILE, evidence=HOSTILE, subject=HOSTILE),),
         coverage=Coverage("recording", 50.0, 1.0, missing={HOSTILE: HOSTILE}),
         notes=(HOSTILE,),
+        happenings=(happened(HOSTILE, text=HOSTILE), happened("", text=f"mark: {HOSTILE}")),
     )
 
 

@@ -41,6 +41,7 @@ SHOWN = {
     "int_active_percent", "mem_temperature_c",
 }  # fmt: skip
 _JUDGED = tuple(name for name in TRACKED if name not in SHOWN)
+MEMORY_ERRORS = "ecc_uncorrected"
 COUNTERS = (
     "energy_j", "throttle_power_s", "throttle_thermal_s", "pcie_replays", "ecc_corrected",
     "ecc_uncorrected", "retired_pages", "remapped_corrected", "remapped_uncorrected",
@@ -100,6 +101,8 @@ class DeviceAggregate:
         for name, growth in self._counters.items():
             for time, row, _ in ticks if name in read else ():
                 if isinstance(value := row.get(name), (int, float)):
+                    if name == MEMORY_ERRORS:
+                        self._take_errors([value], [time])
                     growth.add(value, time)
         self._take_masks(index, read.get("throttle_mask", []))
         used = []
@@ -146,6 +149,8 @@ class DeviceAggregate:
         """Of one field; what tells of a bin as a whole goes to `parts`: bin -> field -> values."""
         growth = self._counters.get(name)
         if growth is not None:
+            if name == MEMORY_ERRORS:
+                self._take_errors(*series.points(name))
             growth.add_all(*series.points(name))
         judged = name in _ACTIVITY or name in _ENGINES or name == "throttle_mask"
         if not judged and name not in self._tracked:
@@ -312,6 +317,15 @@ class DeviceAggregate:
     def take_xid(self, event: Event) -> None:
         if len(self._xids) < MAX_EVENTS:
             self._xids.append(event._replace(text=clean(event.text, _MAX_WORDS), data={}))
+
+    def _take_errors(self, values: Sequence[float], times: Sequence[float]) -> None:
+        """The counter of memory errors stood so; before it is added to what it grew by."""
+        before = self._counters[MEMORY_ERRORS].newest
+        for value, time in zip(values, times):
+            if before is not None and value > before and len(self._states) < MAX_EVENTS:
+                count = f"{value - before:.0f}"
+                self._states.append(Event(time, "ecc", self.device.key, None, count))
+            before = value
 
     def take_state(self, time: float, state: State | None) -> None:
         """How the device fares in a tick: None is well."""

@@ -53,7 +53,7 @@ def xids_of(texts: Iterable[str]) -> list[str]:
 
 def fault_text(faults: list[str], xids: list[str]) -> str:
     """Both in one line."""
-    return "; ".join([*faults, *map(_xid_text, xids[:_MOST_XIDS])])
+    return "; ".join([*faults, *map(xid_text, xids[:_MOST_XIDS])])
 
 
 def is_of_program(faults: list[str], xids: list[str]) -> bool:
@@ -66,6 +66,7 @@ def is_certain(faults: list[str], xids: list[str]) -> bool:
     return not _LEFT_OVER.issuperset(faults) or not (_OF_NODE.keys() - _RECORDED).isdisjoint(xids)
 
 
-def _xid_text(xid: str) -> str:
+def xid_text(xid: str) -> str:
+    """`Xid 79 (fell off the bus)`."""
     words = _OF_NODE.get(xid)
     return f"Xid {xid} ({words})" if words else f"Xid {xid}"

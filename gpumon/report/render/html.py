@@ -20,7 +20,8 @@ from gpumon.report.provenance import missing_text, provenance_lines
 from gpumon.report.render import heading
 from gpumon.report.render.devices import busy_text, idle_text, star_note
 from gpumon.report.render.forms import Medium
-from gpumon.report.render.html_chart import Axis, axis_of, chart, heat_map, windows_of
+from gpumon.report.render.html_chart import Axis, Mark, axis_of, chart, heat_map, windows_of
+from gpumon.report.render.html_events import Flag, events_list, flags_of, flags_on
 from gpumon.report.render.html_style import SCRIPT, STYLE
 from gpumon.report.render.layout import NOT_KNOWN, SIGNS, watts
 from gpumon.report.render.table import HEAD, cells, ranked, total_lines
@@ -78,7 +79,7 @@ def _body(report: Report) -> str:
     parts = [
         *_head(report), *_findings(report), *_changes(report), *_used(report),
         *_tasks(report), *_attempts("Attempts", report), *_attempts("Segments", report),
-        *_charts(report), *_devices(report), *_provenance(report),
+        *_charts(report), *events_list(report), *_devices(report), *_provenance(report),
     ]  # fmt: skip
     return "\n".join(parts)
 
@@ -234,9 +235,19 @@ def _charts(report: Report) -> list[str]:
         key = _key(("--sm", "", "busy (full colour: 100 %)"), ("--none", "", "not observed"))
         more = len(report.devices) - len(shown)
         note = f'<p class="dim">and {more} more; --format json lists all</p>' if more else ""
-        return [title, key, heat_map(shown, labels, axis), note]
+        over = "".join(
+            flags_on(_flags(report, row, with_marks=False), axis, 100 * (n + 0.5) / len(shown))
+            for n, row in enumerate(shown)
+        )
+        return [title, key, heat_map(shown, labels, axis, over), note]
     figures = "".join(_chart(report, row, axis) for row in report.devices if row.busy_over_time)
-    return [title, _legend(report), f'<div class="charts">{figures}</div>', *_marks(report)]
+    return [title, _legend(report), f'<div class="charts">{figures}</div>']
+
+
+def _flags(report: Report, row: DeviceRow, *, with_marks: bool = True) -> list[Flag]:
+    """Those about this GPU, and the user's marks."""
+    labels = {row.label, ""} if with_marks else {row.label}
+    return [flag for flag in flags_of(report)[0] if flag.happening.label in labels]
 
 
 def _legend(report: Report) -> str:
@@ -258,26 +269,18 @@ def _legend(report: Report) -> str:
 
 def _chart(report: Report, row: DeviceRow, axis: Axis) -> str:
     words = [f"busy {_mean(row)}", f"memory {_memory(row)}", watts(row.power_mean_w), row.note]
-    marks = [each.start for each in report.segments if each.start is not None]
+    flags = _flags(report, row)
+    events = [flag.happening for flag in flags]
+    marks = [Mark(each.time, each.level) for each in events if each.time is not None]
     figures = "".join(f'<span class="dim">{_text(word)}</span>' for word in words if word)
     return (
         f"<figure><figcaption><b>{_text(row.label)}</b>{figures}</figcaption>"
-        f"{chart(row, axis, windows_of(report, row), marks)}</figure>"
+        f"{chart(row, axis, windows_of(report, row), marks, flags_on(flags, axis))}</figure>"
     )
 
 
 def _mean(row: DeviceRow) -> str:
     return NOT_KNOWN if row.busy_mean is None else f"{row.busy_mean:.0f} %"
-
-
-def _marks(report: Report) -> list[str]:
-    """What the vertical lines are."""
-    named = [
-        f"{time.strftime('%H:%M:%S', time.localtime(each.start))} {each.name}"
-        for each in report.segments
-        if each.start is not None
-    ]
-    return [f'<p class="dim">Marks: {_text("; ".join(named))}</p>'] if named else []
 
 
 def _devices(report: Report) -> list[str]:

@@ -33,6 +33,13 @@ class Window(NamedTuple):
     level: str
 
 
+class Mark(NamedTuple):
+    """A vertical line at a moment, in the colour of its level."""
+
+    time: float
+    level: str
+
+
 class Axis(NamedTuple):
     """The time of all charts of a report, epoch seconds."""
 
@@ -66,8 +73,12 @@ def windows_of(report: Report, row: DeviceRow) -> list[Window]:
     return sorted(found, key=lambda each: -_LEVELS.index(each.level))
 
 
-def chart(row: DeviceRow, axis: Axis, windows: Sequence[Window], marks: Sequence[float]) -> str:
-    """Busy as an area, the SMs that worked as one within, memory as a line."""
+def chart(
+    row: DeviceRow, axis: Axis, windows: Sequence[Window], marks: Sequence[Mark], over: str
+) -> str:
+    """Busy as an area, the SMs that worked as one within, memory as a line; `over`: HTML that
+    stands over the plot.
+    """
     reserved = ' stroke-dasharray="5 4"' if row.has_unproven_need else ""
     shapes = [
         *_unknown(row.busy_over_time),
@@ -84,11 +95,11 @@ def chart(row: DeviceRow, axis: Axis, windows: Sequence[Window], marks: Sequence
     )
     return (
         f'<div class="plot"><div class="y">{y}</div>{svg}{"".join(shapes)}</svg>'
-        f"{time_labels(axis)}</div>"
+        f"{over}{time_labels(axis)}</div>"
     )
 
 
-def heat_map(rows: Sequence[DeviceRow], labels: Sequence[str], axis: Axis) -> str:
+def heat_map(rows: Sequence[DeviceRow], labels: Sequence[str], axis: Axis, over: str) -> str:
     """Busy of many GPUs: a row each, the stronger the colour the busier. `labels` are escaped."""
     height = 16 * len(rows)
     cells = "".join(cell for n, row in enumerate(rows) for cell in _strip(row.busy_over_time, n))
@@ -96,7 +107,7 @@ def heat_map(rows: Sequence[DeviceRow], labels: Sequence[str], axis: Axis) -> st
     svg = f'<svg viewBox="0 0 {_WIDTH:g} {height}" preserveAspectRatio="none" aria-hidden="true">'
     return (
         f'<figure class="map"><div class="plot"><div class="y">{names}</div>{svg}{cells}</svg>'
-        f"{time_labels(axis)}</div></figure>"
+        f"{over}{time_labels(axis)}</div></figure>"
     )
 
 
@@ -186,10 +197,11 @@ def _grid(share: float) -> str:
     )
 
 
-def _mark(axis: Axis, at: float) -> str:
-    x = axis.at(at) * _WIDTH
+def _mark(axis: Axis, mark: Mark) -> str:
+    x = axis.at(mark.time) * _WIDTH
+    colour = "text" if mark.level == "info" else mark.level
     return (
-        f'<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{_HEIGHT:g}" stroke="var(--text)"'
+        f'<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{_HEIGHT:g}" stroke="var(--{colour})"'
         ' stroke-dasharray="3 3" vector-effect="non-scaling-stroke"/>'
     )
 

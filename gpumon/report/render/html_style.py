@@ -65,8 +65,8 @@ figure { margin: 0; min-width: 0; }
 figcaption { display: flex; flex-wrap: wrap; gap: 0 .9rem; }
 .plot { display: grid; grid-template: 9rem 1.4rem / 2.2rem 1fr; column-gap: .3rem;
   font-size: .75rem; color: var(--dim); margin-top: .6rem; }
-.plot svg { width: 100%; height: 100%; display: block; background: var(--panel); }
-.y, .x { position: relative; } .x { grid-column: 2; }
+.plot svg { grid-area: 1 / 2; width: 100%; height: 100%; display: block; background: var(--panel); }
+.y, .x { position: relative; } .x { grid-area: 2 / 2; }
 .y span { position: absolute; right: 0; transform: translateY(-50%); }
 .x span { position: absolute; top: .15rem; transform: translateX(-50%); white-space: nowrap; }
 .x span.first { transform: none; } .x span.last { transform: translateX(-100%); }
@@ -74,6 +74,15 @@ figcaption { display: flex; flex-wrap: wrap; gap: 0 .9rem; }
 .map .plot svg { height: 0; min-height: 100%; }
 .map .y div { height: 1.05rem; line-height: 1.05rem; text-align: right; white-space: pre;
   font-variant-numeric: tabular-nums; }
+.flags { grid-area: 1 / 2; position: relative; pointer-events: none; }
+.flags span { position: absolute; top: 0; transform: translate(-50%, -50%); pointer-events: auto; }
+.flags span, .events b { font-size: .7rem; line-height: 1.2; font-weight: 700; padding: 0 .35em;
+  border: 1px solid currentColor; border-radius: 1em; background: var(--ground);
+  white-space: nowrap; cursor: default; }
+.is-critical { color: var(--critical); } .is-warning { color: var(--warning); }
+.is-info { color: var(--text); }
+.events { columns: 24rem 3; column-gap: 2rem; font-variant-numeric: tabular-nums; }
+.events p { break-inside: avoid; margin: 0; padding: .15rem 0; }
 .key { display: flex; flex-wrap: wrap; gap: .1rem 1.1rem; margin-bottom: .6rem; }
 .key span::before { content: ""; display: inline-block; width: 1rem; height: .7rem;
   margin-right: .4rem; background: var(--swatch); }
@@ -95,6 +104,7 @@ hr { border: 0; border-top: 2px solid var(--line); margin: 3rem 0; }
   .plot { grid-template-rows: 66px 1.2rem; } .lines button, details { display: none; }
   .lines { padding: 4pt 8pt; } figure, .finding, .lines, tr, .bars { break-inside: avoid; }
   h2 { break-after: avoid; } hr { break-after: page; border: 0; margin: 0; }
+  .events { columns: 2; } .flags span, .events b { font-size: 6.5pt; }
   .map .y div { height: 11px; line-height: 11px; font-size: 7pt; } td.words { min-width: 0; } }
 """
 

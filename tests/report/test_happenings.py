@@ -1,0 +1,83 @@
+"""What a report says happened when: marks, Xids, lost GPUs, memory errors."""
+
+import pytest
+
+from gpumon import cli
+from gpumon.analysis.aggregate.roller import Roller
+from gpumon.model.sample import Event, State
+from gpumon.recording import Recorder
+from gpumon.report.build import build
+from gpumon.report.happenings import happenings
+from gpumon.services.runs import aggregated, open_last
+from tests.analysis.build import device, evidence
+from tests.cli.test_compare import START, run
+
+
+def xid(at, text="31", key=0):
+    return Event(START + at, "xid", key, None, text)
+
+
+def told(found):
+    return [(each.time and round(each.time - START), each.label, each.text, each.level, each.count)
+            for each in found]  # fmt: skip
+
+
+def test_they_come_by_time_and_the_same_in_a_row_is_one():
+    one = device(60, busy_percent=90)
+    one.xids.extend(xid(at) for at in (300, 310, 320))
+    one.states.append(Event(START + 400, "state", 0, None, "hung", {"detail": "nvmlX"}))
+    one.states.append(Event(START + 450, "state", 0, None, "well"))
+    other = device(60, 1, busy_percent=90)
+    other.xids.append(xid(350, "79", 1))
+    mark = Event(START + 100, "mark", text="epoch 2")
+    data = evidence(60, [one, other], events=[("gpu01", mark), ("gpu01", mark)])
+    assert told(happenings(data)) == [
+        (100, "", "mark: epoch 2", "info", 1),
+        (300, "gpu01:0", "Xid 31", "warning", 3),
+        (350, "gpu01:1", "Xid 79 (fell off the bus)", "critical", 1),
+        (400, "gpu01:0", "the driver did not respond: nvmlX", "warning", 1),
+        (450, "gpu01:0", "the driver responds again", "info", 1),
+    ]
+
+
+def test_memory_errors_of_an_older_recording_have_no_time():
+    one = device(60, busy_percent=90)
+    one.counters["ecc_uncorrected"] = 2.0
+    (found,) = happenings(evidence(60, [one]))
+    assert (found.time, found.text, found.level) == (
+        None, "2 uncorrectable memory errors", "critical",
+    )  # fmt: skip
+
+
+def test_what_a_file_claims_of_them_is_text():
+    one = device(60, busy_percent=90)
+    one.states.append(Event(START, "ecc", 0, None, "many\x1b[2J"))
+    one.states.append(Event(START + 9, "state", 0, None, "<b>"))
+    texts = [each.text for each in happenings(evidence(60, [one]))]
+    assert texts == ["1 uncorrectable memory error", "<b>"]
+
+
+@pytest.mark.parametrize("roller", [None, Roller], ids=["samples", "rollups"])
+def test_a_recording_says_when_memory_errors_came_and_the_gpu_was_lost(tmp_path, roller, capsys):
+    clock = [0.0]
+    recorder = Recorder(str(tmp_path / "r.gpumon"), clock=lambda: clock[0], roller=roller)
+    header, *samples = run(90, seconds=900)
+    recorder.header(header)
+    for at, sample in enumerate(samples):
+        clock[0] = float(at)
+        if at % 60 == 0:
+            sample.rows["device"][0]["ecc_uncorrected"] = 7 + 2 * (at >= 300)
+        events = [*sample.events, xid(700, "79")] if at == 700 else sample.events
+        states = {0: State("lost", START + 705, "GPU is lost")} if at >= 705 else {}
+        recorder.add(sample._replace(events=events, states=states))
+    recorder.end("done")
+    recorder.close()
+    report = build(aggregated(open_last(recorder.path)).evidence(shared=True))
+    assert told(report.happenings) == [
+        (300, "gpu01:0", "2 uncorrectable memory errors", "critical", 1),
+        (700, "gpu01:0", "Xid 79 (fell off the bus)", "critical", 1),
+        (705, "gpu01:0", "dropped off the bus: GPU is lost", "critical", 1),
+    ]
+    page = tmp_path / "r.html"
+    assert cli.main(["report", recorder.path, "-o", str(page)]) == 0
+    assert page.read_text().count('<span class="is-critical"') == 2  # two of them are near
