@@ -267,12 +267,12 @@ class GpumonApp(ViewApp[None]):
             self._draw()
 
     def _draw(self) -> None:
-        if not self.moment.is_frozen:
-            self._shown.pacing.begin(time.monotonic(), self._shown.pipeline.now())
-            self.moment = self._shown.look()
         width, height = self._parts["view"].size
         if width <= 0 or height <= 0:
             return
+        if not self.moment.is_frozen:
+            self._shown.pacing.begin(time.monotonic(), self._shown.pipeline.now())
+            self.moment = self._shown.look()
         drawn = self.pane.draw(self.moment, width, height)
         rows = drawn.rows[:height] + [[]] * (height - len(drawn.rows))
         title = self.pane.title(self.moment, width)
@@ -379,6 +379,7 @@ class GpumonApp(ViewApp[None]):
 
     def action_runs(self) -> None:
         self._runs.open(self._palette, self._look_chosen.glyphs)
+        self.draw()
 
     def action_settings(self) -> None:
         from gpumon.tui.dialogs.settings import SettingsDialog  # opened seldom

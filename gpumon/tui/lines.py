@@ -7,6 +7,7 @@ view is tested as text, and one widget knows how rows look.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice, zip_longest
 
 from rich.cells import set_cell_size
 from rich.segment import Segment
@@ -67,7 +68,7 @@ def plain(rows: Sequence[Row]) -> str:
 class Lines(Widget):
     """A widget whose content is rows.
 
-    `show` says which of them changed, for `ScreenApp.paint`; Textual draws them all where more than
+    `show` says which of them changed, for `ViewApp.paint`; Textual draws them all where more than
     cells is new.
     """
 
@@ -82,21 +83,16 @@ class Lines(Widget):
     def show(self, rows: Sequence[Row]) -> list[int]:
         """Replace the content; rows are cut or padded to the widget's width.
 
-        Returns the numbers of those that changed, none where Textual draws all.
+        Returns the numbers of those on the screen that changed, which are not drawn yet.
         """
         before, self._rows = self._rows, list(rows)
-        if len(before) != len(self._rows):
-            self.refresh()
-            return []
-        return [y for y, (old, new) in enumerate(zip(before, self._rows)) if old != new]
+        both = islice(zip_longest(before, self._rows), self.size.height)
+        return [y for y, (old, new) in enumerate(both) if old != new]
 
     def restyle(self, palette: str) -> None:
         self.palette = palette
         self._styles.clear()
         self.refresh()
-
-    def on_resize(self) -> None:
-        self._rows = []
 
     @property
     def text(self) -> str:

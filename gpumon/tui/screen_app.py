@@ -37,14 +37,20 @@ class ScreenApp(App[T]):
         self._palette = theme.choose(theme_setting)
         # told before the first paint: with NO_COLOR, Textual else draws in shades of grey
         super().__init__(Terminal, ansi_color=self._palette in theme.NATIVE)
+        for each in theme.textual_themes():
+            self.register_theme(each)
+        self._begin_with(f"gpumon-{self._palette}")
         self.fault: Exception | None = None
         self._missed = False  # a drawing, as the terminal took nothing
 
-    def _begin(self) -> None:
-        """To be called when it is mounted."""
-        for each in theme.textual_themes():
-            self.register_theme(each)
-        self._apply_theme()
+    def _begin_with(self, theme_name: str) -> None:
+        """Have it this theme before styles are parsed, which a change of theme does again."""
+        self.set_reactive(App.theme, theme_name)
+        self.set_class(self.current_theme.dark, "-dark-mode", update=False)
+        self.set_class(not self.current_theme.dark, "-light-mode", update=False)
+        self.add_class(f"-theme-{theme_name}", update=False)
+        self.stylesheet.set_variables(self.get_css_variables())
+        self._refresh_truecolor_filter(self.ansi_theme)
 
     def _apply_theme(self) -> None:
         self.theme = f"gpumon-{self._palette}"
@@ -118,10 +124,21 @@ def run_to_end(app: ScreenApp[T]) -> T | None:
 class Clickable(Lines):
     """Rows of which parts take clicks."""
 
-    def __init__(self, act: Callable[[str], Awaitable[None]], *, id: str) -> None:
+    def __init__(
+        self,
+        act: Callable[[str], Awaitable[None]],
+        *,
+        id: str,
+        resized: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`resized` is called when it has another size, and when it has its first."""
         super().__init__(id=id)
         self._act = act
+        self._resized = resized
         self.zones: list[Zone] = []
+
+    def on_resize(self) -> None:
+        self._resized()
 
     def on_click(self, event: Click) -> None:
         for zone in self.zones:
@@ -135,15 +152,19 @@ class Clickable(Lines):
 class ViewApp(ScreenApp[T]):
     """An app of a title, a view and a bar of keys."""
 
+    _parts: Mapping[str, Clickable] = {}  # until it is mounted
+
     def compose(self) -> ComposeResult:
-        for name in ("title", "view", "keys"):
-            yield Clickable(self.action_act, id=name)
+        yield Clickable(self.action_act, id="title")
+        yield Clickable(self.action_act, id="view", resized=self._draw_resized)
+        yield Clickable(self.action_act, id="keys")
 
     def _begin(self) -> None:
+        """To be called when it is mounted."""
         self._parts = {
             name: self.query_one(f"#{name}", Clickable) for name in ("title", "view", "keys")
         }
-        super()._begin()
+        self._restyle()
         self._waker = Waker(self._look_safely, _LEAST_S)
         if isinstance(self._driver, Terminal):
             self._driver.drained = self._waker.wake
@@ -162,11 +183,15 @@ class ViewApp(ScreenApp[T]):
 
     def _apply_theme(self) -> None:
         super()._apply_theme()
+        self._restyle()
+
+    def _restyle(self) -> None:
         for part in self._parts.values():
             part.restyle(self._palette)
 
-    def on_resize(self, _event: Resize) -> None:
-        self.call_after_refresh(self.draw)
+    def _draw_resized(self) -> None:
+        if self._parts:
+            self.draw()
 
     async def action_act(self, action: str) -> None:
         """Do what a key or a click asks for, and draw."""

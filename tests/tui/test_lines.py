@@ -47,10 +47,13 @@ class Screenful(App[None]):
 async def test_only_rows_that_changed_are_named():
     async with Screenful().run_test(size=(20, 24)) as pilot:
         lines = pilot.app.query_one(Lines)
-        assert lines.show([[("a", "")], [("b", "")]]) == []  # Textual draws all of them
+        assert lines.show([[("a", "")], [("b", "")]]) == [0, 1]
         assert lines.show([[("a", "")], [("c", "bad")]]) == [1]
         assert "".join(text for text, _ in lines.runs(1)) == "c" + " " * 19
-        assert lines.show([[("a", "")]]) == []
+        assert lines.show([[("a", "")]]) == [1]
+        assert "".join(text for text, _ in lines.runs(1)) == " " * 20
+        assert lines.show([[("b", "")]] * 30) == list(range(20))  # it has no more
+        assert lines.show([]) == list(range(20))
 
 
 @pytest.mark.parametrize("covered", [False, True])

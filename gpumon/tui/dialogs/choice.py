@@ -66,7 +66,6 @@ class ChoiceApp(ScreenApp["str | None"]):
         self._dialog = dialog
 
     def on_mount(self) -> None:
-        self._begin()
         self.push_screen(self._dialog, self.exit)
 
 

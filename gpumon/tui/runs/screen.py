@@ -396,7 +396,6 @@ class RunsApp(ScreenApp["Run | None"]):
         self._glyphs = "ascii" if settings.ascii or not prepare_output() else "braille"
 
     def on_mount(self) -> None:
-        self._begin()
         screen = RunsScreen(self._library, self._state, self._palette, self._glyphs)
         self.push_screen(screen, self.exit)
 
