@@ -28,7 +28,7 @@ from gpumon.model.sample import Header, Sample
 from gpumon.model.view import Status
 from gpumon.pipeline.pipeline import Pipeline
 from gpumon.store import Store
-from gpumon.tui.shown import Shown
+from gpumon.tui.shown import Look, Shown
 from gpumon.wire.decoder import Decoder
 from gpumon.wire.encoder import Encoder
 
@@ -50,7 +50,7 @@ class Run:
         jobs = SimpleNamespace(job=lambda: self._job, silence=None, news=lambda: "")
         source = SimpleNamespace(name="attach", now=lambda: self.now)
         pipeline = Pipeline(cast(Any, source), job=jobs, store=self._store)
-        self.shown = Shown.of(cast(Any, self), pipeline, 600.0, "braille")
+        self.shown = Shown.of(cast(Any, self), pipeline, Look(600.0, "braille"))
         self._decoders = {name: Decoder() for name in job.nodes}
         for name, decoder in self._decoders.items():
             header = tape.header._replace(
