@@ -283,6 +283,8 @@ class Rollup:
         """Whether it has exactly these buckets, now that some gaps were added at its ends."""
         before = self.first - first
         behind = count - before - len(self._means)
+        if not (before or behind):
+            return bool(self._means)
         if not self._means or min(before, behind) < 0:
             return False
         if max(before, behind + self._padding) > _MAX_PADDING:

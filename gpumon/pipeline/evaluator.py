@@ -1,7 +1,8 @@
 """Findings while a job is watched: a stage before the store that evaluates the run now and then.
 
 The streams' threads only put samples in a backlog; one thread aggregates and evaluates them, with
-at most a fiftieth of a core. It imports what it needs after the first paint.
+at most a fiftieth of a core, of more than 16 nodes a hundredth. It imports what it needs after the
+first paint.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 
 #: s from one evaluation to the next, and the share of a core that evaluations may take
 _PERIOD_S, _REPLAYED_S = 10.0, 5.0  # live no more often than a bucket of the grid is full
-_SHARE = 0.02
+_SHARE, _SHARE_OF_MANY = 0.02, 0.01
+_FEW_NODES = 16
 #: so many evaluators have it each; of more, all together have so much
 _WHOLE_SHARES = 4
 _IDLE_S = 0.5
@@ -64,7 +66,7 @@ class Evaluator:
         others: int = 0,
     ) -> None:
         self._store = store
-        self._share = _SHARE / (1 + others / _WHOLE_SHARES)
+        self._others = others
         self._period_s = _REPLAYED_S if replayed else _PERIOD_S
         self._site = site
         self._job = job
@@ -175,6 +177,12 @@ class Evaluator:
             self.latest = found
             new, told, over = False, found.report is not None, ended
             due = began + max(self._period_s, (time.monotonic() - began) / self._share)
+
+    @property
+    def _share(self) -> float:
+        """Of a core."""
+        whole = _SHARE if len(self._nodes) <= _FEW_NODES else _SHARE_OF_MANY
+        return whole / (1 + self._others / _WHOLE_SHARES)
 
     def _job_now(self) -> Job | None:
         """Slurm's newest answer, which may be some time ago."""

@@ -167,3 +167,13 @@ def test_the_report_counts_the_time_since_slurms_answer():
 def test_live_findings_are_asked_for_once_a_bucket_and_a_replay_sooner():
     live, replayed = Evaluator(Store()), Evaluator(Store(), replayed=True)
     assert live._period_s >= STEP_S > replayed._period_s
+
+
+def test_the_more_nodes_the_less_of_a_core_each_evaluation_of_one_may_take():
+    evaluator, header = Evaluator(Store()), items(1)[0]
+    shares = []
+    for count in range(18):
+        evaluator.header(f"gpu{count}", header)
+        shares.append(evaluator._share)
+    assert len(set(shares[:16])) == 1
+    assert shares[16] == shares[17] == shares[15] / 2
