@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from itertools import compress
 from math import ceil, floor, inf, isfinite, nan
-from operator import lt
+from operator import le, lt
 from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gpumon.model.backfill import BackfillSeries
@@ -134,8 +134,7 @@ class Series:
     ) -> None:
         """Add samples in order of time, each with its extremes (its value, where there are none).
 
-        The same as to add them one by one. Where they are many, and each lies in a bucket of its
-        own, it takes a fraction of the time.
+        The same as to add them one by one. Where they are many, it takes a fraction of the time.
         """
         finest = self._tiers[0]
         places = [int(time // finest.step_s) for time in times] if len(times) > _FEW else []
@@ -143,33 +142,45 @@ class Series:
             places
             and finest.count
             and finest.step_s < _MINUTE_S
-            and finest.index < places[0]
+            and finest.index <= places[0]
             and places[-1] < finest.index + finest.kept
-            and all(map(lt, places, places[1:]))
+            and all(map(le, times, times[1:]))
             and min(lows) > -_VALUE_LIMIT
             and max(highs) < _VALUE_LIMIT
         ):
             for each in zip(times, values, lows, highs):
                 self.add(*each)
             return
-        ahead = [after - before for before, after in zip([finest.index, *places], places)]
-        if max(ahead) == 1:
+        begin = bisect_right(places, finest.index)  # before that the open bucket
+        for each in zip(times[:begin], values[:begin], lows[:begin], highs[:begin]):
+            self.add(*each)
+        if begin == len(places):
+            return
+        if begin:
+            places = places[begin:]
+            times, values, lows, highs = (each[begin:] for each in (times, values, lows, highs))
+        if places[-1] - finest.index == len(places) and all(map(lt, places, places[1:])):
             finest.extend([1] * len(values), values, lows, highs)
         else:
-            finest.extend(*zip(*self._bridged(ahead, times, values, lows, highs)))
+            finest.extend(*zip(*self._buckets(places, times, values, lows, highs)))
         self._wait(times, values, lows, highs)
 
-    def _bridged(
-        self, ahead: Sequence[int], times: Sequence[float], *columns: Sequence[float]
+    def _buckets(
+        self, places: Sequence[int], times: Sequence[float], *columns: Sequence[float]
     ) -> Iterator[Tuple[int, float, float, float]]:
-        """Count, value, low and high of each bucket, those in between included."""
-        held, until = self._last_value, self._held_until
-        for buckets, time, value, low, high in zip(ahead, times, *columns):
-            between = held if time <= until else nan
-            for _ in range(1, buckets):
+        """Count, sum, low and high of each bucket, those in between included."""
+        values, lows, highs = columns
+        held, until, before = self._last_value, self._held_until, self._tiers[0].index
+        begin = 0
+        while begin < len(places):
+            place = places[begin]
+            end = bisect_right(places, place, begin)
+            between = held if times[begin] <= until else nan
+            for _ in range(before + 1, place):
                 yield 0, between, between, between
-            yield 1, value, low, high
-            held, until = value, time + BRIDGE_PERIODS * self.period_s
+            yield end - begin, sum(values[begin:end]), min(lows[begin:end]), max(highs[begin:end])
+            held, until = values[end - 1], times[end - 1] + BRIDGE_PERIODS * self.period_s
+            before, begin = place, end
 
     def _wait(
         self,

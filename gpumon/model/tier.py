@@ -97,16 +97,21 @@ class Tier:
     def extend(
         self,
         counts: Sequence[int],
-        values: Sequence[float],
+        totals: Sequence[float],
         lows: Sequence[float],
         highs: Sequence[float],
     ) -> None:
         """Take the buckets behind the open one, which holds something, as `add` would fill them.
 
-        Each has one sample, or stands for one that was passed over (count 0); the last has one.
+        Each has the sum of `count` samples, or the value of a sample before it (count 0); the last
+        has one at least.
         """
-        rows, width = len(values), self._width
-        means = [self.mean, *values[:-1]]
+        rows, width = len(totals), self._width
+        means = [self.mean, *totals[:-1]]
+        if max(counts) > 1:
+            parts = zip(counts, totals, lows, highs)
+            found = [clamped(total / n, *ends) if n > 1 else total for n, total, *ends in parts]
+            means[1:] = found[:-1]
         low, high = [self.low, *lows], [self.high, *highs]
         if width == 1 and not (low[:-1] == means == high[:-1] or all(map(isnan, means))):
             self._widen()
@@ -119,7 +124,7 @@ class Tier:
             for place, column in enumerate((means, low[:-1], high[:-1])):
                 data[place::3] = array("f", column)
         self._put(closed, data)
-        self.total, self.count, self.low, self.high = values[-1], 1, low[-1], high[-1]
+        self.total, self.count, self.low, self.high = totals[-1], counts[-1], low[-1], high[-1]
 
     def _put(self, counts: array[int], data: array[float]) -> None:
         """Write closed buckets behind the others, or in place of the oldest."""

@@ -31,8 +31,8 @@ KEYS_KEPT = 4096
 #: rows of devices that no header lists
 UNLISTED_KEPT = 16
 _PURGE_EVERY_S = 10.0
-#: ticks of a row that may wait for its series, where these have buckets of so many seconds or less
-_WAITING, _FINE_S = 40, 1
+#: ticks of a row that may wait for its series
+_WAITING = 30
 _NUMBERS = frozenset((int, float))
 
 
@@ -328,9 +328,7 @@ class NodeView:
         if received is not None:
             self._offset_s = self._delay.take(sample.time, received)
         self._first_due -= 1
-        # of more nodes, samples are rarer, and what waits is more
-        is_due = self._retention.tiers[0][0] > _FINE_S or self._first_due == 0
-        waiting = 1 if is_due else _WAITING
+        waiting = 1 if self._first_due == 0 else _WAITING
         for entity, rows in self._devices.in_our_keys(sample.rows).items():
             table = self._tables.setdefault(entity, {})
             fields, new = SERIES.get(entity, frozenset()), partial(self._new_series, entity)
