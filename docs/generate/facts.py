@@ -71,9 +71,12 @@ def settings() -> list[Setting]:
     return found
 
 
-def keys() -> Iterator[tuple[str, str]]:
-    """Each key that does something of its own, and what."""
-    return _helped(KEYS)
+def keys() -> dict[str, list[tuple[str, str]]]:
+    """Each key that does something of its own, and what; by the headings of the help."""
+    groups: dict[str, list[Key]] = {}
+    for key in KEYS:
+        groups.setdefault(key.group, []).append(key)
+    return {group: found for group, own in groups.items() if (found := list(_helped(own)))}
 
 
 def array_keys() -> Iterator[tuple[str, str]]:

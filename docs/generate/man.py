@@ -39,8 +39,10 @@ def man_page() -> str:
         lines += [f'.SS "{_roff(each.called)}"', _roff(each.help), ".PP"]
         lines += [f"{_roff(each.usage)}", *_entries(each)]
     lines += [".SH KEYS"]
-    for key, text in keys():
-        lines += _item(key, text)
+    for group, own in keys().items():
+        lines += [f'.SS "{_roff(group)}"']
+        for key, text in own:
+            lines += _item(key, text)
     lines += [".SH SETTINGS"]
     lines += ["A flag wins over the environment variable, that over the user's file, that over"]
     lines += ["the site's file, that over the default."]

@@ -55,9 +55,10 @@ def keys_page() -> str:
     """docs/keys.md."""
     lines = ["# Keys", "", _WARNING, ""]
     lines += ["`?` shows this list inside gpumon. Every key of the bar can also be clicked.", ""]
-    rows = [(f"`{key}`", text) for key, text in keys()]
-    lines += [*_table(("key", "action"), rows), ""]
-    lines += ["On the screen of an array ([attach](attach.md#arrays)):", ""]
+    for group, own in keys().items():
+        rows = [(f"`{key}`", text) for key, text in own]
+        lines += [f"## {group}", "", *_table(("key", "action"), rows), ""]
+    lines += ["## Arrays", "", "On the screen of an array ([attach](attach.md#arrays)):", ""]
     rows = [(f"`{key}`", text) for key, text in array_keys()]
     return "\n".join([*lines, *_table(("key", "action"), rows), ""])
 

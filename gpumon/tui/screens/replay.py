@@ -19,27 +19,14 @@ class ReplayKeys(Actor):
 
     keys = grouped(
         "Replay",
-        Key(
-            "left_square_bracket",
-            "seek(-1)",
-            "[",
-            "",
-            "replay: seek back by a tenth of the plots' time",
-        ),
-        Key("right_square_bracket", "seek(1)", "[ ]", "Seek", "replay: seek forward", _REPLAY),
-        Key("comma", "step(-1)", ",", "", "replay: step one sample back and pause"),
-        Key(
-            "full_stop",
-            "step(1)",
-            ", .",
-            "Step",
-            "replay: step one sample forward and pause",
-            _REPLAY,
-        ),
-        Key("g", "go_to", "g", "Go to", "replay: go to a time", _REPLAY),
-        Key("n", "next_event", "n", "Next", "replay: go to the next finding, mark or Xid", _REPLAY),
-        Key("left_curly_bracket", "speed(0.5)", "{", "", "replay: half as fast"),
-        Key("right_curly_bracket", "speed(2)", "{ }", "Speed", "replay: twice as fast", _REPLAY),
+        Key("left_square_bracket", "seek(-1)", "[", "", "seek back by a tenth of the plots' time"),
+        Key("right_square_bracket", "seek(1)", "[ ]", "Seek", "seek forward by as much", _REPLAY),
+        Key("comma", "step(-1)", ",", "", "one sample back, and pause"),
+        Key("full_stop", "step(1)", ", .", "Step", "one sample forward, and pause", _REPLAY),
+        Key("g", "go_to", "g", "Go to", "go to a time", _REPLAY),
+        Key("n", "next_event", "n", "Next", "go to the next finding, mark or Xid", _REPLAY),
+        Key("left_curly_bracket", "speed(0.5)", "{", "", "play at half the speed"),
+        Key("right_curly_bracket", "speed(2)", "{ }", "Speed", "play at twice the speed", _REPLAY),
     )
 
     def __init__(self, shell: Shell, *, is_replay: bool) -> None:
