@@ -12,9 +12,9 @@ from gpumon.collect.base import Schedule, Tick
 from gpumon.collect.procfs import (
     PRESSURES,
     ProcFs,
+    Records,
     entry,
     look,
-    look_at_record,
     parse_count,
     parse_cpu_list,
     parse_pressure,
@@ -26,7 +26,8 @@ from gpumon.model.text import clean
 _KIB = 1024
 _SECTOR = 512  # bytes, whatever the disk has
 _CORE = re.compile(r"^cpu([0-9]{1,4}) ((?:[0-9]{1,19} ?){5,12})$", re.MULTILINE)
-_SIZE = re.compile(r"^([^\s:]+): *([0-9]{1,16}) kB$", re.MULTILINE)
+#: the entries of /proc/meminfo that are used, of about fifty
+_SIZES = ("MemTotal", "MemAvailable", "Cached", "Shmem", "SwapTotal", "SwapFree")
 _NO_DISK = Missing("unsupported", "no local disk")
 _NO_PSI = Missing("unsupported", "kernel without PSI")
 
@@ -91,8 +92,15 @@ def parse_disks(text: str, whole: Container[str]) -> tuple[int, int] | None:
 
 
 def parse_meminfo(text: str) -> dict[str, int]:
-    """/proc/meminfo as name -> bytes; entries that are not sizes are left out."""
-    return {name: int(digits) * _KIB for name, digits in _SIZE.findall(text)}
+    """The entries of /proc/meminfo that are used, as name -> bytes; others are left out."""
+    sizes, text = {}, f"\n{text}"
+    for name in _SIZES:
+        _, found, rest = text.partition(f"\n{name}:")
+        digits, is_size, _ = rest[:32].partition(" kB")
+        count = parse_count(digits) if found and is_size else None
+        if count is not None:
+            sizes[name] = count * _KIB
+    return sizes
 
 
 def parse_loadavg(text: str) -> list[float] | None:
@@ -120,6 +128,7 @@ class Host:
     def __init__(self, proc: str = "/proc", sys: str = "/sys") -> None:
         self._proc = proc
         self._sys = sys
+        self._records = Records()
         self._schedule = Schedule()
         self._last: CpuTicks | None = None
         self._cores: dict[int, CpuTicks] = {}  # at the last look
@@ -154,8 +163,8 @@ class Host:
             "boot_id": self._line("sys/kernel/random/boot_id"),
         }
 
-    def _text(self, name: str) -> str | Missing:
-        return look_at_record(f"{self._proc}/{name}")
+    def _text(self, name: str, absent: Missing = UNSUPPORTED) -> str | Missing:
+        return look(f"{self._proc}/{name}", absent, self._records.read)
 
     def _line(self, name: str) -> str | Missing:
         return then(self._text(name), lambda text: clean(text.strip(), 128))
@@ -230,7 +239,7 @@ class Host:
     def _pressure(self) -> dict[str, Reading]:
         readings: dict[str, Reading] = {}
         for resource, field in PRESSURES:
-            text = look_at_record(f"{self._proc}/pressure/{resource}", _NO_PSI)
+            text = self._text(f"pressure/{resource}", _NO_PSI)
             readings[f"{field}_pressure_percent"] = then(text, parse_pressure)
         return readings
 

@@ -12,6 +12,7 @@ import pwd
 import re
 from collections.abc import Iterable
 from typing import (
+    Any,
     Callable,
     NamedTuple,
     TypeVar,
@@ -28,6 +29,10 @@ READ_LIMIT_BYTES = 4 << 20
 #: the longest record is /proc/stat, with a number for each interrupt
 _RECORD_BYTES = 1 << 16
 _MAX_CPU = 1 << 16
+#: of processes, that are kept with what was read from them
+_MAX_RECORDS = 256
+#: files that are kept open; where a job has more processes, all are opened each time
+_MAX_OPEN = 128
 #: PROC_PID_INIT_INO of the kernel's include/linux/proc_ns.h
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"
 
@@ -59,6 +64,39 @@ def read_record(path: str) -> bytes:
         return os.read(descriptor, _RECORD_BYTES)
     finally:
         os.close(descriptor)
+
+
+class Records:
+    """Files that the kernel prints as one record each, kept open: a third of what opening costs.
+
+    The descriptor of a process's file is that process's for good: once it has ended, reading fails,
+    also where another one has its PID.
+    """
+
+    def __init__(self, most: int = _MAX_OPEN) -> None:
+        self._most = most
+        self._open: dict[str, int] = {}
+
+    def read(self, path: str) -> bytes:
+        """As `read_record`."""
+        descriptor = self._open.get(path)
+        if descriptor is None:
+            if not path.startswith("/proc/"):  # a test's, which is replaced
+                return read_record(path)
+            if len(self._open) >= self._most:
+                self.close()
+            descriptor = self._open[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.pread(descriptor, _RECORD_BYTES, 0)
+        except OSError:
+            os.close(self._open.pop(path))
+            raise
+
+    def close(self) -> None:
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+    __del__ = close
 
 
 def missing_because(error: OSError, absent: Missing) -> Missing:
@@ -268,6 +306,8 @@ class ProcFs:
 
     def __init__(self, root: str = "/proc") -> None:
         self.root = root
+        self._records = Records()
+        self._known: dict[str, tuple[str, Any]] = {}  # path -> its text and what that says
 
     def stat(self, pid: int) -> Stat | Missing:
         """ENDED when there is no such process, in this PID namespace."""
@@ -280,7 +320,18 @@ class ProcFs:
         return self._parsed(pid, "io", parse_io)
 
     def _parsed(self, pid: int | str, name: str, parse: Callable[[str], _T | None]) -> _T | Missing:
-        return then(look_at_record(f"{self.root}/{pid}/{name}", ENDED), parse, name)
+        """A record, parsed again only where its text has changed: most processes rest."""
+        path = f"{self.root}/{pid}/{name}"
+        text = look(path, ENDED, self._records.read)
+        if isinstance(text, Missing):
+            return text
+        known = self._known.get(path)
+        if known is None or known[0] != text:
+            if len(self._known) >= _MAX_RECORDS:
+                self._known.clear()  # which also forgets those of ended processes
+            known = self._known[path] = (text, then(text, parse, name))
+        parsed: _T | Missing = known[1]
+        return parsed
 
     def content(self, pid: int, name: str) -> bytes | Missing:
         """/proc/PID/`name`, whole: cmdline, environ, maps, cgroup."""
