@@ -90,9 +90,15 @@ class Schedule:
         """Those of the groups that are due; in most ticks one comparison finds them."""
         if mono < self._idle_until and not Schedule.everything:
             return [name for name, period_s in periods_s.items() if period_s <= 0]
-        due = [name for name, period_s in periods_s.items() if self.due(name, period_s, mono)]
-        coming = (self._next[name] for name in periods_s if name in self._next)
-        self._idle_until = min(coming, default=mono) - _EARLY_S
+        due, coming = [], math.inf
+        for name, period_s in periods_s.items():
+            when = self._next.get(name, -math.inf)
+            is_near = mono >= when - _EARLY_S or Schedule.everything
+            if is_near and self.due(name, period_s, mono):
+                due.append(name)
+                when = self._next.get(name, math.inf)
+            coming = min(coming, when)
+        self._idle_until = (mono if coming == math.inf else coming) - _EARLY_S
         return due
 
     def again(self, name: str, mono: float) -> None:

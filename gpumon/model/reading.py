@@ -107,6 +107,8 @@ def number(reading: Any) -> float | None:
     """The reading as a float, or None when it is missing, text, or a whole number beyond floats:
     for aggregates and charts.
     """
+    if type(reading) is float:  # nearly all
+        return reading
     if isinstance(reading, (int, float)) and not isinstance(reading, bool):
         try:
             return float(reading)

@@ -1,5 +1,7 @@
 import os
 import pwd
+import signal
+import subprocess
 
 import psutil
 import pytest
@@ -16,6 +18,7 @@ from gpumon.collect.rates import Moment, Rates
 from gpumon.model.reading import MEASURING, Missing
 from tests.collect.trees import plant, stat_line
 from tests.support.examples import examples
+from tests.support.waiting import until
 
 # -- one process -------------------------------------------------------------------------------
 
@@ -76,6 +79,35 @@ def test_a_process_that_is_not_there():
     nobody = ProcFs()
     for reading in (nobody.stat(0), nobody.status(0), nobody.io(0), nobody.content(0, "maps")):
         assert reading == Missing("ended")
+
+
+def test_an_ended_process_ends_though_its_file_was_open():
+    procfs = ProcFs()
+    with subprocess.Popen(["sleep", "600"]) as process:
+        assert procfs.stat(process.pid).pid == process.pid
+        process.kill()
+    assert procfs.stat(process.pid) == Missing("ended")
+    assert procfs.io(process.pid) == Missing("ended")
+
+
+def test_a_record_that_changes_is_parsed_again():
+    with subprocess.Popen(["sleep", "600"]) as process:
+        procfs = ProcFs()
+        until(lambda: procfs.stat(process.pid).state == "S")
+        process.send_signal(signal.SIGSTOP)
+        until(lambda: procfs.stat(process.pid).state == "T")
+        process.kill()
+
+
+def test_only_some_files_are_kept_open():
+    records = proc.Records(most=3)
+    before = len(os.listdir("/proc/self/fd"))
+    names = ["stat", "io", "statm", "status", "limits"]
+    for _ in range(2):
+        assert all(records.read(f"/proc/self/{name}") for name in names)
+        assert len(os.listdir("/proc/self/fd")) <= before + 3
+    records.close()
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_file_of_another_format(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from operator import sub
 
 from gpumon.collect.nvml.binding import nv
 from gpumon.collect.nvml.buffer import LOOK_BACK_US, Buffer
@@ -67,7 +68,8 @@ class Burst:
     def _gap_s(self, samples: list[Sample]) -> float:
         """Time between the last sample read before and the oldest one still held, if lost."""
         if len(samples) > 1:
-            steps = sorted(b[0] - a[0] for a, b in zip(samples, samples[1:]))
+            stamps = [stamp for stamp, _ in samples]
+            steps = sorted(map(sub, stamps[1:], stamps))
             self._period_us = steps[len(steps) // 2]
         last_us = self._cursor.last_us
         step_us = samples[0][0] - last_us

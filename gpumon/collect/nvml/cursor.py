@@ -48,6 +48,8 @@ class Cursor:
                 samples = []
         if isinstance(samples, Missing):
             return samples
+        if samples and samples[0][0] > self.last_us and not self._ahead_us:
+            return samples  # as nearly always: the driver was asked for those after it
         return [sample for sample in samples if self._is_new(sample[0])]
 
     def _begin(self) -> int:
@@ -85,8 +87,10 @@ class Cursor:
 
     def end(self, stamps_us: Iterable[int]) -> None:
         """Samples with these stamps are read; without any, nothing was new."""
-        for stamp_us in stamps_us:
-            if self._ahead_us and stamp_us > self._wall_us:
+        if not self._ahead_us:
+            self.last_us = max(self.last_us, max(stamps_us, default=0))
+        for stamp_us in stamps_us if self._ahead_us else ():
+            if stamp_us > self._wall_us:
                 self._ahead_us = max(self._ahead_us, stamp_us)
             else:
                 self.last_us = max(self.last_us, stamp_us)

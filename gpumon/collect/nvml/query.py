@@ -84,9 +84,10 @@ class Query:
         allocate whatever the driver names.
         """
         memo = name if memo is None else memo
-        withheld = self._withheld(memo)
-        if withheld is not None:
-            return withheld
+        if self.lost is not None or self.library.closed or memo in self._refused:
+            withheld = self._withheld(memo)
+            if withheld is not None:
+                return withheld
         self.calling = name
         try:
             code = nv._nvmlGetFunctionPointer(name)(self.handle, *args)

@@ -26,7 +26,8 @@ _DEVICE_GROUPS = [group for group in GROUP_BY_KEY.values() if group.entity == "d
 _PERIODS_S = {group.name: group.period_s for group in _DEVICE_GROUPS}
 #: group -> its fields
 _NAMES = {group.name: tuple(field.name for field in group.fields) for group in _DEVICE_GROUPS}
-_RATES = ("pcie_tx", "pcie_rx", "nvlink_tx", "nvlink_rx")
+#: counter -> the field of its rate
+_RATES = {name: f"{name}_bytes_per_s" for name in ("pcie_tx", "pcie_rx", "nvlink_tx", "nvlink_rx")}
 _COUNTERS = ("energy_j", "throttle_power_s", "throttle_thermal_s")
 #: those that are a field value as they are
 _HEALTH = [name for name in _NAMES["health"] if name in SOURCES]
@@ -288,8 +289,7 @@ class Reader:
 
     def _read_links(self, row: Row, values: Row) -> None:
         fields = self._fields
-        for name in _RATES:
-            field = f"{name}_bytes_per_s"
+        for name, field in _RATES.items():
             rate = self._rates[name].update(
                 values[name],
                 fields.moments.get(name, _NEVER),
