@@ -22,12 +22,12 @@ from gpumon.terminal import prepare_output
 from gpumon.tui.columns import Column
 from gpumon.tui.dialogs.choice import Choice, ChoiceDialog
 from gpumon.tui.dialogs.help import HelpDialog
-from gpumon.tui.dialogs.line import LineDialog
 from gpumon.tui.dialogs.page import PageDialog
 from gpumon.tui.dialogs.palette import open_palette
 from gpumon.tui.keys import Key, bindings
 from gpumon.tui.lines import Row, fit_row, spread
-from gpumon.tui.overview.table import SORTS, Order, details, ordered, table
+from gpumon.tui.lists import ListKeys, ListState, Order
+from gpumon.tui.overview.table import SORTS, details, ordered, table
 from gpumon.tui.parts.device_rows import scrolled
 from gpumon.tui.parts.keybar import key_bar
 from gpumon.tui.parts.view import View
@@ -87,18 +87,17 @@ class Jobs(Protocol):
 
 
 @dataclass
-class State:
-    """What stays while a job is looked at on another screen."""
+class State(ListState):
+    """In the order of the list until another is chosen."""
 
-    order: Order = field(default_factory=Order)
-    selected: str = ""  # id of the job under the cursor
-    message: str = ""  # what went wrong on the other screen
+    order: Order = field(default_factory=lambda: Order(SORTS[0]))
 
 
-class JobsApp(ViewApp["Chosen | None"]):
+class JobsApp(ListKeys[JobLine], ViewApp["Chosen | None"]):
     """One row for each job; its result is what to look at next, None at the end."""
 
     BINDINGS = bindings(KEYS)  # type: ignore[assignment]
+    SORTS = SORTS
 
     def __init__(self, jobs: Jobs, settings: Settings, title: str, state: State) -> None:
         super().__init__(settings.theme)
@@ -214,16 +213,8 @@ class JobsApp(ViewApp["Chosen | None"]):
     def _lines(self, listing: Listing | None, now: float) -> list[JobLine]:
         return ordered(listing.lines, self._state.order, now) if listing else []
 
-    def _place(self, lines: list[JobLine]) -> int:
-        """Where the cursor stands: on its job, wherever that is now."""
-        places = (n for n, line in enumerate(lines) if line.id == self._state.selected)
-        place = next(places, 0)
-        self._state.selected = lines[place].id
-        return place
-
-    def _selected(self) -> JobLine | None:
-        lines = self._lines(self._jobs.listing, clock.now())
-        return lines[self._place(lines)] if lines else None
+    def _items(self) -> list[JobLine]:
+        return self._lines(self._jobs.listing, clock.now())
 
     def _say(self, message: str) -> None:
         self._said = clean(message, 300), time.monotonic() + _SAID_S
@@ -245,17 +236,6 @@ class JobsApp(ViewApp["Chosen | None"]):
         if found is not None:
             await found
         self.draw()
-
-    def action_move(self, step: int) -> None:
-        lines = self._lines(self._jobs.listing, clock.now())
-        if lines:
-            place = min(max(self._place(lines) + step, 0), len(lines) - 1)
-            self._state.selected = lines[place].id
-
-    def action_pick(self, place: int) -> None:
-        lines = self._lines(self._jobs.listing, clock.now())
-        if place < len(lines):
-            self._state.selected = lines[place].id
 
     def action_open(self) -> None:
         """Enter: attach where it runs or will, else what there is to see afterwards."""
@@ -308,29 +288,8 @@ class JobsApp(ViewApp["Chosen | None"]):
         else:
             self._say(f"job {line.id} was not recorded; use 'gpumon record --' in its script")
 
-    def action_filter(self) -> None:
-        def take(text: str) -> None:
-            self._state.order = self._state.order._replace(filter_text=text)
-
-        before = self._state.order.filter_text
-        self._ask(LineDialog("words in a row", before, complaint=lambda _: ""), take)
-
     def action_leave(self) -> None:
-        self._state.order = self._state.order._replace(filter_text="")
-
-    def action_sort(self, step: int) -> None:
-        place = SORTS.index(self._state.order.sort)
-        self.action_sort_by(SORTS[(place + step) % len(SORTS)])
-
-    def action_sort_by(self, name: str) -> None:
-        """By a column; once more: the other way round."""
-        order = self._state.order
-        is_reversed = name == order.sort and not order.is_reversed
-        self._state.order = order._replace(sort=name, is_reversed=is_reversed)
-
-    def action_reverse(self) -> None:
-        order = self._state.order
-        self._state.order = order._replace(is_reversed=not order.is_reversed)
+        self._filter("")
 
     def action_theme(self) -> None:
         self._say(f"colours: {self._next_palette()}")

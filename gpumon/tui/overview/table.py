@@ -16,6 +16,7 @@ from gpumon.tui.columns import cells as fitted
 from gpumon.tui.jobs import reason_text, resources_text
 from gpumon.tui.jobs import state_text as whole_state
 from gpumon.tui.lines import Row, fit_row
+from gpumon.tui.lists import Order
 from gpumon.tui.parts.phrasing import cursor, signs
 from gpumon.tui.parts.view import Zone
 
@@ -47,14 +48,6 @@ _LEVELS = {"critical": "bad", "warning": "attention", "info": "note"}
 #: states in which a job ended otherwise than its user wanted
 _BAD = ("FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE")
 _IDLE_PERCENT = 10.0
-
-
-class Order(NamedTuple):
-    """Which lines are shown, and how they are sorted."""
-
-    sort: str = "state"
-    is_reversed: bool = False
-    filter_text: str = ""
 
 
 def ordered(lines: Sequence[JobLine], order: Order, now: float) -> list[JobLine]:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from textual.actions import parse
 from textual.app import ComposeResult
@@ -22,20 +22,22 @@ from gpumon.terminal import prepare_output
 from gpumon.tui.columns import Column
 from gpumon.tui.dialogs.choice import Choice, ChoiceDialog
 from gpumon.tui.dialogs.help import HelpDialog
-from gpumon.tui.dialogs.line import LineDialog
 from gpumon.tui.dialogs.page import PageDialog
 from gpumon.tui.dialogs.palette import open_palette
 from gpumon.tui.keys import Key, bindings
 from gpumon.tui.lines import Row, spread
+from gpumon.tui.lists import ListKeys, ListState, Order
 from gpumon.tui.parts.device_rows import scrolled
 from gpumon.tui.parts.keybar import key_bar
 from gpumon.tui.parts.view import View
-from gpumon.tui.runs.table import SORTS, Order, details, ordered, table
+from gpumon.tui.runs.table import SORTS, details, ordered, table
 from gpumon.tui.screen_app import Clickable, ScreenApp, run_to_end
 
 if TYPE_CHECKING:
     from gpumon.pipeline.pipeline import Pipeline
     from gpumon.recording import Run
+
+T = TypeVar("T")
 
 _SAID_S = 5.0
 #: rows from which the selected run has details below the table
@@ -88,19 +90,19 @@ class Library(Protocol):
 
 
 @dataclass
-class State:
-    """What stays while a run is looked at on another screen."""
+class State(ListState):
+    """With the IDs of the runs that are marked."""
 
-    order: Order = field(default_factory=Order)
-    selected: str = ""  # ID of the run under the cursor
+    order: Order = field(default_factory=lambda: Order(SORTS[0]))
     marked: set[str] = field(default_factory=set)
-    message: str = ""  # what went wrong on the other screen
 
 
-class RunsScreen(ModalScreen["Run | None"]):
+class RunsScreen(ListKeys["Run"], ModalScreen["Run | None"]):
     """One row for each run; its result is the run to replay, None to go back."""
 
     BINDINGS = bindings(KEYS)  # type: ignore[assignment]
+    SORTS = SORTS
+    _state: State
 
     def __init__(self, library: Library, state: State, palette: str, glyphs: str) -> None:
         super().__init__()
@@ -178,7 +180,7 @@ class RunsScreen(ModalScreen["Run | None"]):
 
     def _view(self, width: int, height: int) -> View:
         above = self._above()
-        runs = self._shown()
+        runs = self._items()
         if not runs:
             rows = [*above, *self._nothing()]
             return View(rows + [[]] * (height - len(rows)))
@@ -217,24 +219,16 @@ class RunsScreen(ModalScreen["Run | None"]):
 
     # -- the selected run
 
-    def _shown(self) -> list[Run]:
+    def _items(self) -> list[Run]:
         return ordered(self._runs or (), self._state.order)
 
-    def _place(self, runs: list[Run]) -> int:
-        """Where the cursor stands: on its run, wherever that is now."""
-        places = (n for n, run in enumerate(runs) if run.id == self._state.selected)
-        place = next(places, 0)
-        self._state.selected = runs[place].id
-        return place
+    def _ask(self, dialog: ModalScreen[T | None], take: Callable[[T], None]) -> None:
+        def taken(answer: T | None) -> None:
+            if answer is not None:
+                take(answer)
+            self._draw()
 
-    def _selected(self) -> Run | None:
-        runs = self._shown()
-        return runs[self._place(runs)] if runs else None
-
-    def _pick(self, place: int) -> None:
-        runs = self._shown()
-        if runs:
-            self._state.selected = runs[min(max(place, 0), len(runs) - 1)].id
+        self.app.push_screen(dialog, taken)
 
     def _say(self, message: str) -> None:
         self._said = clean(message, 300), time.monotonic() + _SAID_S
@@ -251,13 +245,6 @@ class RunsScreen(ModalScreen["Run | None"]):
 
     def action_quit(self) -> None:
         self.app.exit()
-
-    def action_move(self, step: int) -> None:
-        if runs := self._shown():
-            self._pick(self._place(runs) + step)
-
-    def action_pick(self, place: int) -> None:
-        self._pick(place)
 
     def action_mark(self) -> None:
         if (run := self._selected()) is not None:
@@ -278,7 +265,7 @@ class RunsScreen(ModalScreen["Run | None"]):
         run = self._selected()
         if run is None:
             return
-        newest_first = ordered(self._runs or (), Order())
+        newest_first = ordered(self._runs or (), Order(SORTS[0]))
         marked = [each for each in newest_first if each.id in self._state.marked]
         if len(marked) > 2:
             self._say(f"{len(marked)} runs are marked; mark two to compare")
@@ -318,7 +305,7 @@ class RunsScreen(ModalScreen["Run | None"]):
         if run is None:
             return
 
-        def take(answer: str | None) -> None:
+        def take(answer: str) -> None:
             if answer == "delete":
                 self._remove(run)
 
@@ -329,7 +316,7 @@ class RunsScreen(ModalScreen["Run | None"]):
         ]
         title = f"Delete the recordings of {clean(run.id, 100)}?"
         dialog = ChoiceDialog(title, (Column(""), Column("", most=70)), choices)
-        self.app.push_screen(dialog, take)
+        self._ask(dialog, take)
 
     def _remove(self, run: Run) -> None:
         self.action_move(1)  # what is below comes up
@@ -340,29 +327,6 @@ class RunsScreen(ModalScreen["Run | None"]):
         else:
             self._say(f"deleted {run.id}")
         self._read()
-
-    def action_filter(self) -> None:
-        def take(text: str | None) -> None:
-            if text is not None:
-                self._state.order = self._state.order._replace(filter_text=text)
-                self._draw()
-
-        before = self._state.order.filter_text
-        self.app.push_screen(LineDialog("words in a row", before, complaint=lambda _: ""), take)
-
-    def action_sort(self, step: int) -> None:
-        place = SORTS.index(self._state.order.sort)
-        self.action_sort_by(SORTS[(place + step) % len(SORTS)])
-
-    def action_sort_by(self, name: str) -> None:
-        """By a column; once more: the other way round."""
-        order = self._state.order
-        is_reversed = name == order.sort and not order.is_reversed
-        self._state.order = order._replace(sort=name, is_reversed=is_reversed)
-
-    def action_reverse(self) -> None:
-        order = self._state.order
-        self._state.order = order._replace(is_reversed=not order.is_reversed)
 
     def action_leave(self) -> None:
         if self._state.marked or self._state.order.filter_text:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gpumon.model.text import clean
 from gpumon.report.render.runs import cells, gpus_text, short_path
 from gpumon.tui.columns import GAP, Column, placed
 from gpumon.tui.columns import cells as fitted
 from gpumon.tui.lines import Row, fit_row
+from gpumon.tui.lists import Order
 from gpumon.tui.parts.phrasing import cursor
 from gpumon.tui.parts.view import View, Zone
 
@@ -30,14 +31,6 @@ SORTS = ("start", "length", "size", "what")
 _STATE = len(COLUMNS) - 1
 _STATES = {"recording": "good", "torn": "attention"}
 _BESIDE = 3  # cells before the first column: the cursor, a mark, a blank
-
-
-class Order(NamedTuple):
-    """Which runs are shown, and how they are sorted."""
-
-    sort: str = "start"
-    is_reversed: bool = False
-    filter_text: str = ""
 
 
 def ordered(runs: Sequence[Run], order: Order) -> list[Run]:

@@ -13,8 +13,9 @@ from gpumon.tui.columns import Column, placed
 from gpumon.tui.dialogs.choice import ChoiceDialog
 from gpumon.tui.dialogs.page import PageDialog
 from gpumon.tui.lines import plain
+from gpumon.tui.lists import Order
 from gpumon.tui.overview.app import Chosen, JobsApp, State
-from gpumon.tui.overview.table import Order, details, ordered, table
+from gpumon.tui.overview.table import details, ordered, table
 from tests.support.waiting import until
 from tests.tui.overview.made import JOBS, NOW, MadeJobs
 
@@ -27,7 +28,7 @@ def at_a_time(monkeypatch):
 
 def rows(width):
     lines = MadeJobs().listing.lines
-    return plain(table(lines, Order(), 0, 0, (width, 20), NOW, "braille").rows).splitlines()
+    return plain(table(lines, Order("state"), 0, 0, (width, 20), NOW, "braille").rows).splitlines()
 
 
 def ids(order):
@@ -67,7 +68,7 @@ def test_a_row_says_how_the_job_does():
 
 
 def test_sorting():
-    assert ids(Order()) == [each.id for each, _, _ in JOBS]
+    assert ids(Order("state")) == [each.id for each, _, _ in JOBS]
     assert ids(Order("waste"))[:3] == ["4713", "4711", "4700"]
     assert ids(Order("GPUs busy"))[:3] == ["4713", "4711", "4700"]  # the least first
     assert ids(Order("GPUs busy", is_reversed=True))[:3] == ["4700", "4711", "4713"]
@@ -76,9 +77,9 @@ def test_sorting():
 
 
 def test_the_filter_wants_all_words():
-    assert ids(Order(filter_text="running 2 a100:3")) == ["4711"]
-    assert ids(Order(filter_text="FAILED")) == ["4700"]
-    assert ids(Order(filter_text="nothing")) == []
+    assert ids(Order("state", filter_text="running 2 a100:3")) == ["4711"]
+    assert ids(Order("state", filter_text="FAILED")) == ["4700"]
+    assert ids(Order("state", filter_text="nothing")) == []
 
 
 def test_details_say_what_the_row_has_no_room_for():

@@ -15,8 +15,9 @@ from gpumon.tui.app import GpumonApp
 from gpumon.tui.dialogs.choice import ChoiceDialog
 from gpumon.tui.dialogs.page import PageDialog
 from gpumon.tui.lines import plain
+from gpumon.tui.lists import Order
 from gpumon.tui.runs.screen import RunsApp, RunsScreen, State
-from gpumon.tui.runs.table import Order, details, ordered, table
+from gpumon.tui.runs.table import details, ordered, table
 from gpumon.tui.screen_app import Clickable
 from tests.support.waiting import HANGS_S
 from tests.tui.conftest import fill
@@ -27,12 +28,14 @@ NEWEST, OLDER, TORN = RUNS
 
 
 def rows(width, **order):
-    runs = ordered(RUNS, Order(**order))
-    return plain(table(runs, Order(**order), (), (0, 0), (width, 20), "ascii").rows).splitlines()
+    runs = ordered(RUNS, Order(**{"sort": "start", **order}))
+    return plain(
+        table(runs, Order(**{"sort": "start", **order}), (), (0, 0), (width, 20), "ascii").rows
+    ).splitlines()
 
 
 def ids(**order):
-    return [each.id for each in ordered(RUNS, Order(**order))]
+    return [each.id for each in ordered(RUNS, Order(**{"sort": "start", **order}))]
 
 
 # -- the table -----------------------------------------------------------------------------------
