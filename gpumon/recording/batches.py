@@ -29,6 +29,9 @@ _BODY = frozenset(("t", "m", "rows"))
 _UNUSED = frozenset(("agent.agent", "collector.collector"))
 
 
+Item = Union[Header, Sample, ColumnBatch]
+
+
 class Irregular(Exception):
     """These lines are not what nearly all are."""
 
@@ -68,49 +71,56 @@ class Tabulator:
         self._place: Optional[float] = None
         self._is_plain = True
 
-    def take(self, line: bytes) -> List[Union[Header, Sample, ColumnBatch]]:
-        """What can be given now that this line came."""
-        found: List[Union[Header, Sample, ColumnBatch]] = []
+    def take(self, line: bytes) -> Iterator[Item]:
+        """What can be given now that this line came; to be taken to its end."""
         at = _place(line, self.shift_s)
         if at is not None and at != self._place:
-            found = self._end_cell(self._is_plain)
+            yield from self._end_cell(self._is_plain)
             self._place, self._is_plain = at, True
         self._cell.append(line)
         self._bytes += len(line)
         self._is_plain = self._is_plain and at is not None and is_plain(line)
         if len(self._cell) > MAX_CELL or self._bytes > MAX_WAITING_BYTES:
             self._is_plain = False  # nor is the rest of it
-            found += self._end_cell(False)
-        return found
+            yield from self._end_cell(False)
 
-    def rest(self, *, is_whole: bool = False) -> List[Union[Header, Sample, ColumnBatch]]:
+    def rest(self, *, is_whole: bool = False) -> Iterator[Item]:
         """What waits; more of its last cell may be in another file, unless it `is_whole`."""
-        found = self._end_cell(is_whole and self._is_plain)
+        yield from self._end_cell(is_whole and self._is_plain)
         self._place = None
-        return found + (self._tabulated() if self._plain else [])
+        if self._plain:
+            yield from self._tabulated()
 
-    def _end_cell(self, is_plain: bool) -> List[Union[Header, Sample, ColumnBatch]]:
+    def drop(self) -> None:
+        """Forget what waits."""
+        self._plain, self._cell, self._bytes, self._place = [], [], 0, None
+
+    def _end_cell(self, is_plain: bool) -> Iterator[Item]:
         cell, self._cell = self._cell, []
         if not is_plain:
             self._bytes = 0
-        found: List[Union[Header, Sample, ColumnBatch]] = []
         if is_plain:
             self._plain += cell
         if self._plain and (not is_plain or len(self._plain) >= self._batch):
-            found = self._tabulated()
-        return found if is_plain else found + self._decoded(cell)
+            yield from self._tabulated()
+        if not is_plain:
+            yield from self._decoded(cell)
 
-    def _tabulated(self) -> List[Union[Header, Sample, ColumnBatch]]:
+    def _tabulated(self) -> Iterator[Item]:
         lines, self._plain = self._plain, []
         self._bytes = 0
         try:
-            return [column_batch(lines, self._decoder, self._decode, self._axis)]
+            batch = column_batch(lines, self._decoder, self._decode, self._axis)
         except Irregular:
-            return self._decoded(lines)
+            yield from self._decoded(lines)
+        else:
+            yield batch
 
-    def _decoded(self, lines: List[bytes]) -> List[Union[Header, Sample, ColumnBatch]]:
-        found = [item for item in map(self._decode, lines) if item is not None]
-        return [*found] if self._axis is None else [self._axis.item(item) for item in found]
+    def _decoded(self, lines: List[bytes]) -> Iterator[Item]:
+        """One at a time: they take much more room than their lines."""
+        for item in map(self._decode, lines):
+            if item is not None:
+                yield item if self._axis is None else self._axis.item(item)
 
 
 def _place(line: bytes, shift_s: float) -> Optional[float]:

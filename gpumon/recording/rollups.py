@@ -27,11 +27,11 @@ from typing import (
 )
 
 from gpumon.errors import WireError
-from gpumon.model.batch import CELL_S, ColumnBatch
+from gpumon.model.batch import CELL_S
 from gpumon.model.rolled import Columns, Rolled
 from gpumon.model.rollup import STEP_S
 from gpumon.model.sample import Event, Header, Sample
-from gpumon.recording.batches import Tabulator
+from gpumon.recording.batches import Item, Tabulator
 from gpumon.wire import MAX_LINE_BYTES
 from gpumon.wire.decoder import Decoder
 from gpumon.wire.encoder import Encoder
@@ -46,8 +46,6 @@ _BATCH = 40
 MAX_LINES = 250  # of one frame
 _EVENTS_PER_LINE = 100
 _EVENTS = ("facts", "xids", "states")  # in a device's news
-
-Item = Union[Header, Sample, ColumnBatch]
 
 
 class Roller(Protocol):
@@ -135,7 +133,7 @@ class Rolling:
 
     def _end(self) -> None:
         self._is_over, self._roller = True, None
-        self._tabulator.rest()
+        self._tabulator.drop()
 
 
 # -- writing ---------------------------------------------------------------------------------------

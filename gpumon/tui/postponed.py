@@ -16,10 +16,10 @@ from typing import Any
 
 #: the command palette with all of its widgets; what is wrong with CSS, and what was meant; folders
 #: for downloads; types of files; numbers for notifications; addresses in URLs; what styles keep for
-#: clicks
+#: clicks; tables of colours, trees of widgets
 MODULES = (
     "textual.command", "textual.css._help_text", "difflib", "platformdirs", "mimetypes", "uuid",
-    "ipaddress", "pickle",
+    "ipaddress", "pickle", "rich.table", "rich.tree",
 )  # fmt: skip
 
 

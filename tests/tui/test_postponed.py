@@ -41,6 +41,9 @@ def test_all_of_them_work_when_they_are_used(tmp_path):
         "assert Style.from_meta({'a': 1}).meta == {'a': 1}\n"
         "assert _styles_builder.color_property_help_text('color', context='css')\n"
         "assert textual.app.CommandPalette(placeholder='x')\n"
+        "assert textual.app.App().tree\n"
+        "from textual.design import ColorSystem, show_design\n"
+        "assert show_design(ColorSystem('red'), ColorSystem('red')).columns\n"
         "print(json.dumps([then, [name for name in names if name in sys.modules]]))\n",
     )
     assert loaded_then == []
