@@ -28,6 +28,7 @@ class Settings(NamedTuple):
     sort: str = ""  # column that sorts processes at start; empty: GPU memory, else CPU
     plots: bool = True  # whether GPUs get plots where there is room, instead of a row each
     record: bool = True  # whether the dashboard records what it shows
+    probe: bool = False  # whether `gpumon record` puts the probe into the Python of its command
     notify: str = "off"  # off, bell or desktop: at the job's end, 10 min left, critical findings
     record_keep_days: float = 30.0  # days after which a recording is removed
     record_max_bytes: float = 2.0 * (1 << 30)  # bytes of all recordings; above, the oldest go

@@ -71,6 +71,8 @@ def samples(draw):
             "device": st.integers(2, 60),
             "process": st.integers(1, 1 << 22),
             "usage": st.tuples(st.integers(2, 60), st.integers(1, 1 << 22)),
+            "pool": st.tuples(st.integers(2, 60), st.integers(1, 1 << 22)),
+            "program": st.integers(1, 1 << 22),
         }.get(group.entity, st.sampled_from(["", "eth0", "tmp"]))
         table = rows.setdefault(group.entity, {})
         for key in draw(st.lists(keys, min_size=1, max_size=4, unique=True)):

@@ -33,6 +33,7 @@ EXIT_NOTES = (
 ENVIRONMENT = {
     "GPUMON_SITE": "The site's file, instead of `/etc/gpumon/site.toml`.",
     "GPUMON_STATE": "Folder of recordings and marks, instead of `$XDG_STATE_HOME/gpumon`.",
+    "GPUMON_PROBE_DIR": "Set by `gpumon record --probe` for its command: where the probe writes.",
     "GPUMON_JOB_ID": "For the command of `--on-end`: the job.",
     "GPUMON_JOB_STATE": "For the command of `--on-end`: how it ended, in Slurm's word.",
     "GPUMON_EXIT_CODE": "For the command of `--on-end`: as shells write it; may be empty.",

@@ -6,11 +6,11 @@ import argparse
 import os
 
 from gpumon.cli.arguments import interval
-from gpumon.errors import EXIT_OK
+from gpumon.errors import EXIT_OK, UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "gpumon record [-o FILE] [--interval S] [--quiet] [-- COMMAND ARG...]"
+    parser.usage = "gpumon record [-o FILE] [--interval S] [--quiet] [--probe] [-- COMMAND ARG...]"
     parser.add_argument(
         "-o",
         dest="output",
@@ -22,6 +22,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--quiet", action="store_true", help="print no summary, only problems")
     parser.add_argument(
+        "--probe",
+        action="store_true",
+        default=None,
+        help="also read inside COMMAND's Python: true memory need, steps, where it waits",
+    )
+    parser.add_argument(
         "wrapped",
         nargs=argparse.REMAINDER,
         metavar="-- COMMAND ARG...",
@@ -31,20 +37,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from gpumon.services.record import is_recorded_by_another, record_alone, record_beside
+    from gpumon.services.record import (
+        is_recorded_by_another,
+        probe_asked_for,
+        record_alone,
+        record_beside,
+    )
 
     command = args.wrapped[1:] if args.wrapped[:1] == ["--"] else args.wrapped
     another_records = is_recorded_by_another(os.environ)
     if command:
         from gpumon.services.wrapper import become, run_wrapped
 
+        probe = probe_asked_for(args.probe)
+        added = probe.variables if probe is not None else {}
         if another_records:
-            return become(command)
+            return become(command, added)
         return run_wrapped(
             command,
-            lambda: record_beside(args.output, args.interval, quiet=args.quiet),
+            lambda: record_beside(args.output, args.interval, quiet=args.quiet, probe=probe),
             quiet=args.quiet,
+            variables=added,
         )
+    if args.probe:
+        raise UsageError("--probe reads inside a command; write it behind: --probe -- COMMAND")
     if another_records:
         return EXIT_OK
     from gpumon.collect.agent import leave

@@ -19,6 +19,8 @@ from gpumon.collect.job.guard import Standing, Target, stand
 from gpumon.collect.network import Network
 from gpumon.collect.nvml.collector import DeviceCollector
 from gpumon.collect.nvml.numbers import node_numbers
+from gpumon.collect.proc.probed import VARIABLE as PROBE_VARIABLE
+from gpumon.collect.proc.probed import Probed
 from gpumon.collect.proc.processes import Processes
 from gpumon.collect.procfs import cpu_list_text
 from gpumon.collect.storage import Storage
@@ -59,8 +61,9 @@ class Agent:
         if target is not None and "CUDA_VISIBLE_DEVICES" not in environ:
             self._job_devices = JobDevices(self.devices, self.cgroup, target.gpus)
             self.collectors.append(self._job_devices)
+        self._probed = Probed(self._cuda_numbers, environ.get(PROBE_VARIABLE, ""))
         self.collectors += [
-            Processes(self.cgroup),
+            Processes(self.cgroup, probed=self._probed),
             self.cgroup,
             self._host,
             Network(),
@@ -137,6 +140,15 @@ class Agent:
             return cpus
         return cpu_list_text(own)
 
+    def _cuda_numbers(self, visible: str | None, order: str | None) -> dict[int, int]:
+        """CUDA's numbers for a process of the job, by its variables -> keys of the devices."""
+        devices = self.devices.devices
+        if self._job_devices is not None:
+            devices = self._job_devices.of(devices)
+        minors = self.cgroup.device_minors() if self.cgroup.exists else None
+        found = cuda_order(visible, devices, order, minors) if self._numbers_known else {}
+        return {number: key for key, number in found.items()}
+
     @property
     def _numbers_known(self) -> bool:
         """CUDA counts the job's GPUs from 0; for a part of them the numbers are unknown."""
@@ -161,6 +173,12 @@ class Agent:
         if self._schedule.due(group.key, group.period_s, tick.mono):
             tick.put("agent", "", self._cost())
         return Sample(tick.time, tick.mono, tick.rows, tick.states, tick.events)
+
+    def last_words(self) -> Sample:
+        """What probes wrote as their processes ended, which no tick may see any more."""
+        tick = Tick(time.time(), time.monotonic())
+        self._probed.put_all(tick)
+        return Sample(tick.time, tick.mono, tick.rows)
 
     def late(self, seconds: float) -> None:
         """Note by how much a tick began late."""

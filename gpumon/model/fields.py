@@ -21,7 +21,8 @@ _COUNT = 2.0**63
 
 #: unit -> decimals; finer than that is noise of the instrument or of the moment of reading (power
 #: is within 5 W, CPU time is counted in 10 ms), and the wire does not carry it. Others: 2
-DECIMALS = {"%": 1, "W": 1, "°C": 1, "ms": 1, "J": 0, "MHz": 0, "B": 0, "B/s": 0, "bit/s": 0}
+DECIMALS = {"%": 1, "W": 1, "°C": 1, "ms": 1}
+DECIMALS.update(dict.fromkeys(("J", "MHz", "B", "B/s", "bit/s", "µs"), 0))
 #: memory that moves with every page: the kernel itself counts it to some MiB on many CPUs
 _NOISY = 4
 
@@ -175,6 +176,28 @@ GROUPS: tuple[Group, ...] = (
         _rate("read_bytes_per_s"),  # own processes only
         _rate("write_bytes_per_s"),
     ),
+    # -- what the probe knows of a process, from inside ---------------------------------------
+    # of a framework's own pool of device memory, of which the driver sees the size alone (key:
+    # [device key, pid])
+    _group(
+        "pool", "pool", 2,
+        Field("used_bytes", "B", _BYTES, course=True),  # by tensors
+        Field("peak_bytes", "B", _BYTES),  # ... at most so far
+        Field("reserved_bytes", "B", _BYTES),
+        Field("reserved_peak_bytes", "B", _BYTES),
+        Field("limit_bytes", "B", _BYTES),
+        Field("retries", "", _COUNT),  # allocations that first had to free what was held
+        Field("ooms", "", _COUNT),
+    ),
+    # of its steps, over the last ten seconds (key: pid)
+    _group(
+        "program", "program", 2,
+        Field("steps", "", _COUNT),  # of its optimizer, so far
+        Field("step_us", "µs", 1e13),  # mean
+        Field("step_p95_us", "µs", 1e13),
+        Field("data_wait_percent", "%", _PERCENT),  # of its main thread's time, in the data loader
+        _text("place"),  # where that stands: the user's own line, and the deepest call
+    ),
     # -- the node (key: "") ------------------------------------------------------------------
     _group(
         "host", "host", 0,
@@ -266,6 +289,8 @@ GROUPS: tuple[Group, ...] = (
 
 # fmt: on
 
+#: whose keys are a device and a process on it
+OF_BOTH = ("usage", "pool")
 GROUP_BY_KEY = {group.key: group for group in GROUPS}
 ENTITIES = tuple(dict.fromkeys(group.entity for group in GROUPS))
 FIELDS: dict[str, dict[str, Field]] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import inf, isfinite
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
-from gpumon.model.fields import FIELDS, GROUP_BY_KEY, Field
+from gpumon.model.fields import FIELDS, GROUP_BY_KEY, OF_BOTH, Field
 from gpumon.model.reading import Missing, Reading, number
 from gpumon.model.sample import Device, Key, Rows
 
@@ -100,7 +100,7 @@ def narrowed_columns(
     for bounds, keys in alike.items():
         most = dict(bounds)
         for group, fields in columns.items():
-            if GROUP_BY_KEY[group].entity in ("device", "usage"):
+            if GROUP_BY_KEY[group].entity in ("device", *OF_BOTH):
                 ranges = [None if field is None else narrowed(field, most) for field in fields]
                 found.update(((group, key), ranges) for key in keys)
     return found

@@ -6,7 +6,7 @@ from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple, U
 
 from gpumon.model.reading import Missing, Reading
 
-#: device number, process id, interface name …; a tuple (device, pid) for `usage`
+#: device number, process id, interface name …; a tuple (device, pid) for `usage` and `pool`
 Key = Union[int, str, "tuple[int, int]"]
 #: entity -> key -> field -> reading; only what was read in this tick
 Rows = Dict[str, Dict[Key, Dict[str, Reading]]]

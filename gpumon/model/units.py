@@ -63,6 +63,15 @@ def measured_text(seconds: float) -> str:
     return age_text(seconds if seconds < 120 else 60 * round(seconds / 60))
 
 
+def step_text(step_us: float) -> str:
+    """How long a step of a program takes: `270 µs`, `21.4 ms`, `1.34 s`, `2 min`."""
+    if step_us < 1000:
+        return f"{step_us:.0f} µs"
+    if step_us < 1e6:
+        return f"{step_us / 1e3:.3g} ms" if step_us < 999.5e3 else "1 s"
+    return f"{step_us / 1e6:.3g} s" if step_us < 120e6 else age_text(step_us / 1e6)
+
+
 def span_text(seconds: float) -> str:
     """A chosen length, as of a plot's time: as `age_text`, but `1 min`, `3 h`, `7 d` if exact."""
     whole = round(seconds)

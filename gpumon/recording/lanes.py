@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Dict, List, Mapping, Optional, Tuple
 
+from gpumon.model.fields import OF_BOTH
 from gpumon.model.sample import Event, Header, Key, Rows, Sample, State
 from gpumon.recording.legs import NODE, OF_PROCESSES, Lanes, lane
 
 #: of rows whose key names a device, alone or with a process
-_OF_DEVICES = ("device", "usage")
+_OF_DEVICES = ("device", *OF_BOTH)
 
 
 class Mixed:

@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from gpumon.errors import (
     EXIT_FAILED,
@@ -19,6 +20,9 @@ from gpumon.errors import (
     UsageError,
     shortage,
 )
+
+if TYPE_CHECKING:
+    from gpumon.services.probing import Probe
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
@@ -35,10 +39,29 @@ def is_recorded_by_another(environ: Mapping[str, str]) -> bool:
     return not (visible and of_step.isdecimal() and visible.count(",") + 1 < int(of_step))
 
 
-def record_beside(output: str | None, interval_s: float | None, *, quiet: bool) -> None:
+def probe_asked_for(flag: bool | None) -> Probe | None:
+    """The probe for a command, if the flag or the settings ask for one.
+
+    A mistake in the settings is reported by who records.
+    """
+    try:
+        from gpumon.config import load_settings
+
+        if not load_settings(probe=flag).probe:
+            return None
+    except UsageError:
+        return None
+    from gpumon.services.probing import probe_of
+
+    return probe_of(os.environ)
+
+
+def record_beside(
+    output: str | None, interval_s: float | None, *, quiet: bool, probe: Probe | None = None
+) -> None:
     """Next to a command, until standard input ends with it.
 
-    What is to be said about the recording is written to standard output.
+    What is to be said about the recording is written to standard output. `probe`: the command's.
     """
     from gpumon.files import is_own_descriptor
 
@@ -49,7 +72,8 @@ def record_beside(output: str | None, interval_s: float | None, *, quiet: bool) 
         from gpumon.services.recorder import record
 
         settings = load_settings(interval_s=interval_s)
-        text = "\n".join(record(output, settings, _wait_for_input, quiet=quiet)[1])
+        lines = record(output, settings, _wait_for_input, quiet=quiet, probe=probe)[1]
+        text = "\n".join(lines)
     except GpumonError as error:
         text = f"gpumon: {error}"
     except Exception as error:

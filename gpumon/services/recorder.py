@@ -15,12 +15,14 @@ from gpumon.collect.agent import Agent, next_tick
 from gpumon.errors import GpumonError
 from gpumon.model.axis import Axis
 from gpumon.model.reading import number
-from gpumon.model.sample import Header, Sample
+from gpumon.model.sample import Header, Key, Sample
 from gpumon.model.text import clean
+from gpumon.model.units import plural
 from gpumon.recording import Recorder, marks_dir, new_path
 from gpumon.recording.claims import Claims
 from gpumon.recording.marks import MarkSpool, mark_event
 from gpumon.recording.rollups import Roller
+from gpumon.services.probing import Probe, sweep
 from gpumon.services.retention import start_retention
 from gpumon.services.run_summary import summary_lines
 
@@ -32,14 +34,20 @@ Wait = Callable[[float], str]
 
 
 def record(
-    output: str | None, settings: Settings, wait: Wait, *, quiet: bool = False
+    output: str | None,
+    settings: Settings,
+    wait: Wait,
+    *,
+    quiet: bool = False,
+    probe: Probe | None = None,
 ) -> tuple[bool, list[str]]:
     """Record until `wait` gives a reason to end; whether it failed, and what to print about it.
 
-    `output`: a new file or a folder; None: a new file among all recordings.
+    `output`: a new file or a folder; None: a new file among all recordings. `probe`: of the
+    command beside it.
     """
     began = time.monotonic()
-    agent = Agent(settings.interval_s)
+    agent = Agent(settings.interval_s, {**os.environ, **(probe.variables if probe else {})})
     agent.start()
     header = agent.header()
     recorder = new_recorder(output, header)
@@ -51,13 +59,24 @@ def record(
     for item in node.items(header, wait):
         run.add(header.node, axis.item(item))
     agent.close()
+    if probe is not None:
+        sweep(os.environ)
     if recorder.failed:
         return True, [f"gpumon: {clean(recorder.failed)}"]
     if quiet:
         return False, []
     summary, ran_s = run_summary(run.evidence()), time.monotonic() - began
     lines = summary_lines(summary, node.host_peaks, recorder.path, ran_s)
+    if probe is not None:
+        lines.append(f"gpumon: {probe.why_not or _probe_line(len(node.probed))}")
     return False, [clean(line) for line in lines]
+
+
+def _probe_line(count: int) -> str:
+    """How far the probe came."""
+    if count:
+        return f"the probe measured inside {plural(count, 'process', 'es')}"
+    return "the probe found no Python that trains with PyTorch or has JAX or TensorFlow on a GPU"
 
 
 def _roller() -> Roller:
@@ -92,6 +111,7 @@ class _NodeRecorder:
     def __init__(self, agent: Agent, recorder: Recorder, *, is_usual: bool) -> None:
         """`is_usual`: it lies where reports look for it, so no dashboard need record the node."""
         self.host_peaks: dict[str, float] = {}  # of the fields of `host`
+        self.probed: set[Key] = set()  # processes that a probe told of
         self._agent = agent
         self._recorder = recorder
         self._is_usual = is_usual
@@ -121,6 +141,10 @@ class _NodeRecorder:
             self._note(sample)
             yield sample
             reason = recorder.failed or self._next(wait)
+        if (last := agent.last_words()).rows:
+            recorder.add(last)
+            self._note(last)
+            yield last
         for mark in spool.close() if spool is not None else ():
             recorder.mark(mark.time, mark.text)
         recorder.close(reason)
@@ -141,6 +165,8 @@ class _NodeRecorder:
             value = number(reading)
             if value is not None:
                 self.host_peaks[name] = max(value, self.host_peaks.get(name, value))
+        self.probed.update(sample.rows.get("program", ()))
+        self.probed.update(key[1] for key in sample.rows.get("pool", ()) if isinstance(key, tuple))
 
 
 def _claim(claims: Claims, header: Header) -> None:

@@ -18,7 +18,7 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 #: how long the end of the command waits for the process beside it, and how much longer at most
@@ -38,23 +38,29 @@ _STOPS = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
-def run_wrapped(command: list[str], beside: Callable[[], None], *, quiet: bool = False) -> int:
+def run_wrapped(
+    command: list[str],
+    beside: Callable[[], None],
+    *,
+    quiet: bool = False,
+    variables: Mapping[str, str] | None = None,
+) -> int:
     """Run the command, and `beside` in a process next to it; the command's exit code.
 
     Where a signal ended the command, this process ends by the same one: a shell then says 128 + n
     and breaks its loops on Ctrl-C, as without us. `beside` finds the reason to end on its standard
     input, at whose end it has a second; what it writes to its standard output is printed, and,
-    unless `quiet`, that it takes longer.
+    unless `quiet`, that it takes longer. `variables` are added to the command's environment.
     """
     child_action = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else nobody tells us
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
     try:
-        pid, error = _start(command, before, child_action)
+        pid, error = _start(command, variables, before, child_action)
     except OSError as unstarted:  # no descriptor or process for us beside the command
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         signal.signal(signal.SIGCHLD, child_action)
         _say_unrecorded(unstarted)
-        return become(command)
+        return become(command, variables)
     if error:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return _refused(command[0], error)
@@ -70,17 +76,19 @@ def run_wrapped(command: list[str], beside: Callable[[], None], *, quiet: bool =
     return code
 
 
-def become(command: list[str]) -> int:
+def become(command: list[str], variables: Mapping[str, str] | None = None) -> int:
     """Run the command in this process's place; returns only where it cannot be run: the code."""
     for number in _IGNORED_BY_PYTHON:
         signal.signal(number, signal.SIG_DFL)
-    return _refused(command[0], _exec(command))
+    return _refused(command[0], _exec(command, variables))
 
 
 # -- the command ----------------------------------------------------------------------------------
 
 
-def _start(command: list[str], mask: set[int], child_action: object) -> tuple[int, int]:
+def _start(
+    command: list[str], variables: Mapping[str, str] | None, mask: set[int], child_action: object
+) -> tuple[int, int]:
     """The command's process, or the errno for which there is none."""
     reading, writing = _pipe()
     pid = os.fork()
@@ -97,16 +105,17 @@ def _start(command: list[str], mask: set[int], child_action: object) -> tuple[in
         if child_action is signal.SIG_IGN:
             signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        os.write(writing, str(_exec(command)).encode())
+        os.write(writing, str(_exec(command, variables)).encode())
     finally:
         os._exit(_NOT_FOUND)
 
 
-def _exec(command: list[str]) -> int:
+def _exec(command: list[str], variables: Mapping[str, str] | None) -> int:
     """Become the command; returns the errno of what went wrong. Searches as shells do: a folder
     that this user may not search holds no command.
     """
     environ = _environment()
+    environ.update((os.fsencode(k), os.fsencode(v)) for k, v in (variables or {}).items())
     words: list[str] = list(command)
     if not words[0]:
         return errno.ENOENT

@@ -5,6 +5,7 @@ from __future__ import annotations
 from copy import copy
 from typing import Callable, Dict, List, Optional, Tuple, TypeVar
 
+from gpumon.model.fields import OF_BOTH
 from gpumon.model.sample import Device, Event, Key, Mig, Sample, State
 from gpumon.model.view import DeviceView
 
@@ -198,9 +199,10 @@ class Devices:
                 keys.get(key, key) if isinstance(key, int) else key: row
                 for key, row in rows["device"].items()
             }
-        if "usage" in rows:
-            ours["usage"] = {
-                (keys.get(key[0], key[0]), key[1]) if isinstance(key, tuple) else key: row
-                for key, row in rows["usage"].items()
-            }
+        for entity in OF_BOTH:
+            if entity in rows:
+                ours[entity] = {
+                    (keys.get(key[0], key[0]), key[1]) if isinstance(key, tuple) else key: row
+                    for key, row in rows[entity].items()
+                }
         return ours

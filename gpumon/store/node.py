@@ -12,7 +12,7 @@ from typing import Any, Collection, Dict, List, Optional, Sequence, Tuple
 from gpumon.model.axis import Axis
 from gpumon.model.backfill import Backfill
 from gpumon.model.bounded import Recent, left_out_text
-from gpumon.model.fields import COURSES, SERIES
+from gpumon.model.fields import COURSES, OF_BOTH, SERIES
 from gpumon.model.reading import Missing, Reading, number
 from gpumon.model.retention import COURSE_TIERS, COURSES_KEPT, RETENTIONS, Retention
 from gpumon.model.rollup import Bucket
@@ -314,9 +314,9 @@ class NodeView:
         readings = self._tables.get("device", {})
         for key in gone & readings.keys():
             self.series_count -= len(readings.pop(key).series)
-        usage = self._tables.get("usage", {})
-        for place in [key for key in usage if isinstance(key, tuple) and key[0] in gone]:
-            del usage[place]
+        for table in (self._tables.get(entity, {}) for entity in OF_BOTH):
+            for place in [key for key in table if isinstance(key, tuple) and key[0] in gone]:
+                del table[place]
 
     def take_sample(self, sample: Sample, received: Optional[float]) -> None:
         self.generation += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Dict, List, Optional, Sequence, Set
 
 from gpumon.model.bounded import Known
+from gpumon.model.fields import OF_BOTH
 from gpumon.model.sample import Event, Process
 from gpumon.model.view import process_of
 from gpumon.store.row import Table
@@ -96,9 +97,10 @@ class Processes:
             return
         for pid in pids:
             self._tables.get("process", {}).pop(pid, None)
-        usage = self._tables.get("usage", {})
-        for key in [key for key in usage if isinstance(key, tuple) and key[1] in pids]:
-            del usage[key]
+            self._tables.get("program", {}).pop(pid, None)
+        for table in (self._tables.get(entity, {}) for entity in OF_BOTH):
+            for key in [key for key in table if isinstance(key, tuple) and key[1] in pids]:
+                del table[key]
 
     @property
     def left_out(self) -> int:
@@ -112,8 +114,8 @@ class Processes:
             self._facts.pop(pid, None)
             self._ended.pop(pid, None)
         self._forget(ended)
-        usage = self._tables.get("usage", {})
-        for key in [
-            key for key, row in usage.items() if time - max(row.times.values()) > ENDED_KEPT_S
-        ]:
-            del usage[key]
+        for table in (self._tables.get(entity, {}) for entity in OF_BOTH):
+            for key in [
+                key for key, row in table.items() if time - max(row.times.values()) > ENDED_KEPT_S
+            ]:
+                del table[key]

@@ -7,7 +7,7 @@ import re
 from typing import Any, Dict, List, Optional, Tuple, Union
 
 from gpumon.errors import ForeignLineError, WireError
-from gpumon.model.fields import GROUP_BY_KEY, GROUPS, Field
+from gpumon.model.fields import GROUP_BY_KEY, GROUPS, OF_BOTH, Field
 from gpumon.model.plausible import narrowed_columns
 from gpumon.model.reading import IMPLAUSIBLE, REASON_OF_LETTER, Missing, Reading
 from gpumon.model.sample import Device, Event, Header, Key, Received, Rows, Sample, State
@@ -45,7 +45,10 @@ from gpumon.wire import (
 from gpumon.wire.details import Place, forget_ended
 
 #: what a row's key is, by entity; of others a text, or a number in its place
-_KEY_OF: Dict[str, Tuple[type, ...]] = {"device": (int,), "process": (int,), "usage": (tuple,)}
+_KEY_OF: Dict[str, Tuple[type, ...]] = {
+    **dict.fromkeys(("device", "process", "program"), (int,)),
+    **dict.fromkeys(OF_BOTH, (tuple,)),
+}
 #: a header begins with its version, behind `restated` where it repeats another
 _HEAD_BYTES = 64
 

@@ -251,6 +251,7 @@ def wide_samples() -> Lines:
     """Every group with as many rows as it may have."""
     yield header([device(n) for n in range(500)])
     keys = {"device": range(500), "usage": [[n % 500, n] for n in range(500)], "host": [""],
+            "pool": [[n % 500, n] for n in range(500)], "program": range(500),
             "process": range(500), "job": [""], "agent": [""]}  # fmt: skip
     for turn in count():
         rows = {

@@ -22,12 +22,14 @@ import psutil
 import pytest
 
 from gpumon.errors import GpumonError
+from gpumon.model.reading import NOT_SAMPLED
 from gpumon.model.sample import Sample
 from gpumon.recording import Recording
 from gpumon.services import wrapper
 from tests.e2e.program import GPUMON, environment, gpumon
 from tests.e2e.screen import Dashboard
 from tests.nvml.emulator import Emulated
+from tests.probe.standins import TORCH, plant
 from tests.support.users import as_nobody
 from tests.support.waiting import HANGS_S, until
 
@@ -681,3 +683,67 @@ def test_old_recordings_go_when_another_begins(env):
     assert os.path.exists(old.path)
     with running(env):  # 30 days, when nothing else is said
         until(lambda: not os.path.exists(old.path))
+
+
+# -- the probe -----------------------------------------------------------------------------------
+
+PROBED = """
+import glob, os, time, torch
+torch.cuda.init()
+torch.cuda.hold(1, 20 << 30, 70 << 30)
+until = time.monotonic() + 100
+mine = os.environ["GPUMON_PROBE_DIR"] + f"/{os.getpid()}-*"
+while time.monotonic() < until and not glob.glob(mine):
+    time.sleep(0.1)
+time.sleep(3)
+torch.cuda.hold(1, 30 << 30, 70 << 30)
+print("trained")
+"""
+
+
+def test_the_probe_tells_what_of_a_reservation_is_in_use(env, tmp_path):
+    env["PYTHONPATH"] = str(plant(tmp_path / "site-packages", TORCH))
+    env["TMPDIR"] = str(tmp_path)
+    with Emulated("a100x4") as gpus:
+        done = subprocess.run(
+            [*RECORD, "--probe", "--", sys.executable, "-c", PROBED],
+            env={**env, **gpus.env}, capture_output=True, text=True, timeout=HANGS_S,
+        )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "trained\n"), done.stderr
+    assert "gpumon: the probe measured inside 1 process\n" in done.stderr
+    samples, _ = recorded(env)
+    pools = [row for sample in samples for row in sample.rows.get("pool", {}).items()]
+    assert {key[0] for key, _ in pools} == {1}
+    assert pools[0][1]["used_bytes"] == 20 << 30
+    assert pools[-1][1] == {
+        "used_bytes": 30 << 30, "peak_bytes": 30 << 30, "reserved_bytes": 70 << 30,
+        "reserved_peak_bytes": 70 << 30, "retries": 3, "ooms": 0, "limit_bytes": NOT_SAMPLED,
+    }  # fmt: skip
+
+
+def test_without_a_folder_of_its_own_there_is_no_probe_and_the_command_runs(env, tmp_path):
+    env["TMPDIR"] = str(tmp_path)
+    (tmp_path / f"gpumon-probe-{os.getuid()}").write_text("")
+    done = subprocess.run(
+        [*RECORD, "--probe", "--", "sh", "-c", "echo $GPUMON_PROBE_DIR; exit 3"],
+        env=env, capture_output=True, text=True, timeout=HANGS_S,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (3, "\n")
+    assert "gpumon: no probe: " in done.stderr
+    assert "Not a directory" in done.stderr
+
+
+def test_a_probe_needs_a_command(env):
+    done = gpumon("record", "--probe", env=env)
+    assert done.returncode == 2
+    assert "--probe -- COMMAND" in done.stderr
+
+
+def test_the_setting_asks_for_the_probe_too(env, tmp_path):
+    env |= {"TMPDIR": str(tmp_path), "GPUMON_PROBE": "1"}
+    done = subprocess.run(
+        [*RECORD, "--", "sh", "-c", "echo $GPUMON_PROBE_DIR"],
+        env=env, capture_output=True, text=True, timeout=HANGS_S,
+    )  # fmt: skip
+    assert done.stdout == f"{tmp_path}/gpumon-probe-{os.getuid()}\n"
+    assert "gpumon: the probe found no Python" in done.stderr

@@ -20,6 +20,7 @@ from gpumon.collect.proc.frameworks import (
     find_purposes,
     parse_environ,
 )
+from gpumon.collect.proc.probed import Probed
 from gpumon.collect.proc.redact import redact
 from gpumon.collect.procfs import TICKS_PER_S, ProcFs, Stat, Users, parse_count
 from gpumon.collect.rates import Moment, Rate, moment_since
@@ -160,8 +161,10 @@ class Processes:
         proc: str = "/proc",
         uid: int | None = None,
         clock: Callable[[], float] = time.monotonic,
+        probed: Probed | None = None,
     ) -> None:
         self._proc = ProcFs(proc)
+        self._probed = probed or Probed(lambda visible, order: {}, proc=self._proc)
         self._job = job
         self._identifier = Identifier(self._proc, job, os.getuid() if uid is None else uid)
         self._schedule = Schedule()
@@ -184,6 +187,7 @@ class Processes:
             return
         wanted = dict.fromkeys(self._gpu_pids(tick.mono))
         wanted.update(dict.fromkeys(self._job_pids(tick)))
+        wanted.update(dict.fromkeys(self._probed.pids()))
         if not wanted:
             wanted.update(dict.fromkeys(self._busiest_pids(tick.mono)))
         began = self._clock()
@@ -264,6 +268,7 @@ class Processes:
                 gone.append(pid)
         for pid in gone:
             start_ticks = self._watched.pop(pid).start_ticks
+            self._probed.end(tick, pid)
             now = stats.get(pid) or self._proc.stat(self._own_pid.get(pid, pid))
             ended = isinstance(now, Missing) or now.start_ticks != start_ticks
             text = "ended" if ended else "no longer among the busiest"
@@ -280,6 +285,7 @@ class Processes:
             watched = self._look(tick, pid, stat, watched, on_gpu)
         if watched is not None:
             tick.put("process", pid, self._readings(stat, watched))
+            self._probed.put(tick, pid)
 
     def _look(
         self, tick: Tick, pid: int, stat: Stat, watched: _Watched | None, on_gpu: bool
@@ -291,6 +297,8 @@ class Processes:
         facts = self._identifier.identify(pid, stat)
         if facts is None:
             return None  # ended since; reported in the next round
+        if self._identifier.may_read(facts.uid):
+            self._probed.find(pid, stat, facts.uid)
         if watched is None:
             watched = self._watched[pid] = _Watched(facts, stat.start_ticks, tick.mono, on_gpu)
             self._announce(tick, facts)

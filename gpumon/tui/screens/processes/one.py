@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 from gpumon.model.reading import Missing, number
-from gpumon.model.units import age_text, bytes_text, plural, rate_text
+from gpumon.model.units import age_text, bytes_text, plural, rate_text, step_text
 from gpumon.model.view import ProcessView
 from gpumon.tui.lines import Row, fit_row
 from gpumon.tui.moment import Moment
@@ -81,8 +81,26 @@ def _facts(entry: Entry, moment: Moment) -> Iterator[Fact]:
         has_course = entry.node.first_time("process", facts.pid, field) is not None
         if not has_course and not isinstance(latest.reading, Missing):
             yield label, shown(latest, form)
+    yield from _probed(entry, moment.now)
     if facts.job:
         yield "job", (facts.job, "")
+
+
+def _probed(entry: Entry, now: float) -> Iterator[Fact]:
+    """What the probe tells of it, where it has one."""
+    for label, field, form in _STEPS:
+        latest = entry.node.latest("program", entry.process.facts.pid, field, now)
+        if not isinstance(latest.reading, Missing):
+            yield label, shown(latest, form)
+
+
+_STEPS: tuple[tuple[str, str, Format], ...] = (
+    ("steps", "steps", lambda value: f"{value:,.0f}"),
+    ("a step", "step_us", step_text),
+    ("95 % of steps under", "step_p95_us", step_text),
+    ("waiting for data", "data_wait_percent", percent),
+    ("at", "place", str),
+)
 
 
 #: of these, only what has no course
@@ -139,6 +157,11 @@ def _courses(entry: Entry, now: float) -> Iterator[Lane]:
                 node, "usage", key, "mem_bytes", f"GPU memory{of}", "mem", bytes_text, high,
                 short_bytes(high), now,
             )  # fmt: skip
+            if node.first_time("pool", key, "used_bytes") is not None:
+                yield lane_of(
+                    node, "pool", key, "used_bytes", f"of it in use{of}", "mem", bytes_text,
+                    high, short_bytes(high), now,
+                )  # fmt: skip
         if node.first_time("usage", key, "sm_percent") is not None:
             yield lane_of(
                 node, "usage", key, "sm_percent", f"SM{of}", "busy", percent, 100.0, "100", now

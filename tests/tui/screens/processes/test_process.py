@@ -51,6 +51,29 @@ def test_its_own_use_is_plotted():
     assert "180 %" in text
 
 
+def test_what_the_probe_tells_of_it_stands_beside():
+    store = one_node(2)
+    for t in range(0, 20, 2):
+        rows = {
+            "device": {0: device_row(), 1: device_row()},
+            "usage": {(0, 11): {"mem_bytes": 70 << 30, "sm_percent": 50}},
+            "pool": {(0, 11): {"used_bytes": (t + 1) << 30, "peak_bytes": 20 << 30}},
+            "program": {11: {"steps": t, "step_us": 21_400, "place": "train.py:9 loss.item"}},
+        }
+        store.add("gpu01", Sample(NOW + t, t, rows, {}, [process(11)] if not t else []))
+    looking = Looking(store.nodes(), NOW + 18)
+    looking.show("processes")
+    looking.draw("processes", 120, 38)
+    looking.processes.action_open()
+    for size in ((80, 22), (120, 38)):
+        text = looking.text("process", *size)
+        assert "of it in use" in text
+        assert "steps 18" in text
+        assert "21.4 ms" in text
+        assert "train.py:9 loss.item" in text
+    assert "19 GiB" in text
+
+
 def test_parents_and_children_are_named_as_far_as_they_are_known():
     events = [
         process(11, ppid=12),

@@ -1,0 +1,193 @@
+"""What gpumon's probe wrote inside a Python program (`probe/inside/sitecustomize.py`).
+
+Each probed process writes a small file into the folder that its variable GPUMON_PROBE_DIR names.
+It deserves no more trust than its user: it is read only where the process's own user owns it, up to
+a bound, and its values are checked like those from anywhere else.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+import time
+from typing import Any, Callable, Dict, NamedTuple
+
+from gpumon.collect.base import Tick
+from gpumon.collect.proc.frameworks import parse_environ
+from gpumon.collect.procfs import ProcFs, Stat, parse_count
+from gpumon.model.reading import Missing, Reading
+from gpumon.model.text import clean
+
+VARIABLE = "GPUMON_PROBE_DIR"
+#: (CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER) of a process -> CUDA's number -> key of the device
+Numbers = Callable[["str | None", "str | None"], Dict[int, int]]
+
+_MOST_BYTES = 64 << 10
+_MOST_POOLS = 64
+_MOST_BESIDE = 512
+_STALE_S = 15.0  # seven times what there should be between two writings
+_MOST_PLACE = 120
+#: field -> name in the file; of steps also how many of the field's unit one of it is
+_POOL = {
+    "used_bytes": "used",
+    "peak_bytes": "peak",
+    "reserved_bytes": "reserved",
+    "reserved_peak_bytes": "reserved_peak",
+    "limit_bytes": "limit",
+    "retries": "retries",
+    "ooms": "ooms",
+}
+_STEPS = {
+    "steps": ("steps", 1),
+    "step_us": ("step_s", 1e6),
+    "step_p95_us": ("step_p95_s", 1e6),
+    "data_wait_percent": ("data_wait_percent", 1),
+}
+
+
+class _Probed(NamedTuple):
+    """A process that may have a probe: its file, seen from here and from its own root."""
+
+    paths: tuple[str, ...]
+    uid: int
+
+
+class Probed:
+    """The files of this node's probed processes."""
+
+    def __init__(self, numbers: Numbers, folder: str = "", *, proc: ProcFs | None = None) -> None:
+        """`folder`: of a command beside the agent, whose processes are of interest as such."""
+        self._proc = proc or ProcFs()
+        self._numbers = numbers
+        self._beside = folder
+        self._known: dict[int, _Probed] = {}
+
+    def pids(self) -> list[int]:
+        """Of the command beside the agent, those that told something."""
+        if not self._beside:
+            return []
+        try:
+            names = os.listdir(self._beside)
+        except OSError:
+            return []
+        pids = [parse_count(name.partition("-")[0]) for name in names if name.endswith(".json")]
+        return [pid for pid in pids if pid][:_MOST_BESIDE]
+
+    def find(self, pid: int, here: Stat, uid: int) -> None:
+        """Where the probe of an identified process writes, if it has one.
+
+        `pid`: as the driver says it.
+        """
+        folder = self._folder(here.pid)
+        if not folder:
+            return
+        status = self._proc.status(here.pid)
+        inner = () if isinstance(status, Missing) else status.namespace_pids
+        name = f"{folder}/{(inner or (here.pid,))[-1]}-{here.start_ticks}.json"
+        self._known[pid] = _Probed((name, f"{self._proc.root}/{here.pid}/root{name}"), uid)
+
+    def _folder(self, pid: int) -> str:
+        content = self._proc.content(pid, "environ")
+        if isinstance(content, Missing):
+            return ""
+        folder = (parse_environ(content) or {}).get(VARIABLE, "")
+        return folder if folder.startswith("/") else ""
+
+    def put(self, tick: Tick, pid: int) -> None:
+        """What its probe told last, unless that is too old to stand for now."""
+        known = self._known.get(pid)
+        told = None if known is None else _read(known)
+        if told is None:
+            return
+        row = program_row(told)
+        if row:
+            tick.put("program", pid, row)
+        for key, pool in self._pools(told):
+            tick.put("pool", (key, pid), pool)
+
+    def put_all(self, tick: Tick) -> None:
+        """The same of all processes."""
+        for pid in self._known:
+            self.put(tick, pid)
+
+    def _pools(self, told: dict[str, Any]) -> list[tuple[int, dict[str, Reading]]]:
+        pools = told.get("pools")
+        if not isinstance(pools, list) or not pools:
+            return []
+        visible, order = told.get("visible"), told.get("order")
+        keys = self._numbers(
+            visible if isinstance(visible, str) else None, order if isinstance(order, str) else None
+        )
+        rows: dict[int, dict[str, Reading]] = {}
+        for pool in pools[:_MOST_POOLS]:
+            number = pool.get("device") if isinstance(pool, dict) else None
+            key = keys.get(number) if isinstance(number, int) else None
+            if key is not None:
+                _add(rows.setdefault(key, {}), pool_row(pool))
+        return list(rows.items())
+
+    def end(self, tick: Tick, pid: int) -> None:
+        """The process ended; its last words stand in its file."""
+        self.put(tick, pid)
+        self._known.pop(pid, None)
+
+
+def pool_row(pool: dict[str, Any]) -> dict[str, Reading]:
+    """The readings of one framework's pool on one device."""
+    found = {field: _count(pool.get(name)) for field, name in _POOL.items()}
+    return {field: value for field, value in found.items() if value is not None}
+
+
+def _add(row: dict[str, Reading], more: dict[str, Reading]) -> None:
+    """Two frameworks may have a pool each on one device."""
+    for field, value in more.items():
+        before = row.get(field)
+        both = isinstance(before, (int, float)) and isinstance(value, (int, float))
+        row[field] = before + value if both else value  # type: ignore[operator]
+
+
+def program_row(told: dict[str, Any]) -> dict[str, Reading]:
+    """The readings of a program's steps, and where it stands."""
+    row: dict[str, Reading] = {}
+    for field, (name, worth) in _STEPS.items():
+        value = _count(told.get(name))
+        if value is not None:
+            row[field] = value if worth == 1 else value * worth
+    place = told.get("place")
+    if isinstance(place, str) and place:
+        row["place"] = clean(place, _MOST_PLACE)
+    return row
+
+
+def _count(value: object) -> float | None:
+    """A number that something can have."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return value if math.isfinite(value) and value >= 0 else None
+
+
+def _read(known: _Probed) -> dict[str, Any] | None:
+    for path in known.paths:
+        try:
+            content = _content(path, known.uid)
+            told = None if content is None else json.loads(content)
+        except (OSError, ValueError, RecursionError):
+            continue
+        if isinstance(told, dict):
+            return told
+    return None
+
+
+def _content(path: str, uid: int) -> bytes | None:
+    """Of a regular file of this user that was written just now; raises OSError."""
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        there = os.fstat(file)
+        is_own = stat.S_ISREG(there.st_mode) and there.st_uid == uid
+        if not is_own or time.time() - there.st_mtime > _STALE_S or there.st_size > _MOST_BYTES:
+            return None
+        return os.read(file, _MOST_BYTES)
+    finally:
+        os.close(file)

@@ -1,0 +1,62 @@
+"""The way of the probe into a command's Python, and the folder that it writes into."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from gpumon.private import make_folder, open_folder
+
+_INSIDE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "probe", "inside")
+_NAME = re.compile(r"(?P<pid>\d{1,10})-\d{1,20}\.json(?:\.new)?")
+_OLD_S = 60.0  # who watches besides has read a file by then
+
+
+class Probe(NamedTuple):
+    """What to add to a command's environment; nothing where there can be no probe, and why not."""
+
+    variables: dict[str, str]
+    why_not: str = ""
+
+
+def probe_of(environ: Mapping[str, str]) -> Probe:
+    """For a command that is to have this environment."""
+    folder = os.path.abspath(folder_of(environ))
+    try:
+        make_folder(folder)
+        os.close(open_folder(folder))
+    except OSError as error:
+        return Probe({}, f"no probe: {folder}: {error.strerror}")
+    before = environ.get("PYTHONPATH")
+    path = os.pathsep.join([_INSIDE, before] if before else [_INSIDE])
+    return Probe({"PYTHONPATH": path, "GPUMON_PROBE_DIR": folder})
+
+
+def folder_of(environ: Mapping[str, str]) -> str:
+    """Of all probes of this user on this node; not in a home that nodes share."""
+    return os.path.join(environ.get("TMPDIR") or "/tmp", f"gpumon-probe-{os.getuid()}")
+
+
+def sweep(environ: Mapping[str, str]) -> None:
+    """Remove what processes left that have ended."""
+    try:
+        within = open_folder(folder_of(environ))
+    except OSError:
+        return
+    try:
+        for name in os.listdir(within):
+            found = _NAME.fullmatch(name)
+            if found is not None and not os.path.exists(f"/proc/{found['pid']}"):
+                _remove_old(within, name)
+    except OSError:  # the next one will
+        pass
+    finally:
+        os.close(within)
+
+
+def _remove_old(within: int, name: str) -> None:
+    if time.time() - os.stat(name, dir_fd=within, follow_symlinks=False).st_mtime > _OLD_S:
+        os.unlink(name, dir_fd=within)

@@ -1,0 +1,293 @@
+"""The probe in real Pythons: what it writes, and that a program feels nothing of it."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpumon.services import probing
+from tests.probe.standins import JAX, TENSORFLOW, TORCH, plant
+from tests.support.waiting import HANGS_S
+
+INSIDE = Path(probing._INSIDE)
+#: gives a program a way to wait until its own probe has told something
+WAIT = f"""
+import glob, json, os, time
+
+def told(test, pid=None):
+    until = time.monotonic() + {HANGS_S}
+    while time.monotonic() < until:
+        for path in glob.glob(os.environ["GPUMON_PROBE_DIR"] + f"/{{pid or os.getpid()}}-*.json"):
+            with open(path) as file:
+                found = json.load(file)
+            if test(found):
+                return found
+        time.sleep(0.05)
+    raise SystemExit("it was not told")
+"""
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path)
+
+
+class World:
+    """A folder of programs, one of packages, and one that the probe writes into."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.packages = plant(folder / "site-packages", TORCH, JAX, TENSORFLOW)
+        self.told = folder / "told"
+        self.told.mkdir(mode=0o700)
+
+    def run(self, text, *flags, probed=True, **more):
+        """A program's exit status, output and errors."""
+        program = self.folder / "program.py"
+        program.write_text(text)
+        environ = {
+            **os.environ,
+            "PYTHONPATH": str(self.packages),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "TMPDIR": str(self.folder),
+            **more,
+        }
+        if probed:
+            environ |= probing.probe_of(environ).variables | {"GPUMON_PROBE_DIR": str(self.told)}
+        done = subprocess.run(
+            [sys.executable, *flags, str(program)],
+            env=environ, capture_output=True, timeout=HANGS_S, cwd=self.folder,
+        )  # fmt: skip
+        return done.returncode, done.stdout, done.stderr
+
+    def files(self):
+        return sorted(self.told.glob("*.json"))
+
+    def last(self):
+        """What the only process told."""
+        (path,) = self.files()
+        assert path.stat().st_mode & 0o777 == 0o600
+        return json.loads(path.read_text())
+
+
+def test_it_needs_python_3_6_alone():
+    text = (INSIDE / "sitecustomize.py").read_text()
+    ast.parse(text, feature_version=(3, 6))
+    imported = {
+        name.name for each in ast.walk(ast.parse(text)) if isinstance(each, ast.Import)
+        for name in each.names
+    }  # fmt: skip
+    assert imported <= {"os", "sys", "threading", "json", "atexit", "sitecustomize"}
+
+
+def test_torch_tells_its_pool_with_peaks_that_stand(world):
+    code, _, err = world.run(
+        WAIT
+        + """
+import torch
+torch.cuda.init()
+torch.cuda.hold(1, 40 << 30, 50 << 30)
+told(lambda found: found["pools"])
+torch.cuda.hold(1, 10 << 30, 50 << 30)
+torch.cuda.reset_peak_memory_stats(1)
+"""
+    )
+    assert code == 0, err
+    assert world.last()["pools"] == [
+        {
+            "by": "torch", "device": 1, "uuid": "11111111-2222-3333-4444-555555555555",
+            "used": 10 << 30, "peak": 40 << 30, "reserved": 50 << 30, "reserved_peak": 50 << 30,
+            "retries": 3, "ooms": 0,
+        }
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("begin", "pool"),
+    [
+        (
+            "import jax; jax._src.xla_bridge.begun = True",
+            {"by": "jax", "device": 0, "used": 5 << 30, "peak": 6 << 30, "reserved": 60 << 30,
+             "limit": 60 << 30},
+        ),
+        (
+            "import tensorflow\ntensorflow.python.eager.context._context._initialized = True",
+            {"by": "tensorflow", "device": 0, "used": 7 << 30, "peak": 9 << 30},
+        ),
+    ],
+)  # fmt: skip
+def test_others_tell_theirs(world, begin, pool):
+    code, _, err = world.run(f"{WAIT}{begin}\ntold(lambda found: found['pools'])")
+    assert code == 0, err
+    assert world.last()["pools"] == [pool]
+    assert world.last()["visible"] == os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+STEPS = (
+    WAIT
+    + """
+import torch
+optimizer = torch.optim.optimizer.Optimizer()
+other = torch.optim.optimizer.Optimizer()
+while not torch.optim.optimizer._hooks:
+    time.sleep(0.01)
+"""
+)
+
+
+def test_steps_are_counted_and_timed(world):
+    code, _, err = world.run(
+        STEPS
+        + """
+for n in range(500):
+    optimizer.step()
+    time.sleep(0.002)
+    if n % 10 == 0:
+        other.step()
+"""
+    )
+    assert code == 0, err
+    found = world.last()
+    assert found["steps"] == 500
+    assert min(found["step_s"], found["step_p95_s"]) >= 0.002
+    assert found["data_wait_percent"] == 0
+    assert found["places"][0][0].startswith("program.py:")
+
+
+def test_a_wait_for_data_is_seen_with_its_line(world):
+    code, _, err = world.run(
+        STEPS
+        + """
+from torch.utils.data.dataloader import Iter
+optimizer.step()
+rows = iter(Iter())
+told(lambda found: any(next(rows) for _ in range(20)) or found.get("data_wait_percent", 0) > 50)
+"""
+    )
+    assert code == 0, err
+    place, _ = world.last()["places"][0]
+    assert place.startswith("program.py:")
+    assert place.endswith("__next__")
+
+
+def test_nothing_is_told_and_begun_without_a_device_or_a_step(world):
+    code, _, err = world.run("import torch, jax, tensorflow, time; time.sleep(1)")
+    assert (code, err) == (0, b"")
+    assert world.files() == []
+
+
+FORK = (
+    STEPS
+    + """
+optimizer.step()
+told(lambda found: found["steps"] == 1)
+pid = os.fork()
+if not pid:
+    for n in range(7):
+        optimizer.step()
+    while not torch.optim.optimizer._hooks:
+        time.sleep(0.01)
+    for n in range(5):
+        optimizer.step()
+    told(lambda found: found["steps"] >= 4)
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+told(lambda found: optimizer.step() or found["steps"] > 1)
+"""
+)
+
+
+def test_a_forks_child_has_a_file_and_counts_of_its_own(world):
+    code, _, err = world.run(FORK)
+    assert code == 0, err
+    assert len(world.files()) == 2
+
+
+SPAWN = (
+    STEPS.replace("import torch", "import torch, multiprocessing")
+    + """
+def work():
+    optimizer.step()
+    told(lambda found: optimizer.step() or found["steps"] > 2)
+
+if __name__ == "__main__":
+    child = multiprocessing.get_context("spawn").Process(target=work)
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+"""
+)
+
+
+def test_a_spawned_child_is_probed_too(world):
+    code, _, err = world.run(SPAWN)
+    assert code == 0, err
+    assert len(world.files()) == 1
+
+
+#: programs that end in every way, and print what they see of the interpreter
+FELT = {
+    "plain": "import sys; print(sys.argv, sys.path, sys.flags, 1 / 3)",
+    "raises": "import torch\nraise ValueError('x' * 10)",
+    "exits": "import torch, sys; print('a'); sys.exit('for a reason')",
+    "exits at once": "import torch, os; torch.cuda.init(); os._exit(4)",
+    "killed": "import torch, os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+    "fails at its end": "import torch, atexit, sys\n"
+    "sys.unraisablehook = lambda it: print(it.exc_value)\natexit.register(lambda: 1 / 0)",
+    "forks": "import torch, os, warnings\nwarnings.simplefilter('error')\n"
+    "if os.fork():\n    print(os.wait()[1])\nelse:\n    raise SystemExit(3)",
+    "no such module": "import torhc",
+    "a torn torch": "import sys, types; sys.modules['torch'] = types.ModuleType('torch')\n"
+    "import time; time.sleep(0.6)",
+    "threads": "import torch, threading; print(threading.active_count() >= 1)",
+}
+
+
+@pytest.mark.parametrize("name", FELT)
+@pytest.mark.parametrize("flags", [(), ("-I",), ("-E",), ("-s",), ("-W", "always")])
+def test_a_program_ends_and_prints_as_without_it(world, name, flags):
+    assert world.run(FELT[name], *flags) == world.run(FELT[name], *flags, probed=False)
+
+
+def test_another_sitecustomize_runs_as_before_and_so_do_its_errors(world):
+    for text in ("import sys; print('theirs', sys.path)", "raise RuntimeError('theirs')"):
+        (world.packages / "sitecustomize.py").write_text(text)
+        program = "import sys; print(sys.modules.get('sitecustomize') is None)"
+        with_it, without = world.run(program), world.run(program, probed=False)
+        assert with_it == without
+        assert b"theirs" in without[1] + without[2] or b"sitecustomize" in without[2]
+
+
+def test_a_folder_that_others_can_write_to_is_not_used(world):
+    os.chmod(world.told, 0o777)
+    code, _, err = world.run("import torch, time; torch.cuda.init(); time.sleep(1)")
+    assert (code, err, world.files()) == (0, b"", [])
+
+
+def test_a_full_disk_stops_the_probe_and_nothing_else(world):
+    program = (
+        STEPS
+        + """
+import resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+optimizer.step()
+time.sleep(3)
+print("done")
+"""
+    )
+    assert world.run(program) == (0, b"done\n", b"")
+    assert world.files() == []
+
+
+def test_a_framework_that_fails_is_asked_no_more_and_others_are(world):
+    (world.packages / "torch" / "cuda.py").write_text("def is_initialized():\n    raise OSError\n")
+    code, _, err = world.run(
+        f"{WAIT}import torch, jax; jax._src.xla_bridge.begun = True\ntold(lambda f: f['pools'])"
+    )
+    assert code == 0, err
+    assert [pool["by"] for pool in world.last()["pools"]] == ["jax"]
