@@ -9,7 +9,9 @@ from gpumon.errors import EXIT_OK
 from gpumon.export.formats import FORMATS
 
 #: the tables of `export.tables`, which `--help` must not load
-TABLES = ("device", "usage", "process", "host", "job", "net", "disk", "event")
+TABLES = (
+    "device", "usage", "process", "pool", "program", "host", "job", "net", "disk", "event",
+)  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -240,7 +240,11 @@ def test_numbers_that_are_none_become_reasons(odd):
     ]
     for second, group in enumerate(GROUPS, 2):
         key = {
-            "device": 0, "process": 7, "program": 7, "usage": [0, 7], "pool": [0, 7],
+            "device": 0,
+            "process": 7,
+            "program": 7,
+            "usage": [0, 7],
+            "pool": [0, 7],
         }.get(group.entity, "")
         values = ["x" if field.text else "@" for field in group.fields]
         lines.append(sample(second, {group.key: [[key, *values]]}))

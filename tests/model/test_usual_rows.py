@@ -49,8 +49,12 @@ def rows(draw):
         values[draw(st.integers(0, len(values) - 1))] = draw(VALUES)
     if draw(st.integers(0, 9)) == 0:
         letters = [draw(st.sampled_from(["", "u", "?u", "upl", 5, None]))]
-    keys = {"usage": st.just([0, 5]), "pool": st.just([0, 5]), "program": st.just(5),
-            "device": st.integers(0, 2)}.get(group.entity, st.just(""))
+    keys = {
+        "usage": st.just([0, 5]),
+        "pool": st.just([0, 5]),
+        "program": st.just(5),
+        "device": st.integers(0, 2),
+    }.get(group.entity, st.just(""))
     return group, [draw(keys | KEYS), *values, *letters][: draw(st.sampled_from([99, 99, 99, 3]))]
 
 

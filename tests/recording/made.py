@@ -114,8 +114,8 @@ def _keys(group: Group) -> list[Key]:
         "device": list(range(8)),
         "usage": [(n // 2, 9000 + n) for n in range(16)],
         "process": [9000 + n for n in range(16)],
-        "pool": [],  # few programs have a probe
-        "program": [],
+        "pool": [(0, 9000)],  # few programs have a probe
+        "program": [9000],
         "net": ["ib0", "eth0"],
         "disk": ["scratch", "tmp", "shm"],
         "collector": ["nvml", "processes", "cgroup", "host", "network", "storage"],

@@ -54,9 +54,15 @@ def distinct(states):
 
 
 def agents():
-    children = psutil.Process().children()
-    alive = [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
-    return [child for child in alive if "gpumon.collect" in child.cmdline()]
+    return [child for child in psutil.Process().children() if "gpumon.collect" in command(child)]
+
+
+def command(child):
+    """Its command line; none of one that has ended meanwhile."""
+    try:
+        return child.cmdline()
+    except psutil.Error:
+        return []
 
 
 def test_local_brings_the_samples_of_this_node(local):
