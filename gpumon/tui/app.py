@@ -28,7 +28,7 @@ from gpumon.pipeline import notices
 from gpumon.store.turn import TURNS
 from gpumon.terminal import prepare_output
 from gpumon.tui.driver import Terminal
-from gpumon.tui.keys import bindings
+from gpumon.tui.keys import bindings, mute_text
 from gpumon.tui.moment import Moment
 from gpumon.tui.notify import Notifier
 from gpumon.tui.parts.keybar import key_bar
@@ -39,7 +39,6 @@ from gpumon.tui.screens import KEYS
 from gpumon.tui.screens.array.screen import ArrayPane
 from gpumon.tui.screens.base import Pane
 from gpumon.tui.shown import Look, Shown
-from gpumon.tui.theme import choose
 from gpumon.tui.update import forget_closed_dialogs
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ class GpumonApp(ViewApp[None]):
         `on_end` is called when the job, or the whole array, has ended. `library`: recorded runs.
         `is_from_list`: Esc on the first screen ends the app, and shows the list again.
         """
-        super().__init__(settings.theme)
+        super().__init__(settings)
         glyphs = "ascii" if settings.ascii or not prepare_output() else "braille"
         self._pipeline = pipeline
         self._prompts = prompts
@@ -100,7 +99,7 @@ class GpumonApp(ViewApp[None]):
 
             self._asker = Asker(self, prompts)
         look = Look(settings.zoom_s, glyphs, settings.sort, settings.plots)
-        self._settings, self._look_chosen = settings, look
+        self._look_chosen = look
         self._shown = (
             Shown.of(self, pipeline, look, whole_node=whole_node, output=output)
             if array is None
@@ -351,10 +350,9 @@ class GpumonApp(ViewApp[None]):
 
     def on_key(self, event: Pressed) -> None:
         """One that does nothing says so."""
-        is_bound = event.key in self._bindings.key_to_bindings
-        if event.is_printable and not is_bound and len(self.screen_stack) == 1:
-            self.say(f"{event.character} does nothing here; ? lists the keys, Ctrl-P all actions")
-            self.draw()
+        said = mute_text(event, self._bindings.key_to_bindings)
+        if said and len(self.screen_stack) == 1:
+            self._say_drawn(said)
 
     def action_view(self, name: str) -> None:
         self.show(name)
@@ -383,34 +381,21 @@ class GpumonApp(ViewApp[None]):
         self.draw()
 
     def action_settings(self) -> None:
-        from gpumon.tui.dialogs.settings import SettingsDialog  # opened seldom
+        from gpumon.tui.dialogs.settings import change_settings  # opened seldom
 
-        now = self._settings
-        if self._palette != choose(now.theme):  # by the key t
-            now = now._replace(theme=self._palette)
-        self.ask(SettingsDialog(self._settings, now), self._set)
+        change_settings(self, self._say_drawn)
 
-    def _set(self, settings: Settings) -> None:
-        """Show it so, and keep what is different for the next start."""
-        from gpumon.tui.dialogs.settings import save_settings
-
-        old, self._settings = self._settings, settings
+    def take_settings(self, settings: Settings) -> None:
+        super().take_settings(settings)
         self._look_chosen = self._look_chosen._replace(
             zoom_s=settings.zoom_s, sort=settings.sort, plots=settings.plots
         )
         for shown in {self._first, self._shown, *self._tasks.values()}:
             shown.take(self._look_chosen)
-        if settings.theme != old.theme:
-            self._choose_palette(settings.theme)
-        changes = {
-            name: value for name, value in settings._asdict().items() if value != getattr(old, name)
-        }
-        try:
-            path = save_settings(changes)
-        except GpumonError as error:
-            self.say(clean(str(error)))
-        else:
-            self.say(f"saved {', '.join(changes).replace('_s', '')} in {clean(path)}")
+
+    def _say_drawn(self, message: str) -> None:
+        self.say(message)
+        self.draw()
 
     def action_picture(self) -> None:
         from gpumon.tui.svg import save_svg  # seldom asked for

@@ -5,10 +5,11 @@ The bindings, the key bar and the help read the tables.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from textual.binding import Binding
+from textual.events import Key as Pressed
 
 
 class Key(NamedTuple):
@@ -85,6 +86,13 @@ LAST = grouped(
     Key("question_mark,h,f1", "help", "?", "Help", "show this help (also h, F1)"),
     Key("q,ctrl+c", "quit", "q", "Quit", "quit"),
 )
+
+
+def mute_text(pressed: Pressed, known: Collection[str]) -> str:
+    """What to say of a character that is no key; "" of all others."""
+    if not pressed.is_printable or pressed.key in known:
+        return ""
+    return f"{pressed.character} does nothing here; ? lists the keys, Ctrl-P all actions"
 
 
 def bindings(keys: Iterable[Key]) -> list[Binding]:

@@ -13,6 +13,7 @@ from textual.app import App, ComposeResult
 from textual.events import Click, Resize
 from textual.screen import Screen
 
+from gpumon.config import Settings
 from gpumon.errors import EXIT_FAILED, GpumonError, shortage
 from gpumon.tui import theme
 from gpumon.tui.driver import Terminal, run_screen
@@ -33,8 +34,9 @@ class ScreenApp(App[T]):
     CSS_PATH = str(Path(__file__).with_name("app.tcss"))
     ENABLE_COMMAND_PALETTE = False
 
-    def __init__(self, theme_setting: str) -> None:
-        self._palette = theme.choose(theme_setting)
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._palette = theme.choose(settings.theme)
         # told before the first paint: with NO_COLOR, Textual else draws in shades of grey
         super().__init__(Terminal, ansi_color=self._palette in theme.NATIVE)
         for each in theme.textual_themes():
@@ -56,6 +58,12 @@ class ScreenApp(App[T]):
         self.theme = f"gpumon-{self._palette}"
         self.ansi_color = self._palette in theme.NATIVE
 
+    def take_settings(self, settings: Settings) -> None:
+        """Show what the user changed at once."""
+        if settings.theme != self.settings.theme:
+            self._choose_palette(settings.theme)
+        self.settings = settings
+
     def _choose_palette(self, setting: str) -> None:
         self._palette = theme.choose(setting)
         self._apply_theme()
@@ -64,6 +72,11 @@ class ScreenApp(App[T]):
         position = theme.NAMES.index(self._palette)
         self._palette = theme.NAMES[(position + 1) % len(theme.NAMES)]
         self._apply_theme()
+        return self._palette
+
+    @property
+    def palette(self) -> str:
+        """The name of the colours in use, for what is restyled by itself."""
         return self._palette
 
     # -- drawing

@@ -12,6 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Label, OptionList
 from textual.widgets.option_list import Option
 
+from gpumon.config import Settings
 from gpumon.model.text import clean
 from gpumon.terminal import prepare_output
 from gpumon.tui.columns import GAP, Column, cells, placed, titles
@@ -62,7 +63,7 @@ class ChoiceApp(ScreenApp["str | None"]):
     """The dialog alone, on the whole terminal."""
 
     def __init__(self, dialog: ChoiceDialog, theme_setting: str) -> None:
-        super().__init__(theme_setting)
+        super().__init__(Settings(theme=theme_setting))
         self._dialog = dialog
 
     def on_mount(self) -> None:

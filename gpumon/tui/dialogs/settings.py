@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -12,9 +12,15 @@ from textual.screen import ModalScreen
 from textual.widgets import Label, OptionList
 
 from gpumon.config import NOTIFY, SORTS, THEMES, Settings, overriding, user_path
+from gpumon.errors import GpumonError
 from gpumon.files import NotWritten, write_file
+from gpumon.model.text import clean
 from gpumon.model.units import span_text
 from gpumon.toml import read_toml, with_values
+from gpumon.tui.theme import choose
+
+if TYPE_CHECKING:
+    from gpumon.tui.screen_app import ScreenApp
 
 _AUTOMATIC = "automatic"
 _ZOOMS_S = (60.0, 300.0, 600.0, 1800.0, 3600.0, 10800.0, 43200.0, 86400.0)
@@ -94,6 +100,32 @@ def value_text(value: str | bool | float) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return span_text(value) if isinstance(value, float) else value or _AUTOMATIC
+
+
+def change_settings(app: ScreenApp[Any], take: Callable[[str], None]) -> None:
+    """Show the dialog; once settings were changed, `take` gets a line about where they are kept."""
+    before = now = app.settings
+    if app.palette != choose(now.theme):  # by the key t
+        now = now._replace(theme=app.palette)
+
+    def taken(settings: Settings | None) -> None:
+        if settings is not None:
+            app.take_settings(settings)
+            take(kept_text(before, settings))
+
+    app.push_screen(SettingsDialog(before, now), taken)
+
+
+def kept_text(before: Settings, now: Settings) -> str:
+    """Keep what differs, for the next start; what came of it, in a line."""
+    changes = {
+        name: value for name, value in now._asdict().items() if value != getattr(before, name)
+    }
+    try:
+        path = save_settings(changes)
+    except GpumonError as error:
+        return clean(str(error))
+    return f"saved {', '.join(changes).replace('_s', '')} in {clean(path)}"
 
 
 def save_settings(changes: Mapping[str, str | bool | float]) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
 from textual.actions import parse
+from textual.events import Key as Pressed
 from textual.events import MouseScrollDown, MouseScrollUp
 from textual.screen import ModalScreen
 
@@ -24,7 +25,7 @@ from gpumon.tui.dialogs.choice import Choice, ChoiceDialog
 from gpumon.tui.dialogs.help import HelpDialog
 from gpumon.tui.dialogs.page import PageDialog
 from gpumon.tui.dialogs.palette import open_palette
-from gpumon.tui.keys import Key, bindings
+from gpumon.tui.keys import Key, bindings, mute_text
 from gpumon.tui.lines import Row, fit_row, spread
 from gpumon.tui.lists import ListKeys, ListState, Order
 from gpumon.tui.overview.table import SORTS, details, ordered, table
@@ -58,6 +59,7 @@ KEYS = (
     Key("escape", "leave", "Esc", "", "clear the filter"),
     Key("t", "theme", "t", "Theme", "next theme: dark, light, colour-blind, 16 colours, mono"),
     Key("ctrl+p", "palette", "Ctrl-P", "", "find any action by its name"),
+    Key("f2", "settings", "F2", "", "settings: theme, zoom, sort, plots; kept between starts"),
     Key("ctrl+l", "redraw", "Ctrl-L", "", "draw the whole screen again"),
     Key("question_mark,h,f1", "help", "?", "Help", "show this help (also h, F1)"),
     Key("q,ctrl+c", "quit", "q", "Quit", "quit"),
@@ -100,7 +102,7 @@ class JobsApp(ListKeys[JobLine], ViewApp["Chosen | None"]):
     SORTS = SORTS
 
     def __init__(self, jobs: Jobs, settings: Settings, title: str, state: State) -> None:
-        super().__init__(settings.theme)
+        super().__init__(settings)
         self._jobs = jobs
         self._title = title
         self._state = state
@@ -293,6 +295,18 @@ class JobsApp(ListKeys[JobLine], ViewApp["Chosen | None"]):
 
     def action_theme(self) -> None:
         self._say(f"colours: {self._next_palette()}")
+
+    def on_key(self, event: Pressed) -> None:
+        """One that does nothing says so."""
+        said = mute_text(event, self._bindings.key_to_bindings)
+        if said and len(self.screen_stack) == 1:
+            self._say(said)
+            self.draw()
+
+    def action_settings(self) -> None:
+        from gpumon.tui.dialogs.settings import change_settings  # opened seldom
+
+        change_settings(self, self._say)
 
     def action_palette(self) -> None:
         open_palette(self, KEYS, self.action_act)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from textual.actions import parse
 from textual.app import ComposeResult
+from textual.events import Key as Pressed
 from textual.events import MouseScrollDown, MouseScrollUp, Resize
 from textual.screen import ModalScreen
 
@@ -24,7 +25,7 @@ from gpumon.tui.dialogs.choice import Choice, ChoiceDialog
 from gpumon.tui.dialogs.help import HelpDialog
 from gpumon.tui.dialogs.page import PageDialog
 from gpumon.tui.dialogs.palette import open_palette
-from gpumon.tui.keys import Key, bindings
+from gpumon.tui.keys import Key, bindings, mute_text
 from gpumon.tui.lines import Row, spread
 from gpumon.tui.lists import ListKeys, ListState, Order
 from gpumon.tui.parts.device_rows import scrolled
@@ -60,6 +61,7 @@ KEYS = (
     Key("pagedown", "move(10)", "", "", ""),
     Key("home", "move(-100000)", "", "", ""),
     Key("end", "move(100000)", "", "", ""),
+    Key("f2", "settings", "F2", "", "settings: theme, zoom, sort, plots; kept between starts"),
     Key("ctrl+p", "palette", "Ctrl-P", "", "find any action by its name"),
     Key("question_mark,h,f1", "help", "?", "Help", "show this help (also h, F1)"),
     Key("q,ctrl+c", "quit", "q", "Quit", "quit"),
@@ -335,6 +337,24 @@ class RunsScreen(ListKeys["Run"], ModalScreen["Run | None"]):
         else:
             self.dismiss(None)
 
+    def on_key(self, event: Pressed) -> None:
+        """One that does nothing says so."""
+        if said := mute_text(event, self._bindings.key_to_bindings):
+            self._say(said)
+
+    def action_settings(self) -> None:
+        from gpumon.tui.dialogs.settings import change_settings  # opened seldom
+
+        app = self.app
+        assert isinstance(app, ScreenApp)
+
+        def taken(said: str) -> None:
+            for part in self.query(Clickable):
+                part.restyle(app.palette)
+            self._say(said)
+
+        change_settings(app, taken)
+
     def action_palette(self) -> None:
         open_palette(self.app, KEYS, self.action_act)
 
@@ -354,7 +374,7 @@ class RunsApp(ScreenApp["Run | None"]):
     """The screen alone, on the whole terminal."""
 
     def __init__(self, library: Library, settings: Settings, state: State) -> None:
-        super().__init__(settings.theme)
+        super().__init__(settings)
         self._library = library
         self._state = state
         self._glyphs = "ascii" if settings.ascii or not prepare_output() else "braille"
