@@ -66,8 +66,8 @@ class Series:
 
     __slots__ = (
         "_batch_end", "_coarse", "_count", "_first_time", "_held_at_first", "_held_until", "_high",
-        "_largest", "_last_time", "_last_value", "_least", "_past_time", "_peak60", "_since",
-        "_tiers", "_total", "period_s",
+        "_largest", "_last_time", "_last_value", "_least", "_past_high", "_past_time", "_peak60",
+        "_since", "_tiers", "_total", "period_s",
     )  # fmt: skip
 
     def __init__(self, period_s: float = 1.0, tiers: Tiers = RETENTIONS[0].tiers) -> None:
@@ -85,7 +85,7 @@ class Series:
         self._last_time, self._last_value = -inf, nan  # the newest
         self._held_until = -inf  # a sample up to then continues the line without a gap
         self._first_time = self._past_time = inf
-        self._high = -inf
+        self._high = self._past_high = -inf
         self._peak60: Optional[float] = None
 
     def add(
@@ -105,9 +105,7 @@ class Series:
         last_time = self._last_time
         held = self._last_value if time <= self._held_until else nan
         if not last_time <= time < self._batch_end:
-            self._settle_second()
-            step_s = self._tiers[1].step_s
-            self._batch_end = (time // step_s + 1) * step_s
+            self._begin_batch(time)
         finest = self._tiers[0]
         if finest.step_s == _MINUTE_S and time >= finest.end:
             self._note_peak(finest)
@@ -195,9 +193,7 @@ class Series:
             time = times[begin]
             held = self._last_value if time <= self._held_until else nan
             if not self._last_time <= time < self._batch_end:
-                self._settle_second()
-                step_s = self._tiers[1].step_s
-                self._batch_end = (time // step_s + 1) * step_s
+                self._begin_batch(time)
             if not self._count:
                 self._since, self._held_at_first = time, held
             end = bisect_left(times, self._batch_end, begin)
@@ -208,6 +204,12 @@ class Series:
             self._last_time, self._last_value = times[end - 1], values[end - 1]
             self._held_until = self._last_time + bridge_s
             begin = end
+
+    def _begin_batch(self, time: float) -> None:
+        """What waits is complete: `time` lies in another bucket of the second tier."""
+        self._settle_second()
+        step_s = self._tiers[1].step_s
+        self._batch_end = (time // step_s + 1) * step_s
 
     def begin(self, backfill: BackfillSeries) -> None:
         """Take what was before the first sample that comes."""
@@ -241,6 +243,7 @@ class Series:
             if found := _of_step(rollups, tier.step_s, tier.kept):
                 tier.precede(found)
         self._past_time = min(self._past_time, past._first_time)
+        self._past_high = max(self._past_high, past._high)
 
     def miss(self) -> None:
         """The reading was due and is missing: the line ends."""
@@ -326,6 +329,11 @@ class Series:
         """The largest value since the first sample, whatever the tiers still hold."""
         high = max(self._high, self._largest)
         return None if high == -inf else high
+
+    @property
+    def past_high(self) -> Optional[float]:
+        """The largest value of what `precede` brought."""
+        return None if self._past_high == -inf else self._past_high
 
     @property
     def peak60(self) -> Optional[float]:

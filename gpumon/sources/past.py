@@ -48,7 +48,8 @@ class Past:
     def want(self, store: Store, since: float) -> None:
         """Have the past of all nodes that begin after `since` (epoch s) read; does not wait."""
         for node in store.nodes():
-            if self._known.get(node.name) is node or len(self._known) > MOST_NODES:
+            known = self._known.get(node.name)
+            if known is node or (known is None and len(self._known) >= MOST_NODES):
                 continue
             first = node.first_time("host", "", "cpu_percent")
             if first is not None and since < first + node.clock_offset_s:

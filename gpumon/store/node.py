@@ -189,6 +189,12 @@ class NodeView:
             row = self._tables.get(entity, {}).get(key)
             return row.peak(field) if row is not None else None
 
+    def highest(self, entity: str, key: Key, field: str) -> Optional[float]:
+        """The largest value that a plot can show: `peak`, or of what was recorded before."""
+        with self._lock:
+            row = self._tables.get(entity, {}).get(key)
+            return row.highest(field) if row is not None else None
+
     def peak60(self, entity: str, key: Key, field: str) -> Optional[float]:
         """The largest mean of a minute of a series; None before the first minute is over."""
         with self._lock:

@@ -129,6 +129,12 @@ class Row:
                 found += [value for value in row if value < inf]
         return max(found, default=None)
 
+    def highest(self, field: str) -> Optional[float]:
+        """The same, also of the past that was put before a series."""
+        series = self.series.get(field)
+        both = (self.peak(field), None if series is None else series.past_high)
+        return max((value for value in both if value is not None), default=None)
+
     def remember(self, readings: Dict[str, Reading], time: float) -> None:
         """Readings that are the newest from now on."""
         self.readings.update(readings)

@@ -51,6 +51,7 @@ def test_peaks_and_statistics_begin_with_the_first_sample_of_its_own():
     assert late.first_time == START + 300
     assert late.oldest_time == START
     assert late.stats(START, START + 600).high == 10.0
+    assert late.past_high == 90.0
 
 
 def test_what_comes_afterwards_continues_the_line():
