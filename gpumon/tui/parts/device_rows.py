@@ -15,6 +15,7 @@ from gpumon.tui.moment import Moment, states
 from gpumon.tui.moment.facts import reserving_framework
 from gpumon.tui.parts.heading import mem_percent, mem_text, name_of, state_of
 from gpumon.tui.parts.phrasing import FRAMEWORK_NAMES, cursor, signs
+from gpumon.tui.parts.plots import period_of
 from gpumon.tui.parts.view import View, Zone
 from gpumon.tui.selection import Selection
 from gpumon.tui.values import brief, percent
@@ -160,7 +161,21 @@ def _bar(share: float | None, extra: float, roles: tuple[str, str], width: int, 
 
 def _over_time(moment: Moment, node: NodeView, device: DeviceView, field: str, width: int) -> Row:
     """Busy over the plots' time; a full cell is not quite full, so that rows stay apart."""
-    end = moment.now - node.clock_offset_s
+    end, key, kept = moment.now - node.clock_offset_s, device.key, moment.kept.plots
+    since = node.first_time("device", key, field, past=True)
+    period = period_of(end, moment.span_s / max(width, 1))
+    look = (moment.span_s, width, moment.glyphs, since, period)
+    name = ("row", node.name, key, field)
+    before = kept.get(name)
+    if before is None or before[0] != look:
+        before = kept[name] = look, _drawn(moment, node, device, field, width, end)
+    line: Row = before[1]
+    return line
+
+
+def _drawn(
+    moment: Moment, node: NodeView, device: DeviceView, field: str, width: int, end: float
+) -> Row:
     buckets = node.window("device", device.key, field, end, moment.span_s, width)
     values = [None if bucket is None else bucket.mean for bucket in buckets]
     text = spark(values, width, glyphs=moment.glyphs)

@@ -90,7 +90,7 @@ def kept_plot(
     since = tuple(node.first_time(entity, key, layer.field, past=True) for layer in layers)
     look = (moment.span_s, columns, rows, high, moment.glyphs, tuple(layers), since)
     now = moment.now - node.clock_offset_s
-    at = floor(now / min(max(moment.span_s / columns, _SHORTEST_S), _LONGEST_S))
+    at = period_of(now, moment.span_s / columns)
     name = (node.name, entity, key, layers[0].field)
     kept: Kept | None = moment.kept.plots.get(name)
     if kept is None or kept.look != look:
@@ -105,6 +105,11 @@ def kept_plot(
         _draw(kept.plot, node, entity, key, layers, now, first)
         moment.kept.plots[name] = kept = Kept(look, at, kept.plot, kept.plot.rows())
     return kept
+
+
+def period_of(now: float, column_s: float) -> int:
+    """The time in which what is drawn with columns of so many seconds stays as it is."""
+    return floor(now / min(max(column_s, _SHORTEST_S), _LONGEST_S))
 
 
 def seek_zones(

@@ -66,6 +66,25 @@ def test_values_of_processes_stand_still_for_some_seconds(eight):
     assert later.processes.below(later.at(now=now - now % 5 + 5).moment, 120, 9) is not below
 
 
+def test_lines_over_time_stand_still_until_a_cell_ends(eight, monkeypatch):
+    store, now = eight
+    node, asked = type(store.nodes()[0]), []
+    window = node.window
+    monkeypatch.setattr(node, "window", lambda *args: asked.append(args[1:4]) or window(*args))
+    begin = now - (now - store.nodes()[0].clock_offset_s) % 10 + 0.01
+    looking = Looking(store.nodes(), begin)
+    looking.text("job", 120, 38)
+    first = set(asked)
+    assert {
+        ("device", device.key, "busy_percent") for device in store.nodes()[0].devices()
+    } <= first
+    asked.clear()
+    looking.at(now=begin + 4.8).text("job", 120, 38)
+    assert not asked
+    looking.at(now=begin + 10).text("job", 120, 38)
+    assert set(asked) == first
+
+
 def idle_and_hot(seconds):
     store = one_node(3, JobContext("4711", cpus=8, start=NOW))
     for second in range(seconds):
