@@ -16,13 +16,14 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from math import floor, inf
 
-from gpumon.errors import GpumonError
 from gpumon.model.sample import Header
 from gpumon.recording import Recording, recorded_before
 from gpumon.store import NodeView, Store
 
 #: nodes whose past is read, one after another, each in about a second for a day
 MOST_NODES = 64
+#: s, or samples: a stream begins so long before its first rate at most
+_BEGIN_S = 5.0
 #: reading so much may take seconds, which is said before
 _LONG_S = 7200.0
 
@@ -42,6 +43,7 @@ class Past:
         self._waiting: deque[NodeView] = deque()
         self._lock = threading.Lock()
         self._news: deque[str] = deque(maxlen=4)
+        self._oldest = inf  # of what was told of
         self._stopping = False
         self._is_reading = False
 
@@ -74,11 +76,12 @@ class Past:
         while node := self._next():
             try:
                 oldest = min(oldest, self._put_before(store, node))
-            except (GpumonError, OSError) as error:
+            except Exception as error:  # plots of the past may fail; the dashboard must not
                 self._news.append(f"an earlier recording of {node.name} cannot be read: {error}")
-        if oldest < inf and not self._stopping:
+        if oldest < self._oldest and not self._stopping:
+            self._oldest = oldest
             since = time.strftime("%d %b %H:%M", time.localtime(oldest))
-            self._news.append(f"also showing what was recorded of this job before, since {since}")
+            self._news.append(f"earlier recordings of this job are shown, from {since}")
 
     def _next(self) -> NodeView | None:
         with self._lock:
@@ -91,7 +94,8 @@ class Past:
         """When what was recorded of this node begins; inf: nothing was."""
         first = node.first_time("host", "", "cpu_percent")
         if node.name not in self._read and node.header is not None and first is not None:
-            found = recorded_before(node.header, floor(first), self._folders)
+            own_begin = first - max(_BEGIN_S, _BEGIN_S * node.interval_s)  # of its own recording
+            found = recorded_before(node.header, own_begin, self._folders)
             found = [each for each in found if os.path.realpath(each.path) not in self._played]
             self._read[node.name] = self._gathered(found, first) if found else None
         gathered = self._read.get(node.name)

@@ -98,7 +98,7 @@ def test_the_past_of_the_job_is_drawn_when_the_axis_shows_it(pipeline):
     assert live.news() == ""
     live.show_from(START - 271)
     said = until(live.news)
-    assert said.startswith("also showing what was recorded of this job before, since ")
+    assert said.startswith("earlier recordings of this job are shown, from ")
     values = shown(live)
     assert values[-3:] == [20] * 3  # what was there stays
     assert values[-33:-13] == [90] * 20  # from the recording
@@ -118,7 +118,7 @@ def test_a_day_is_read_in_buckets(pipeline):
     record(START, 4000)
     live = pipeline(Live(START + 4100), Past())
     live.show_from(START)
-    until(lambda: "also" in live.news())
+    until(lambda: "are shown" in live.news())
     values = shown(live, 4200, 70)
     assert values[-1] == 20
     assert values[2:-3] == [90] * 65
@@ -169,7 +169,7 @@ def test_a_replay_of_one_of_several_shows_the_others_before_also_after_a_seek():
 
     try:
         assert has_past_at(START + 290)
-        assert "also" in replay.news()
+        assert "are shown" in replay.news()
         assert has_past_at(START + 250)  # where all nodes are new ones
     finally:
         replay.stop()
@@ -179,3 +179,25 @@ def test_a_store_without_the_node_that_is_looked_for_stays_as_it_is():
     past = Past()
     past.want(Store(), -1e12)
     assert past.news() == ""
+
+
+def test_a_fault_in_an_earlier_recording_leaves_the_screen_alone(pipeline, monkeypatch):
+    record(START, 20)
+
+    def fail(*_):
+        raise ValueError("not a number")
+
+    monkeypatch.setattr(Past, "_gathered", fail)
+    live = pipeline(Live(START + 60), Past())
+    live.show_from(START)
+    assert until(live.news) == "an earlier recording of gpu01 cannot be read: not a number"
+    assert shown(live, 60, 6)[-1] == 20
+
+
+def test_more_nodes_than_are_read_are_left_as_they_are(pipeline, monkeypatch):
+    monkeypatch.setattr("gpumon.sources.past.MOST_NODES", 0)
+    record(START, 20)
+    past = Past()
+    live = pipeline(Live(START + 60), past)
+    live.show_from(START)
+    assert not past._known

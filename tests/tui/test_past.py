@@ -28,7 +28,7 @@ async def test_a_longer_time_axis_brings_what_was_recorded_before():
         while app.moment.span_s < 1800:
             await pilot.press("minus")
         until(lambda: node.first_time("host", "", "cpu_percent", past=True) == START)
-        while "also showing what was recorded of this job before" not in text(app):
+        while "earlier recordings of this job are shown" not in text(app):
             await pilot.pause(0.05)
         shown = node.window("device", 0, "busy_percent", app.moment.now, 1800.0, 60)
         assert {bucket and round(bucket.mean) for bucket in shown} >= {90, 20, None}
