@@ -37,3 +37,4 @@ class Backfill(NamedTuple):
     rows: BackfillRows  # devices by the numbers that they have in this run
     rest: List[Union[Header, Sample]]  # later headers, and events without rows
     last: List[Sample] = []  # the newest readings of what was not read for long, in order of time
+    courses: BackfillRows = {}  # of processes; they begin so where they are read again

@@ -135,6 +135,9 @@ class Series:
         The same as to add them one by one. Where they are many, it takes a fraction of the time.
         """
         finest = self._tiers[0]
+        if not finest.count and len(times) > _FEW:
+            self.add(times[0], values[0], lows[0], highs[0])
+            times, values, lows, highs = times[1:], values[1:], lows[1:], highs[1:]
         places = [int(time // finest.step_s) for time in times] if len(times) > _FEW else []
         if not (
             places

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gpumon.analysis.rules.hysteresis import Live
     from gpumon.analysis.rundata import RunData
     from gpumon.model.backfill import Backfill
+    from gpumon.model.batch import ColumnBatch
     from gpumon.report.model import Report
     from gpumon.site import Site
     from gpumon.slurm.job import Job
@@ -101,6 +102,10 @@ class Evaluator:
         self._store.backfill(node, backfills)
         self._nodes.add(node)
         self._keep(node, items)
+
+    def show(self, node: str, item: Header | Sample | ColumnBatch) -> None:
+        """For the store alone: `backfill` brings the same to evaluate."""
+        self._store.show(node, item)
 
     def reset(self) -> None:
         """Forget all nodes."""

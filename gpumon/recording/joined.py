@@ -62,6 +62,12 @@ class Joined:
             assert isinstance(item, (Header, Sample))
             yield item
 
+    def batches(self, since: float, until: float) -> Iterator[Union[Header, Sample, ColumnBatch]]:
+        """The same up to somewhere behind `until`, most of it in columns."""
+        for item in self._legs_of(since, -inf, until, is_fast=True, shown=False):
+            assert not isinstance(item, RolledFrame)
+            yield item
+
     def rolled(self, until: float = inf, *, shown: bool = False) -> Iterator[Item]:
         """The same from the beginning, as `Recording.rolled` gives it.
 
@@ -71,14 +77,16 @@ class Joined:
         return self._legs_of(None, until, is_fast=True, shown=shown)
 
     def _legs_of(
-        self, since: Optional[float], until: float, *, is_fast: bool, shown: bool
-    ) -> Iterator[Item]:
+        self, since: Optional[float], rolled_until: float, until: float = inf, *, is_fast: bool,
+        shown: bool,
+    ) -> Iterator[Item]:  # fmt: skip
+        """Of some legs; rollup lines of frames that end before `rolled_until`."""
         told = _Told()
         legs = [leg for leg in self._plan() if since is None or leg.until >= since]
         for leg in legs:
             parts = {
-                number: self._part(number, leg, since, until if leg is legs[0] else -inf,
-                                   is_fast=is_fast and len(leg.parts) == 1, shown=shown)
+                number: self._part(number, leg, since, rolled_until if leg is legs[0] else -inf,
+                                   until, is_fast=is_fast and len(leg.parts) == 1, shown=shown)
                 for number in leg.parts
             }  # fmt: skip
             items = next(iter(parts.values())) if len(parts) == 1 else _mixed(parts, leg)
@@ -90,6 +98,7 @@ class Joined:
         leg: Leg,
         since: Optional[float],
         rolled_until: float,
+        until: float,
         *,
         is_fast: bool,
         shown: bool,
@@ -108,7 +117,7 @@ class Joined:
             elif since_here is None and rolled_until > -inf:
                 items = recording.rolled(min(rolled_until, leg.until), shown=shown)
             else:
-                items = recording.batches(since_here)
+                items = recording.batches(since_here, until)
             if by:
                 items = (_shifted(item, by) for item in items)
             is_all = is_whole and leg.until >= recording.end + by + _LATE_S

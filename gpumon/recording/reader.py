@@ -13,7 +13,7 @@ from typing import Deque, Iterator, List, Optional, Set, Union
 
 from gpumon.errors import GpumonError, NotFoundError, WireError
 from gpumon.model.axis import Axis
-from gpumon.model.batch import ColumnBatch
+from gpumon.model.batch import CELL_S, ColumnBatch
 from gpumon.model.bounded import left_out_text
 from gpumon.model.rolled import RolledFrame
 from gpumon.model.sample import Header, Sample
@@ -205,14 +205,16 @@ class Recording:
                     yield item.time
 
     def batches(
-        self, since: Optional[float] = None
+        self, since: Optional[float] = None, until: float = inf
     ) -> Iterator[Union[Header, Sample, ColumnBatch]]:
         """The same as `items`, several times faster: most samples come many at a time, in columns.
 
         A part of the time axis (a cell of `CELL_S`) comes as single items where anything happened
-        in it but rows of numbers.
+        in it but rows of numbers. What comes long after `until` is left out.
         """
-        yield from self._batches(self._frames[self._at(since) :], alone=True)
+        frames = self._frames[self._at(since) :]
+        yield from self._batches(frames, alone=True, begin=-inf if since is None else since,
+                                 until=until)  # fmt: skip
 
     def rolled(
         self, until: float = inf, *, shown: bool = False
@@ -258,13 +260,25 @@ class Recording:
         return identity.stream if identity is not None and identity.number == at else None
 
     def _batches(
-        self, frames: List[Frame], *, alone: bool
+        self, frames: List[Frame], *, alone: bool, begin: float = -inf, until: float = inf
     ) -> Iterator[Union[Header, Sample, ColumnBatch]]:
-        """Of some frames; `alone`: what came before them was not read."""
-        decoder = Decoder()
+        """Of some frames; `alone`: what came before them was not read. Samples of nothing but rows
+        that come before `begin` are left out, and all from a cell behind `until` on.
+        """
+        decoder, axis = Decoder(), self._axis()
         decode = partial(self._decode, decoder=decoder)
-        tabulator = Tabulator(decoder, decode, axis=self._axis())
+        tabulator = Tabulator(decoder, decode, axis=axis)
+        is_early = begin > -inf
         for line in self._fresh_lines(decoder, frames, alone=alone):
+            bare = _bare(line) if is_early or until < inf else None
+            if bare is not None and is_early:
+                is_early = axis.sample(bare).time < begin
+                if is_early:
+                    continue
+            if bare is not None and bare.time >= until + CELL_S:
+                yield from tabulator.rest(is_whole=True)
+                if axis.sample(bare).time >= until:  # else the clock was set
+                    break
             yield from tabulator.take(line)
         yield from tabulator.rest()
         self._note_bad_lines(decoder)

@@ -1,7 +1,7 @@
 """The backfill of a replay: what was before, in buckets, without feeding hours again.
 
-What was within a quarter of an hour is fed sample by sample. Of what was before, series are all
-that screens show, and of these only buckets of 10 s and more. They are gathered once, as for a
+What was within a quarter of an hour is fed in columns and samples. Of what was before, series are
+all that screens show, and of these only buckets of 10 s and more. They are gathered once, as for a
 report: of a recording with rollup lines that takes a second a node-day, of one without half a
 minute. They then serve every way back. About 12 MB for a node and day.
 """
@@ -13,7 +13,7 @@ from math import inf
 from threading import Lock
 from typing import TYPE_CHECKING, Union
 
-from gpumon.model.backfill import Backfill
+from gpumon.model.backfill import Backfill, BackfillSeries
 from gpumon.model.batch import ColumnBatch
 from gpumon.model.fields import SERIES
 from gpumon.model.rolled import RolledFrame
@@ -110,6 +110,12 @@ class _Gathered:
         self._devices = [each.device for each in node.devices]
         #: (entity, key or a device's place) -> field -> buckets
         self._buckets: dict[tuple[str, Key], dict[str, Buckets]] = {}
+        #: of processes, (entity, key, field) -> bins
+        self._courses = {
+            (entity, key, field): own
+            for entity, key, field, bins in node.courses()
+            if (own := widened(bins, []))
+        }
         first, newest = self._headers[0], self._headers[-1]
         for (entity, key), fields in _bins_of(node).items():
             buckets = self._buckets[entity, key] = {}
@@ -124,6 +130,8 @@ class _Gathered:
 
     def before(self, end: float) -> list[Backfill]:
         backfills = self._runs(end)
+        if not backfills:
+            return []
         for (entity, key), fields in self._buckets.items():
             found = {name: row for name in fields if (row := fields[name].before(end))}
             backfill: Backfill | None = backfills[-1]
@@ -131,20 +139,40 @@ class _Gathered:
                 backfill, key = _place(self._devices[key], backfills)
             if found and backfill is not None:
                 backfill.rows.setdefault(entity, {})[key] = found
+        for entity, key, field, row in self._courses_before(end):
+            backfill = backfills[-1]
+            if isinstance(key, tuple):
+                backfill, device = _place(self._devices[key[0]], backfills)
+                key = (device, key[1])
+            if backfill is not None:
+                backfill.courses.setdefault(entity, {}).setdefault(key, {})[field] = row
         for sample in self._last(end):
             _of_time(backfills, sample.time).last.append(sample)
         return backfills
+
+    def _courses_before(self, end: float) -> Iterator[tuple[str, Key, str, BackfillSeries]]:
+        """Of the processes that were read shortly before `end`."""
+        from gpumon.sources.buckets import Buckets
+
+        step_s, first, newest = self._step_s, self._headers[0], self._headers[-1]
+        for (entity, key, field), bins in self._courses.items():
+            if bins.first * step_s < end <= (bins.first + len(bins)) * step_s + _RECENT_S:
+                every_s = period_s(entity, field, newest.interval_s)
+                buckets = Buckets(bins, step_s, every_s, first.time, is_series=True)
+                last, row = buckets.last_time(end), buckets.before(end)
+                if row is not None and last is not None and last >= end - _RECENT_S:
+                    yield entity, key, field, row
 
     def _runs(self, end: float) -> list[Backfill]:
         """Headers and events; in each run of the agent a number stands for one device."""
         backfills: list[Backfill] = []
         for header in self._headers:
-            if header.time >= end and backfills:
+            if header.time >= end:
                 break
             if backfills and _run_of(backfills[-1].header) == _run_of(header):
                 backfills[-1].rest.append(header)
             else:
-                backfills.append(Backfill(header, {}, [], []))
+                backfills.append(Backfill(header, {}, [], [], {}))
         for event in self._events:
             if event.time < end:
                 told = Sample(event.time, 0.0, {}, {}, [event])

@@ -6,18 +6,21 @@ import heapq
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from itertools import chain
-from math import floor
-from typing import Protocol, runtime_checkable
+from math import floor, inf, lcm, nextafter
+from typing import Protocol, TypeVar, runtime_checkable
 
 from gpumon.errors import GpumonError, WireError
 from gpumon.model.backfill import Backfill
+from gpumon.model.batch import CELL_S, ColumnBatch
 from gpumon.model.sample import Header, Sample
 from gpumon.model.view import Status
 from gpumon.sources.backfill import PROCESS_EVENTS, FileBackfill, Item
 from gpumon.sources.base import Sink
 from gpumon.sources.buckets import END_S
+from gpumon.sources.columns import cell_of, first_time, last_time, rest, stretch
 from gpumon.sources.tracks import Track
+
+_Some = TypeVar("_Some", bound="Header | Sample | ColumnBatch")
 
 
 @runtime_checkable
@@ -26,6 +29,9 @@ class BackfillSink(Sink, Protocol):
 
     def backfill(self, node: str, backfills: Sequence[Backfill], items: Iterator[Item]) -> None:
         """What was before the next sample: its series in buckets, and all of it to be gathered."""
+
+    def show(self, node: str, item: Header | Sample | ColumnBatch) -> None:
+        """The same to be shown, where it comes in columns or among them."""
 
 
 class ReplaySource:
@@ -235,16 +241,22 @@ class ReplaySource:
             with self._wake:
                 self._aim = target if self._target is None else self._aim
         target = here if target == _HERE else target
-        begin = floor((target - FINE_S) / END_S) * END_S
+        begin = float(floor((target - FINE_S) / _EDGE_S) * _EDGE_S)
         is_near = here <= target <= here + _LONG_S or begin <= self.origin + _LONG_S
         self.progress, self._way = 0.0, (here, target)
         if self._backfills and not is_near and isinstance(sink, BackfillSink):
             if self._wait_for_backfills(begin, target):
                 self._begin_at(sink, begin)
+                self._feed_columns(sink, begin, target)
         elif target < here:
             sink.reset()
             self._rewind()
             self._last, self._way = self.origin, (self.origin, target)
+            self._feed_columns(sink, cell_of(self.origin), target)
+        else:
+            next_cell = cell_of(here) + CELL_S
+            self._feed_until(sink, min(nextafter(next_cell, -inf), target))
+            self._feed_columns(sink, next_cell, target)
         self._feed_until(sink, target)
         with self._wake:
             self.seeking = self._target is not None
@@ -307,17 +319,48 @@ class ReplaySource:
     def _begin_at(self, sink: BackfillSink, begin: float) -> None:
         """Empty the sink, and feed what was before `begin` in buckets."""
         sink.reset()
-        streams = []
         for number, (track, backfill) in enumerate(zip(self._tracks, self._backfills)):
-            opening, items = _opened(track.items(begin), begin)
-            backfills = [*backfill.before(begin), *opening]
+            backfills = [*backfill.before(begin), *_opening(track.items(begin), begin)]
             if backfills:
                 node = self._nodes[number] = backfills[0].header.node
                 sink.backfill(node, backfills, backfill.items_before(begin))
                 self._say_live(number, sink)
-            streams.append(_numbered(number, items))
+        self._last = begin
+        self._go_on_from(dict.fromkeys(range(len(self._tracks)), begin))
+
+    def _feed_columns(self, sink: Sink, begin: float, target: float) -> None:
+        """Deliver what was recorded from the cell at `begin` on until shortly before the target,
+        many samples at a time; nothing where that is not possible, or no faster.
+        """
+        until = cell_of(target - _SINGLE_S)
+        is_faster = until - begin > _SINGLE_S and all(t.batches for t in self._tracks)
+        is_wanted = not self._stopping and self._target is None
+        if self._loop or not (is_faster and is_wanted and isinstance(sink, BackfillSink)):
+            return
+        fed = dict.fromkeys(range(len(self._tracks)), begin)
+        streams = [_numbered(n, stretch(t, begin, until)) for n, t in enumerate(self._tracks)]
+        for at, number, item in heapq.merge(*streams, key=_time_of):
+            if self._stopping or self._target is not None:
+                break
+            self._note_progress(at)
+            if isinstance(item, Header):
+                self._nodes.setdefault(number, item.node)
+            sink.show(self._nodes[number], item)
+            if isinstance(item, Header):
+                self._say_live(number, sink)
+            self._last = max(self._last, last_time(item))
+            fed[number] = nextafter(last_time(item), inf)
+        else:
+            fed = dict.fromkeys(fed, until)
+        for number, node in self._nodes.items():
+            sink.backfill(node, [], stretch(self._tracks[number], begin, fed[number]))
+        self._go_on_from(fed)
+
+    def _go_on_from(self, since: dict[int, float]) -> None:
+        """With each track from its own moment on."""
+        streams = [_numbered(n, rest(self._tracks[n], at)) for n, at in since.items()]
         self._items = heapq.merge(*streams, key=_time_of)
-        self._pending, self._last = None, begin
+        self._pending = None
 
     def _feed_until(self, sink: Sink, to: float) -> None:
         """Deliver what was recorded up to `to`; of long ago only what series are made of."""
@@ -383,6 +426,10 @@ MIN_SPEED, MAX_SPEED = 0.1, 1000.0
 
 #: readings older than this have gone stale and ended processes are no longer listed
 _WHOLE_S = 180.0
+#: so much before the aim of a seek comes in single samples, with all that is not in columns
+_SINGLE_S = 60.0
+#: columns begin here, and a backfill ends
+_EDGE_S = lcm(END_S, int(CELL_S))
 #: the finest buckets of a series reach no further back
 FINE_S = 920.0
 #: so much is fed about as fast as a backfill
@@ -398,13 +445,14 @@ def _without_processes(sample: Sample) -> Sample:
     return sample._replace(rows=rows)
 
 
-def _time_of(entry: _Item) -> float:
+def _time_of(entry: tuple[float, int, object]) -> float:
     return entry[0]
 
 
-def _numbered(number: int, items: Iterator[Header | Sample]) -> Iterator[_Item]:
+def _numbered(number: int, items: Iterator[_Some]) -> Iterator[tuple[float, int, _Some]]:
+    """With the time of each, or of its first sample."""
     for item in items:
-        yield item.time, number, item
+        yield first_time(item), number, item
 
 
 def _backfills_of(tracks: Sequence[Track]) -> list[FileBackfill]:
@@ -416,15 +464,12 @@ def _backfills_of(tracks: Sequence[Track]) -> list[FileBackfill]:
     return found if len(found) == len(tracks) else []
 
 
-def _opened(
-    items: Iterator[Header | Sample], begin: float
-) -> tuple[list[Backfill], Iterator[Header | Sample]]:
-    """What the frame that holds `begin` repeats and says of processes before it; then the rest."""
+def _opening(items: Iterator[Header | Sample], begin: float) -> list[Backfill]:
+    """What the frame that holds `begin` repeats and says of processes before it."""
     header: Header | None = None
     rest: list[Header | Sample] = []
     for item in items:
         if item.time >= begin:
-            items = chain([item], items)
             break
         if isinstance(item, Sample):
             events = [event for event in item.events if event.kind in PROCESS_EVENTS]
@@ -433,7 +478,7 @@ def _opened(
             header = item
         else:
             rest.append(item)
-    return ([] if header is None else [Backfill(header, {}, rest)]), items
+    return [] if header is None else [Backfill(header, {}, rest)]
 
 
 def _shifted(item: Header | Sample, shift: float) -> Header | Sample:

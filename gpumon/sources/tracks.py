@@ -8,6 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from gpumon.errors import GpumonError
+from gpumon.model.batch import ColumnBatch
 from gpumon.model.sample import Header, Sample
 from gpumon.recording import SUFFIX, Recording, is_recording
 from gpumon.recording.joined import Joined, by_node
@@ -24,6 +25,8 @@ class Track(NamedTuple):
     name: str
     items: Callable[[float | None], Iterator[Header | Sample]]
     rolled: Callable[[float], Iterator[Item]] | None = None
+    #: all from the frame that holds a moment to another moment, most of it in columns
+    batches: Callable[[float, float], Iterator[Header | Sample | ColumnBatch]] | None = None
     span_s: float = 0.0
     #: what is missing or damaged, as far as it was read
     problems: Callable[[], Sequence[str]] = tuple
@@ -62,6 +65,7 @@ def _track_of(joined: Joined) -> Track:
         os.path.basename(joined.recordings[0].path),
         joined.items,
         partial(joined.rolled, shown=True),
+        joined.batches,
         joined.end - joined.start,
         lambda: joined.problems,
         [recording.path for recording in joined.recordings],

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from math import ceil
 from threading import Lock
-from typing import Callable, Dict, List, Optional, Sequence
+from typing import Callable, Dict, List, Optional, Sequence, Union
 
 from gpumon.model.backfill import Backfill
+from gpumon.model.batch import ColumnBatch
 from gpumon.model.retention import RETENTIONS, SERIES_A_NODE, retention_of
 from gpumon.model.sample import Header, Sample
 from gpumon.model.view import LEFT, Status
@@ -50,6 +51,17 @@ class Store:
         with self._lock:
             self._take(node, NodeView.take_sample, sample, received)
         self.changed()
+
+    def show(self, node: str, item: Union[Header, Sample, ColumnBatch]) -> None:
+        """What a recording has; many samples at once are the same as to add each."""
+        if isinstance(item, Header):
+            self.header(node, item)
+        elif isinstance(item, Sample):
+            self.add(node, item)
+        else:
+            with self._lock:
+                self._take(node, NodeView.take_batch, item)
+            self.changed()
 
     def backfill(self, node: str, backfills: Sequence[Backfill], items: object = None) -> None:
         """What a node said before the next sample; `items` is that in full, for who judges."""

@@ -7,23 +7,26 @@ from functools import partial
 from itertools import islice
 from math import inf
 from threading import Lock
-from typing import Any, Collection, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Collection, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from gpumon.model.axis import Axis
 from gpumon.model.backfill import Backfill
+from gpumon.model.batch import ColumnBatch
 from gpumon.model.bounded import Recent, left_out_text
 from gpumon.model.fields import COURSES, OF_BOTH, SERIES
-from gpumon.model.reading import Missing, Reading, number
-from gpumon.model.retention import COURSE_TIERS, COURSES_KEPT, RETENTIONS, Retention
+from gpumon.model.reading import Missing, number
+from gpumon.model.retention import COURSES_KEPT, RETENTIONS, Retention
 from gpumon.model.rollup import Bucket
 from gpumon.model.sample import Event, Header, Key, Process, Sample
 from gpumon.model.series import Series, Stats
 from gpumon.model.spacing import Spacing
 from gpumon.model.view import LEFT, DeviceView, Latest, ProcessView, Status
 from gpumon.store.aging import LeastDelay, aged, fresh_for_s, fresh_limits, period_s
+from gpumon.store.columns import rows_of, take_columns
+from gpumon.store.courses import Courses
 from gpumon.store.devices import DeviceRecord, Devices
 from gpumon.store.processes import Processes
-from gpumon.store.row import Row, Table
+from gpumon.store.row import Kept, Row, Table
 
 EVENTS_KEPT, EVENTS_BYTES = 1000, 1 << 20
 #: per node and entity; beyond that new keys are ignored, so that a broken stream fills no memory
@@ -65,6 +68,7 @@ class NodeView:
         self._delay = LeastDelay()
         self._offset_s = 0.0
         self._purged = -inf
+        self._courses = Courses()
         self._until = inf  # of a frozen node: what came later is not shown
 
     # -- reading -----------------------------------------------------------------------------------
@@ -300,10 +304,14 @@ class NodeView:
         self._forget(self._devices.place(header.devices))
         self._expect()
 
+    @property
+    def _claimed_s(self) -> float:
+        """How often the stream says that it samples."""
+        return self.header.interval_s if self.header and self.header.interval_s > 0 else 1.0
+
     def _expect(self) -> None:
         """Tell all series how often a sample is due, where that is new."""
-        claimed = self.header.interval_s if self.header and self.header.interval_s > 0 else 1.0
-        interval_s = self._spacing.interval_s(claimed)
+        interval_s = self._spacing.interval_s(self._claimed_s)
         if interval_s == self.interval_s:
             return
         self.interval_s, self._limits_s = interval_s, fresh_limits(interval_s)
@@ -329,6 +337,7 @@ class NodeView:
         sample = self._axis.sample(sample, received)
         self.last_time = sample.time
         if sample.rows:
+            self._courses.purge(sample.time)
             self._spacing.note(sample.time if received is None else received)
             self._expect()
         if received is not None:
@@ -336,27 +345,53 @@ class NodeView:
         self._first_due -= 1
         waiting = 1 if self._first_due == 0 else _WAITING
         for entity, rows in self._devices.in_our_keys(sample.rows).items():
-            table = self._tables.setdefault(entity, {})
-            fields, new = SERIES.get(entity, frozenset()), partial(self._new_series, entity)
-            watched = self._watched(entity, rows)
-            for key, readings in rows.items():
-                row = table.get(key)
-                if row is None:
-                    if not self._has_room(entity, key, table):
-                        continue
-                    row = table[key] = Row()
-                if key in watched:
-                    course = partial(self._new_course, entity)
-                    row.take(readings, sample.time, COURSES[entity], course, waiting)
-                else:
-                    row.take(readings, sample.time, fields, new, waiting)
+            for key, row, fields, new in self._rows_for(entity, rows):
+                row.take(rows[key], sample.time, fields, new, waiting)
         self._devices.take_states(sample)
         self._take_events(sample.events)
-        if not self._purged <= sample.time < self._purged + _PURGE_EVERY_S:
-            self._purged = sample.time
-            self._processes.purge(sample.time)
+        self._purge(sample.time)
 
-    def _watched(self, entity: str, rows: Dict[Key, Dict[str, Reading]]) -> Collection[Key]:
+    def _rows_for(self, entity: str, keys: Collection[Key]) -> Iterator[Kept]:
+        """The row of each key, the fields that are series of it, and what makes one; where there
+        is no room for a new row, none.
+        """
+        table = self._tables.setdefault(entity, {})
+        usual = SERIES.get(entity, frozenset()), partial(self._new_series, entity)
+        watched = self._watched(entity, keys)
+        for key in keys:
+            row = table.get(key)
+            if row is None:
+                if not self._has_room(entity, key, table):
+                    continue
+                row = table[key] = Row()
+            if key in watched:
+                new = partial(self._courses.new, entity, key, interval_s=self.interval_s)
+                yield key, row, COURSES[entity], new
+            else:
+                yield (key, row, *usual)
+
+    def _purge(self, time: float) -> None:
+        """Of processes that ended, and of what they left, now and then."""
+        if not self._purged <= time < self._purged + _PURGE_EVERY_S:
+            self._purged = time
+            self._processes.purge(time)
+
+    def take_batch(self, batch: ColumnBatch) -> None:
+        """Samples of nothing but rows, which are on the node's axis already."""
+        if not self._spacing.note_all(batch.times, self._claimed_s):
+            for sample in batch.samples():
+                self.take_sample(sample, None)
+            return
+        self.generation += 1
+        self._courses.purge(batch.times[0])
+        self.last_time = batch.times[-1]
+        for entity, found in self._devices.in_our_keys(rows_of(batch)).items():
+            for key, row, fields, new in self._rows_for(entity, found):
+                take_columns(row, found[key], fields, new)
+        self._devices.take_states(Sample(self.last_time, 0.0, {}))
+        self._purge(self.last_time)
+
+    def _watched(self, entity: str, rows: Collection[Key]) -> Collection[Key]:
         """Of these rows, those of processes on GPUs whose course is kept."""
         if entity not in COURSES or self._retention != RETENTIONS[0]:
             return ()
@@ -395,6 +430,7 @@ class NodeView:
             for key, backfills in rows.items():
                 row = self._tables.setdefault(entity, {}).setdefault(key, Row())
                 row.begin(backfills, fields, new)
+        self._courses.take(self._devices.in_our_keys(backfill.courses))
         for sample in backfill.last:
             for entity, found in self._devices.in_our_keys(sample.rows).items():
                 table = self._tables.get(entity, {})
@@ -453,9 +489,6 @@ class NodeView:
     def _new_series(self, entity: str, field: str) -> Series:
         self.series_count += 1
         return Series(period_s(entity, field, self.interval_s), self._retention.tiers)
-
-    def _new_course(self, entity: str, field: str) -> Series:
-        return Series(period_s(entity, field, self.interval_s), COURSE_TIERS)
 
     def _take_events(self, events: Sequence[Event]) -> None:
         of_processes = []

@@ -67,7 +67,7 @@ class Row:
         if len(self.series) < len(kept):
             for field in readings:
                 if field in kept and field not in self.series:
-                    self._keep(field, new(field))
+                    self.keep(field, new(field))
         for field in PEAKS:
             value: Any = readings.get(field)
             if type(value) in _NUMBERS and value > self.peaks.get(field, -inf):
@@ -77,7 +77,7 @@ class Row:
             if len(self._ticks) >= most:
                 self.settle()
 
-    def _keep(self, field: str, series: Series) -> None:
+    def keep(self, field: str, series: Series) -> None:
         """From now on, its values wait for this series."""
         self.settle()
         self.series[field] = series
@@ -153,7 +153,7 @@ class Row:
                 self.peaks[field] = max(backfill.high, self.peaks.get(field, -inf))
                 continue
             if field not in self.series:
-                self._keep(field, new(field))
+                self.keep(field, new(field))
             self.series[field].begin(backfill)
 
     def with_past(self, past: Row, new: Callable[[str], Series]) -> List[Tuple[Series, Series]]:
@@ -163,7 +163,7 @@ class Row:
         """
         past.settle()
         for field in past.series.keys() - self.series.keys():
-            self._keep(field, new(field))
+            self.keep(field, new(field))
         return [(self.series[field], before) for field, before in past.series.items()]
 
     def begin_peaks(self) -> None:
@@ -213,4 +213,6 @@ def _extend(series: Series, *columns: Sequence[float]) -> None:
         begin = end + 1
 
 
+#: a row with its key, the fields that are series of it, and what makes one
+Kept = Tuple[Key, Row, FrozenSet[str], Callable[[str], Series]]
 Table = Dict[Key, Row]  # the rows of one entity

@@ -82,7 +82,7 @@ def being_read():
             if item.time < until:
                 yield item
 
-    source = ReplaySource([Track("n1", items, rolled, 4 * 3600.0)])
+    source = ReplaySource([Track("n1", items, rolled, span_s=4 * 3600.0)])
     store = Store()
     source.start(store)
     source.pause()

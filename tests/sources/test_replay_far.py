@@ -57,7 +57,7 @@ def sample(second, first_key=0):
     if second % 5000 == 700:
         events.append(Event(START + second, "mark", text=f"epoch {second // 5000}"))
     if second == 9000:
-        facts = {"user": "ada", "command": "python a.py", "name": "python"}
+        facts = {"user": "ada", "command": "python a.py", "name": "python", "own": True}
         events.append(Event(START + second, "process", pid=77, data=facts))
     if second == 15000:
         events.append(Event(START + second, "process-end", pid=77))
@@ -210,7 +210,7 @@ def test_what_is_shown_is_what_playing_would_have_shown(playing, files, hours):
 
 def test_the_screens_are_those_of_live(playing, files):
     source, store, _ = playing
-    now = START + 3.7 * HOUR_S
+    now = START + 2.45 * HOUR_S  # no process runs, whose host memory has no buckets
     go(source, START + 4.95 * HOUR_S)
     go(source, now)
     lived = live(files, now)
@@ -297,3 +297,65 @@ def test_days_are_shown_in_the_bins_that_there_are(tmp_path):
                 assert one.mean == pytest.approx(two.mean, abs=1 << 20)
                 assert one.low - (1 << 20) <= two.low <= two.high <= one.high + (1 << 20)
     assert played.node("n1").peak(*name) == lived.node("n1").peak(*name)
+
+
+@pytest.mark.parametrize("ways", [(1500, 2900), (5000, 6100, 7000), (2000, 1400, 3100)])
+def test_short_ways_are_fed_in_columns_too(playing, files, ways):
+    source, store, fed = playing
+    for second in ways:
+        del fed[:]
+        go(source, START + second)
+        assert len(fed) < min(ways)
+    assert_same(store, live(files, START + second), START + second)
+
+
+def test_a_seek_that_is_stopped_among_columns_goes_on_from_there(files):
+    source = ReplaySource(tracks_of(files))
+
+    class Stopping(Store):
+        """Stops the seek when something comes in columns."""
+
+        def show(self, node, item):
+            super().show(node, item)
+            if not stopped:
+                stopped.append(item)
+                source.stay()
+
+    stopped = [None]  # not the first seek
+    store = Stopping()
+    source.start(store)
+    source.pause()
+    go(source, START + 4.95 * HOUR_S)
+    stopped.clear()
+    go(source, START + 3.5 * HOUR_S)
+    here = source.now()
+    assert stopped
+    assert here < START + 3.5 * HOUR_S - 60
+    later = here + replay.FINE_S + 60  # what was before has no fine buckets
+    go(source, later)
+    assert_same(store, live(files, later), later)
+    source.stop()
+
+
+@pytest.mark.parametrize("second", [13000, 14990])
+def test_plots_of_a_process_reach_back_as_far_as_they_would_have(playing, files, second):
+    source, store, _ = playing
+    now = START + second
+    go(source, START + 4.95 * HOUR_S)
+    go(source, now)
+    lived = live(files, now).node("n1")
+    shown = store.node("n1")
+    for name in (("usage", (0, 77), "mem_bytes"), ("process", 77, "cpu_percent")):
+        assert shown.first_time(*name) == pytest.approx(lived.first_time(*name), abs=BIN_S)
+        for span_s in (600, HOUR_S, 3 * HOUR_S):
+            ours, theirs = (each.window(*name, now, span_s, 60) for each in (shown, lived))
+            for one, two in zip(ours, theirs):  # counts are what is due in a bin
+                assert (one and one[:3]) == (two and pytest.approx(two[:3], rel=1e-6)), name
+
+
+def test_of_a_process_that_ended_no_plot_is_left(playing):
+    source, store, _ = playing
+    go(source, START + 4.95 * HOUR_S)
+    go(source, START + 16500)
+    assert store.node("n1").first_time("process", 77, "cpu_percent") is None
+    assert not store.node("n1").processes(START + 16500)

@@ -358,6 +358,12 @@ class DeviceAggregate:
             for kind in ("mem", "sm"):
                 yield (kind, "", [place, process.number]), process.series_of(kind)
 
+    def courses(self) -> Iterator[tuple[int, str, Rollup]]:
+        """(PID, field, bins) of each process; of several with one PID the last counts."""
+        for process in (*self._gone, *self._processes.values()):
+            yield process.facts.pid, "mem_bytes", process.mem
+            yield process.facts.pid, "sm_percent", process.sm
+
     def series_of(self, kind: str, name: str, numbers: Sequence[int]) -> Rollup:
         """Raises ValueError, LookupError where there can be no such series."""
         if kind == "device" and name in TRACKED:

@@ -21,7 +21,7 @@ from gpumon.model.plausible import implausible_growth, most_cpu_per_s
 from gpumon.model.reading import Missing, number
 from gpumon.model.rolled import SeriesName
 from gpumon.model.rollup import Rollup
-from gpumon.model.sample import Device, Event, Header, Process, Rows, Sample
+from gpumon.model.sample import Device, Event, Header, Key, Process, Rows, Sample
 from gpumon.model.series import BRIDGE_PERIODS
 from gpumon.model.view import process_of
 
@@ -345,6 +345,14 @@ class NodeAggregate:
         for kind, bins in self._cpu.all_together().items():
             yield (kind, "", ""), bins
         yield ("covered", "", ""), self._covered
+
+    def courses(self) -> Iterator[tuple[str, Key, str, Rollup]]:
+        """Of processes (entity, key, field, bins); usage by a device's place and the PID."""
+        for place, device in enumerate(self._devices):
+            for pid, field, bins in device.courses():
+                yield "usage", (place, pid), field, bins
+        for pid, bins in self._cpu.cpu.items():
+            yield "process", pid, "cpu_percent", bins
 
     def series_of(self, kind: str, name: str, key: Any) -> Rollup:
         """Raises ValueError, TypeError, LookupError where there can be no such series."""
