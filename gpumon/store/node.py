@@ -251,10 +251,7 @@ class NodeView:
 
     def _series(self, entity: str, key: Key, field: str) -> Optional[Series]:
         row = self._tables.get(entity, {}).get(key)
-        if row is None:
-            return None
-        row.settle()
-        return row.series.get(field)
+        return row.settled(field) if row is not None else None
 
     def _all_latest(self, entity: str, key: Key, at: float) -> Dict[str, Latest]:
         row = self._tables.get(entity, {}).get(key)

@@ -27,11 +27,11 @@ _UNREAD, _MISSING = nan, inf
 class Row:
     """What is known of one entity with one key.
 
-    Numbers of series wait until there are some ticks or until somebody asks for a series: many at
-    once cost a fraction of as many one by one.
+    Numbers of series wait until there are some ticks or until somebody asks for a series, which is
+    then the only one that takes them: many at once cost a fraction of as many one by one.
     """
 
-    __slots__ = ("_fields", "_ticks", "_waiting", "peaks", "readings", "series", "times")
+    __slots__ = ("_fields", "_taken", "_ticks", "_waiting", "peaks", "readings", "series", "times")
 
     def __init__(self) -> None:
         self.readings: Dict[str, Reading] = {}
@@ -41,6 +41,7 @@ class Row:
         self._fields: Tuple[str, ...] = ()  # those that are series, and their extremes
         self._ticks = array("d")  # epoch s of what waits
         self._waiting = array("d")  # for each tick the numbers of these fields
+        self._taken: Dict[str, int] = {}  # by field: ticks that wait no more for its series
 
     def frozen(self) -> Row:
         """The readings as they are now; the series continue, but are read up to a given end."""
@@ -99,16 +100,25 @@ class Row:
         """Bring what waits into the series."""
         if not self._ticks:
             return
-        ticks = self._ticks
-        for field, series in self.series.items():
-            values = self._column(field)
-            lows = highs = values
-            if field in EXTREMES:
-                least, most = map(self._column, EXTREMES[field])
-                lows = array("d", [low if low < v else v for v, low in zip(values, least)])
-                highs = array("d", [hi if v < hi < inf else v for v, hi in zip(values, most)])
-            _extend(series, ticks, values, lows, highs)
-        self._ticks, self._waiting = array("d"), array("d")
+        for field in self.series:
+            self.settled(field)
+        self._ticks, self._waiting, self._taken = array("d"), array("d"), {}
+
+    def settled(self, field: str) -> Optional[Series]:
+        """A series with all that came of it; None: there is none."""
+        series, begin = self.series.get(field), self._taken.get(field, 0)
+        if series is None or begin == len(self._ticks):
+            return series
+        self._taken[field] = len(self._ticks)
+        values = self._column(field)
+        lows = highs = values
+        if field in EXTREMES:
+            least, most = map(self._column, EXTREMES[field])
+            lows = array("d", [low if low < v else v for v, low in zip(values, least)])
+            highs = array("d", [hi if v < hi < inf else v for v, hi in zip(values, most)])
+        columns = self._ticks, values, lows, highs
+        _extend(series, *(each[begin:] for each in columns) if begin else columns)
+        return series
 
     def first_time(self, field: str, *, past: bool = False) -> Optional[float]:
         """Time of the oldest sample of a series, also of those that wait; see `NodeView`."""
