@@ -172,14 +172,18 @@ class Series:
         """Count, sum, low and high of each bucket, those in between included."""
         values, lows, highs = columns
         held, until, before = self._last_value, self._held_until, self._tiers[0].index
-        begin = 0
-        while begin < len(places):
-            place = places[begin]
-            end = bisect_right(places, place, begin)
+        begin, last = 0, len(places) - 1
+        while begin <= last:
+            place, end = places[begin], begin + 1
             between = held if times[begin] <= until else nan
             for _ in range(before + 1, place):
                 yield 0, between, between, between
-            yield end - begin, sum(values[begin:end]), min(lows[begin:end]), max(highs[begin:end])
+            if begin == last or places[end] != place:
+                yield 1, values[begin], lows[begin], highs[begin]
+            else:
+                end = bisect_right(places, place, end)
+                parts = values[begin:end], lows[begin:end], highs[begin:end]
+                yield end - begin, sum(parts[0]), min(parts[1]), max(parts[2])
             held, until = values[end - 1], times[end - 1] + BRIDGE_PERIODS * self.period_s
             before, begin = place, end
 
