@@ -45,7 +45,7 @@ class World:
         self.told = folder / "told"
         self.told.mkdir(mode=0o700)
 
-    def run(self, text, *flags, probed=True, **more):
+    def run(self, text, *flags, probed=True, python=sys.executable, **more):
         """A program's exit status, output and errors."""
         program = self.folder / "program.py"
         program.write_text(text)
@@ -59,7 +59,7 @@ class World:
         if probed:
             environ |= probing.probe_of(environ).variables | {"GPUMON_PROBE_DIR": str(self.told)}
         done = subprocess.run(
-            [sys.executable, *flags, str(program)],
+            [str(python), *flags, str(program)],
             env=environ, capture_output=True, timeout=HANGS_S, cwd=self.folder,
         )  # fmt: skip
         return done.returncode, done.stdout, done.stderr
@@ -75,13 +75,13 @@ class World:
 
 
 def test_it_needs_python_3_6_alone():
-    text = (INSIDE / "sitecustomize.py").read_text()
+    text = (INSIDE / "gpumon_probe.py").read_text()
     ast.parse(text, feature_version=(3, 6))
     imported = {
         name.name for each in ast.walk(ast.parse(text)) if isinstance(each, ast.Import)
         for name in each.names
     }  # fmt: skip
-    assert imported <= {"os", "sys", "threading", "json", "atexit", "sitecustomize"}
+    assert imported <= {"os", "sys", "_thread", "threading", "gc", "json", "atexit"}
 
 
 def test_torch_tells_its_pool_with_peaks_that_stand(world):
@@ -243,7 +243,7 @@ FELT = {
     "no such module": "import torhc",
     "a torn torch": "import sys, types; sys.modules['torch'] = types.ModuleType('torch')\n"
     "import time; time.sleep(0.6)",
-    "threads": "import torch, threading; print(threading.active_count() >= 1)",
+    "threads": "import torch, threading; print(threading.enumerate() == [threading.main_thread()])",
 }
 
 
@@ -251,6 +251,35 @@ FELT = {
 @pytest.mark.parametrize("flags", [(), ("-I",), ("-E",), ("-s",), ("-W", "always")])
 def test_a_program_ends_and_prints_as_without_it(world, name, flags):
     assert world.run(FELT[name], *flags) == world.run(FELT[name], *flags, probed=False)
+
+
+#: Pythons of the users: those that stand here, as `pyenv` installs them
+OTHERS = sorted(
+    path
+    for path in Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob(
+        "versions/*/bin/python"
+    )
+)
+PLAIN = [name for name in FELT if name not in ("plain", "fails at its end")]
+
+
+@pytest.mark.parametrize("python", OTHERS, ids=lambda path: path.parts[-3])
+def test_other_pythons_end_and_print_as_without_it(world, python):
+    for text in ("import sys; print(sys.path)", *(FELT[name] for name in PLAIN)):
+        found = [world.run(text, "-W", "always", probed=on, python=python) for on in (True, False)]
+        assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("python", OTHERS, ids=lambda path: path.parts[-3])
+def test_other_pythons_tell_their_pools(world, python):
+    text = WAIT.replace('f"/{pid or os.getpid()}-*.json"', '"/%d-*.json" % os.getpid()')
+    code, _, err = world.run(
+        f"{text}import torch\ntorch.cuda.init()\ntorch.cuda.hold(0, 1, 2)\n"
+        "import sys; sys.version_info < (3, 6) or told(lambda found: found['pools'])",
+        python=python,
+    )
+    assert code == 0, err
+    assert bool(world.files()) == (not python.parts[-3].startswith("2."))
 
 
 def test_another_sitecustomize_runs_as_before_and_so_do_its_errors(world):

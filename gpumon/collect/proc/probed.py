@@ -1,4 +1,4 @@
-"""What gpumon's probe wrote inside a Python program (`probe/inside/sitecustomize.py`).
+"""What gpumon's probe wrote inside a Python program (`probe/inside/gpumon_probe.py`).
 
 Each probed process writes a small file into the folder that its variable GPUMON_PROBE_DIR names.
 It deserves no more trust than its user: it is read only where the process's own user owns it, up to

@@ -1,0 +1,398 @@
+"""gpumon's probe: tells what a program's own Python knows of its GPU memory, steps and waits.
+
+`sitecustomize.py` beside it imports this. It imports nothing of gpumon, prints nothing, starts
+nothing on a device, and does nothing until PyTorch, JAX or TensorFlow is imported. From then on a
+thread looks a few times a second at what they hold and at where the main thread stands, and every
+two seconds writes a small file into the folder GPUMON_PROBE_DIR. For Python 3.6 and later, with the
+standard library alone (docs/probe.md).
+"""
+
+import os
+import sys
+from time import perf_counter as _clock
+
+TYPE_CHECKING = False  # `typing` takes longer to import than this file
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from threading import Event
+    from types import CodeType
+    from typing import Any
+
+_FRAMEWORKS = ("torch", "jax", "tensorflow")
+_FIRST_LOOK_S, _SLOWEST_LOOK_S = 0.25, 5.0  # while there is nothing to tell
+_STACK_S = 0.2  # between two looks at the main thread
+_WRITE_S = 2.0
+_WINDOW_S = 10.0  # that rates and shares are of
+_MOST_STEPS = 4096  # times kept between two writings; beyond that they are only counted
+_MOST_OPTIMIZERS = 8
+_MOST_FRAMES, _MOST_PLACES, _MOST_FILES = 200, 256, 4096
+_TOLD_PLACES = 8
+_MOST_TEXT = 120
+_MOST_FAULTS = 3
+_NOT_OWN = (
+    "site-packages" + os.sep,
+    "dist-packages" + os.sep,
+    os.path.dirname(os.__file__) + os.sep,
+)
+
+
+class _Pools:
+    """What frameworks hold and need on each device; own maxima, as programs may reset theirs."""
+
+    def __init__(self) -> None:
+        self._faults: "dict[str, int]" = {}
+        self._peaks: "dict[tuple[str, int, str], int]" = {}
+
+    def read(self) -> "list[dict[str, Any]]":
+        """A list of dicts: `by` which framework, `device` its number, sizes in bytes."""
+        found = []
+        for name, read in (("torch", _torch), ("jax", _jax), ("tensorflow", _tensorflow)):
+            module = sys.modules.get(name)
+            if not _is_whole(module) or self._faults.get(name, 0) >= _MOST_FAULTS:
+                continue
+            try:
+                for pool in read(module):
+                    self._keep_peaks(name, pool)
+                    found.append(pool)
+            except Exception:
+                self._faults[name] = self._faults.get(name, 0) + 1
+        return found
+
+    def _keep_peaks(self, name: str, pool: "dict[str, Any]") -> None:
+        pool["by"] = name
+        for field in ("peak", "reserved_peak"):
+            if pool.get(field) is not None:
+                key = (name, pool["device"], field)
+                pool[field] = self._peaks[key] = max(pool[field], self._peaks.get(key, 0))
+
+
+def _is_whole(module: object) -> bool:
+    """Whether it is imported to its end."""
+    return module is not None and not getattr(
+        getattr(module, "__spec__", None), "_initializing", False
+    )
+
+
+def _torch(torch: "Any") -> "Iterator[dict[str, Any]]":
+    if not torch.cuda.is_initialized():
+        return
+    for device in range(torch.cuda.device_count()):
+        told = torch.cuda.memory_stats_as_nested_dict(device)
+        used, reserved = told["allocated_bytes"]["all"], told["reserved_bytes"]["all"]
+        if not reserved["peak"]:
+            continue  # it has not used this one
+        yield {
+            "device": device,
+            "uuid": str(getattr(torch.cuda.get_device_properties(device), "uuid", "")),
+            "used": used["current"],
+            "peak": used["peak"],
+            "reserved": reserved["current"],
+            "reserved_peak": reserved["peak"],
+            "retries": told.get("num_alloc_retries"),
+            "ooms": told.get("num_ooms"),
+        }
+
+
+def _jax(jax: "Any") -> "Iterator[dict[str, Any]]":
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    if bridge is None or not bridge.backends_are_initialized():
+        return
+    for device in jax.local_devices():
+        told = device.memory_stats() if device.platform != "cpu" else None
+        if not told:
+            continue
+        number = getattr(device, "local_hardware_id", None)
+        yield {
+            "device": device.id if number is None else number,
+            "used": told.get("bytes_in_use"),
+            "peak": told.get("peak_bytes_in_use"),
+            "reserved": told.get("pool_bytes") or told.get("bytes_reserved") or None,
+            "limit": told.get("bytes_limit"),
+        }
+
+
+def _tensorflow(tensorflow: "Any") -> "Iterator[dict[str, Any]]":
+    eager = sys.modules.get("tensorflow.python.eager.context")
+    context = None if eager is None else getattr(eager, "_context", None)
+    if context is None or not getattr(context, "_initialized", False):
+        return
+    for number in range(len(tensorflow.config.list_logical_devices("GPU"))):
+        told = tensorflow.config.experimental.get_memory_info("GPU:%d" % number)
+        yield {"device": number, "used": told["current"], "peak": told["peak"]}
+
+
+class _Steps:
+    """Steps of torch's optimizers. A program's step is that of the one that makes the most."""
+
+    def __init__(self) -> None:
+        # id of an optimizer -> [steps, time of the last, times since the last look]
+        self._of: "dict[int, list[Any]]" = {}
+        self._hook: "Any" = None
+        self._window: "list[tuple[float, list[float]]]" = []  # when told, times of steps in s
+
+    def hook(self) -> None:
+        """Ask torch to be told of each step; again and again until there is torch."""
+        optimizer = sys.modules.get("torch.optim.optimizer")
+        if self._hook is None and _is_whole(sys.modules.get("torch")) and optimizer is not None:
+            register = getattr(optimizer, "register_optimizer_step_post_hook", None)
+            self._hook = False if register is None else register(self._step)
+
+    def unhook(self) -> None:
+        if self._hook:
+            self._hook.remove()
+        self._hook = None
+
+    def _step(self, optimizer: object, *_: object) -> None:
+        """Called by the program after each step: a microsecond."""
+        now = _clock()
+        known = self._of.get(id(optimizer))
+        if known is None:
+            if len(self._of) < _MOST_OPTIMIZERS:
+                self._of[id(optimizer)] = [1, now, []]
+            return
+        known[0] += 1
+        if len(known[2]) < _MOST_STEPS:
+            known[2].append(now - known[1])
+        known[1] = now
+
+    def told(self, now: float) -> "dict[str, Any]":
+        """Steps so far, and of the last ten seconds how long one took: mean, 95th percentile, s."""
+        if not self._of:
+            return {}
+        times: "list[float]" = []
+        most = max(self._of.values(), key=lambda each: each[0])
+        for each in list(self._of.values()):
+            taken, each[2] = each[2], []
+            if each is most:
+                times = taken
+        self._window.append((now, times))
+        self._window = [part for part in self._window if part[0] > now - _WINDOW_S]
+        recent = sorted(time for _, part in self._window for time in part)
+        told = {"steps": most[0]}
+        if recent:
+            told["step_s"] = sum(recent) / len(recent)
+            told["step_p95_s"] = recent[min(int(0.95 * len(recent)), len(recent) - 1)]
+        return told
+
+
+class _Places:
+    """Where the main thread stands: (own line -> deepest call), counted."""
+
+    def __init__(self) -> None:
+        self._own: "dict[str, bool]" = {}  # file -> whether it is the user's own
+        self._counts: "dict[str, int]" = {}  # place -> looks, of the whole run
+        self._looks = 0
+        # when, whether it waited for data, and where
+        self._window: "list[tuple[float, bool, str]]" = []
+
+    def look(self, now: float) -> None:
+        threading: "Any" = sys.modules["threading"]
+        frame = sys._current_frames().get(threading.main_thread().ident)
+        if frame is None:
+            return
+        deepest, own, waits = frame.f_code, None, False
+        for _ in range(_MOST_FRAMES):
+            code = frame.f_code
+            if own is None and self._is_own(code.co_filename):
+                own = (code.co_filename, frame.f_lineno)
+            if code.co_name == "__next__" and code.co_filename.endswith("data/dataloader.py"):
+                waits = True
+                if own is None:
+                    deepest = code  # how it waits within is of no interest
+            if frame.f_back is None:
+                break
+            frame = frame.f_back
+        place = self._place(own, deepest)
+        self._looks += 1
+        if place in self._counts or len(self._counts) < _MOST_PLACES:
+            self._counts[place] = self._counts.get(place, 0) + 1
+        self._window.append((now, waits, place))
+
+    def _is_own(self, path: str) -> bool:
+        known = self._own.get(path)
+        if known is None:
+            known = path[:1] != "<" and not any(part in path for part in _NOT_OWN)
+            if len(self._own) < _MOST_FILES:
+                self._own[path] = known
+        return known
+
+    def _place(self, own: "tuple[str, int] | None", code: "CodeType") -> str:
+        call = getattr(code, "co_qualname", code.co_name)
+        if own is None:
+            return call[:_MOST_TEXT]
+        line = "%s:%d" % (os.path.basename(own[0]), own[1])
+        return ("%s %s" % (line, call))[:_MOST_TEXT] if own[0] != code.co_filename else line
+
+    def told(self, now: float) -> "dict[str, Any]":
+        """Where it stood most, of the whole run and now, and how often it waited for data, in %."""
+        if not self._looks:
+            return {}
+        self._window = [each for each in self._window if each[0] > now - _WINDOW_S]
+        ranked = sorted(self._counts.items(), key=lambda each: -each[1])[:_TOLD_PLACES]
+        told: "dict[str, Any]" = {
+            "places": [[place, 100.0 * n / self._looks] for place, n in ranked]
+        }
+        if self._window:
+            waited = sum(1 for _, waits, _ in self._window if waits)
+            told["data_wait_percent"] = 100.0 * waited / len(self._window)
+            told["place"] = self._window[-1][2]
+        return told
+
+
+class _Probe:
+    """One process: its thread, and the file that it writes."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder: "str | None" = folder
+        self._ended: "Event | None" = None
+        self._at_fork = False
+        self._at_exit = False
+        self._renew()
+
+    def _renew(self) -> None:
+        self._pid = os.getpid()
+        self._path = ""
+        self._over: "Event | None" = None
+        self._pools, self._steps, self._places = _Pools(), _Steps(), _Places()
+        self._has_begun = False
+
+    def found(self) -> None:
+        """A framework is being imported: have a thread look, which `threading` does not list."""
+        if self._over is not None or self._folder is None:
+            return
+        import _thread
+        import threading
+
+        if not self._at_fork and hasattr(os, "register_at_fork"):
+            os.register_at_fork(
+                before=self._pause, after_in_parent=self._resume, after_in_child=self._reborn
+            )
+        self._at_fork = True
+        self._over, self._ended = threading.Event(), threading.Event()
+        try:
+            _thread.start_new_thread(self._run, (self._over, self._ended))
+        except RuntimeError:  # no room for a thread
+            self._folder = None
+
+    def _pause(self) -> None:
+        """A process with threads is forked with care; Python warns of it."""
+        if self._over is not None and self._ended is not None:
+            self._over.set()
+            self._ended.wait(1.0)
+            self._over = None
+
+    def _resume(self) -> None:
+        """Behind a fork, but not before Python has counted the threads: as soon as it collects."""
+        import gc
+
+        gc.callbacks.append(self._collecting)
+
+    def _collecting(self, *_: object) -> None:
+        import gc
+
+        gc.callbacks.remove(self._collecting)
+        self.found()
+
+    def _reborn(self) -> None:
+        """In a fork's child: its own counts and its own file."""
+        self._steps.unhook()
+        self._renew()
+        self.found()
+
+    def _run(self, over: "Event", ended: "Event") -> None:
+        look_s, written = _FIRST_LOOK_S, 0.0
+        try:
+            while not over.wait(look_s):
+                now = _clock()
+                self._steps.hook()
+                if not self._has_begun:
+                    self._has_begun = bool(self._pools.read() or self._steps.told(now))
+                    look_s = _STACK_S if self._has_begun else min(1.2 * look_s, _SLOWEST_LOOK_S)
+                    continue
+                self._keep_at_exit()
+                self._places.look(now)
+                if now >= written + _WRITE_S:
+                    self._write(now)
+                    written = now
+        except Exception:
+            self._folder = None
+        finally:
+            ended.set()
+
+    def _keep_at_exit(self) -> None:
+        """After the framework's own: what ends last was registered first."""
+        if not self._at_exit:
+            import atexit
+
+            atexit.register(self._end)
+            self._at_exit = True
+
+    def _end(self) -> None:
+        try:
+            self._pause()
+            if self._has_begun and self._folder is not None and self._pid == os.getpid():
+                self._write(_clock())
+            self._folder = None
+        except Exception:
+            pass
+
+    def _write(self, now: float) -> None:
+        import json
+
+        if not self._path:
+            self._path = os.path.join(self._folder or "", _file_name())
+        told: "dict[str, Any]" = {
+            "pools": self._pools.read(),
+            "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
+            "order": os.environ.get("CUDA_DEVICE_ORDER"),
+        }
+        told.update(self._steps.told(now))
+        told.update(self._places.told(now))
+        text = json.dumps(told).encode()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        file = os.open(self._path + ".new", flags, 0o600)
+        try:
+            whole = os.write(file, text) == len(text)
+        finally:
+            os.close(file)
+        if whole:
+            os.rename(self._path + ".new", self._path)
+
+
+class _Finder:
+    """Finds nothing; hears when a framework is imported."""
+
+    def __init__(self, probe: "_Probe") -> None:
+        self._probe = probe
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name in _FRAMEWORKS:
+            try:
+                self._probe.found()
+            except Exception:
+                pass
+
+
+def _file_name() -> str:
+    """A process is its number and its start, in clock ticks since boot."""
+    with open("/proc/self/stat", "rb") as file:
+        ticks = int(file.read().rpartition(b")")[2].split()[19])
+    return "%d-%d.json" % (os.getpid(), ticks)
+
+
+def _private(folder: "str | None") -> "str | None":
+    """The folder, if it is ours alone."""
+    if not folder:
+        return None
+    there = os.lstat(folder)
+    is_ours = there.st_uid == os.getuid() and there.st_mode & 0o170077 == 0o040000
+    return folder if is_ours else None
+
+
+def _begin() -> None:
+    folder = _private(os.environ.get("GPUMON_PROBE_DIR"))
+    if folder is not None:
+        sys.meta_path.insert(0, _Finder(_Probe(folder)))
+
+
+_begin()
