@@ -1,10 +1,10 @@
 """gpumon's probe: tells what a program's own Python knows of its GPU memory, steps and waits.
 
-`sitecustomize.py` beside it imports this. It imports nothing of gpumon, prints nothing, starts
-nothing on a device, and does nothing until PyTorch, JAX or TensorFlow is imported. From then on a
-thread looks a few times a second at what they hold and at where the main thread stands, and every
-two seconds writes a small file into the folder GPUMON_PROBE_DIR. For Python 3.6 and later, with the
-standard library alone (docs/probe.md).
+`sitecustomize.py` beside it imports this as soon as PyTorch, JAX or TensorFlow is imported. It
+imports nothing of gpumon, prints nothing, and starts nothing on a device: a thread looks a few
+times a second at what they hold and at where the main thread stands, and every two seconds writes a
+small file into the folder GPUMON_PROBE_DIR. For Python 3.6 and later, with the standard library
+alone (docs/probe.md).
 """
 
 import os
@@ -13,12 +13,11 @@ from time import perf_counter as _clock
 
 TYPE_CHECKING = False  # `typing` takes longer to import than this file
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from threading import Event
     from types import CodeType
     from typing import Any
 
-_FRAMEWORKS = ("torch", "jax", "tensorflow")
 _FIRST_LOOK_S, _SLOWEST_LOOK_S = 0.25, 5.0  # while there is nothing to tell
 _STACK_S = 0.2  # between two looks at the main thread
 _WRITE_S = 2.0
@@ -128,6 +127,7 @@ class _Steps:
         # id of an optimizer -> [steps, time of the last, times since the last look]
         self._of: "dict[int, list[Any]]" = {}
         self._hook: "Any" = None
+        self.wake: "Callable[[], None] | None" = None  # called at the next step, once
         self._window: "list[tuple[float, list[float]]]" = []  # when told, times of steps in s
 
     def hook(self) -> None:
@@ -145,6 +145,10 @@ class _Steps:
     def _step(self, optimizer: object, *_: object) -> None:
         """Called by the program after each step: a microsecond."""
         now = _clock()
+        wake = self.wake
+        if wake is not None:
+            self.wake = None
+            wake()
         known = self._of.get(id(optimizer))
         if known is None:
             if len(self._of) < _MOST_OPTIMIZERS:
@@ -254,7 +258,7 @@ class _Probe:
         self._path = ""
         self._over: "Event | None" = None
         self._pools, self._steps, self._places = _Pools(), _Steps(), _Places()
-        self._has_begun = False
+        self._has_begun = self._has_device = False
 
     def found(self) -> None:
         """A framework is being imported: have a thread look, which `threading` does not list."""
@@ -282,10 +286,19 @@ class _Probe:
             self._over = None
 
     def _resume(self) -> None:
-        """Behind a fork, but not before Python has counted the threads: as soon as it collects."""
+        """Behind a fork, but not before Python has counted the threads for its warning.
+
+        Where a device is in use there are others, and it warns anyway. Else at the next step or
+        import of a framework, or when Python collects garbage.
+        """
         import gc
 
-        gc.callbacks.append(self._collecting)
+        if self._has_device:
+            self.found()
+            return
+        self._steps.wake = self.found
+        if self._collecting not in gc.callbacks:
+            gc.callbacks.append(self._collecting)
 
     def _collecting(self, *_: object) -> None:
         import gc
@@ -306,7 +319,8 @@ class _Probe:
                 now = _clock()
                 self._steps.hook()
                 if not self._has_begun:
-                    self._has_begun = bool(self._pools.read() or self._steps.told(now))
+                    self._has_device = bool(self._pools.read())
+                    self._has_begun = self._has_device or bool(self._steps.told(now))
                     look_s = _STACK_S if self._has_begun else min(1.2 * look_s, _SLOWEST_LOOK_S)
                     continue
                 self._keep_at_exit()
@@ -341,8 +355,10 @@ class _Probe:
 
         if not self._path:
             self._path = os.path.join(self._folder or "", _file_name())
+        pools = self._pools.read()
+        self._has_device = bool(pools)
         told: "dict[str, Any]" = {
-            "pools": self._pools.read(),
+            "pools": pools,
             "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
             "order": os.environ.get("CUDA_DEVICE_ORDER"),
         }
@@ -357,20 +373,6 @@ class _Probe:
             os.close(file)
         if whole:
             os.rename(self._path + ".new", self._path)
-
-
-class _Finder:
-    """Finds nothing; hears when a framework is imported."""
-
-    def __init__(self, probe: "_Probe") -> None:
-        self._probe = probe
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        if name in _FRAMEWORKS:
-            try:
-                self._probe.found()
-            except Exception:
-                pass
 
 
 def _file_name() -> str:
@@ -389,10 +391,11 @@ def _private(folder: "str | None") -> "str | None":
     return folder if is_ours else None
 
 
-def _begin() -> None:
-    folder = _private(os.environ.get("GPUMON_PROBE_DIR"))
-    if folder is not None:
-        sys.meta_path.insert(0, _Finder(_Probe(folder)))
+def begin() -> None:
+    """Begin to look, if there is a folder to write to; called when a framework is imported."""
+    if _PROBE is not None:
+        _PROBE.found()
 
 
-_begin()
+_FOLDER = _private(os.environ.get("GPUMON_PROBE_DIR"))
+_PROBE = None if _FOLDER is None else _Probe(_FOLDER)

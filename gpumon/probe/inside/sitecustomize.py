@@ -1,27 +1,45 @@
 """Brings gpumon's probe into a Python that is about to run a program.
 
 `gpumon record --probe -- COMMAND` puts this folder first on PYTHONPATH, so that every Python of the
-command runs this file before its program, old ones too. What goes wrong in the probe goes unheard;
-then the `sitecustomize` that this one hides has its turn.
+command runs this file before its program, old ones too. It waits for a framework to be imported,
+and then imports the probe, of which nothing is heard if that fails. The `sitecustomize` that this
+one hides has its turn at once.
 """
 
 import os
 import sys
 
+_HERE = os.path.dirname(os.path.abspath(__file__))
 
-def _probe():
-    if sys.version_info >= (3, 6):
-        try:
-            import gpumon_probe
-        except Exception:
-            pass
-        sys.modules.pop("gpumon_probe", None)
+
+class _Finder:
+    """Finds nothing; hears when a framework is imported."""
+
+    begin = None
+
+    def find_spec(self, name, path=None, target=None):
+        if name in ("torch", "jax", "tensorflow"):
+            try:
+                if self.begin is None:
+                    self.begin = _begin_of_the_probe()
+                self.begin()
+            except Exception:
+                pass
+
+
+def _begin_of_the_probe():
+    sys.path.insert(0, _HERE)
+    try:
+        import gpumon_probe
+    finally:
+        sys.path.remove(_HERE)
+    del sys.modules["gpumon_probe"]
+    return gpumon_probe.begin
 
 
 def _import_the_next():
     """The `sitecustomize` that this one stands before; its errors are its own."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != here]
+    sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != _HERE]
     ours = sys.modules.pop("sitecustomize", None)
     try:
         import sitecustomize
@@ -32,5 +50,6 @@ def _import_the_next():
             sys.modules["sitecustomize"] = ours
 
 
-_probe()
+if sys.version_info >= (3, 6) and os.environ.get("GPUMON_PROBE_DIR"):
+    sys.meta_path.insert(0, _Finder())
 _import_the_next()
