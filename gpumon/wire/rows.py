@@ -1,7 +1,7 @@
 """Rows of a sample as the wire has them: values shortened, missing ones as null and a letter.
 
-Which groups a row holds hangs on the names in it, and what is to be done to it on the kinds of its
-values. Both are nearly always those of the row before, so each pair has a function of its own.
+Which groups a row holds hangs on the names in it, and what is to be done to it on which values are
+missing. Both are nearly always as in the row before, so each case has a function of its own.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class EntityRows:
             names = tuple(readings)
             for group, values_of in self._found.get(names) or self._find(names):
                 values = values_of(readings)
-                row = _writer(group, tuple(map(type, values)))(key, values, sent, why)
+                # by way of a list: Python keeps thousands of tuples that were made of iterators
+                kinds = tuple([*map(type, values)])
+                row = _writer(group, kinds)(key, values, sent, why)
                 tables.setdefault(group, []).append(row)
         return tables
 
@@ -63,25 +65,31 @@ def _values_of(own: List[str], there: Tuple[str, ...]) -> Callable[..., _Values]
     return lambda readings: tuple([readings.get(name, NOT_SAMPLED) for name in own])
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=256)
 def _writer(group: str, kinds: Tuple[type, ...]) -> _Write:
-    """A function that writes rows of a group whose values are of these kinds: the key, the values
-    in the order of the fields, and the letters of missing ones.
+    """What writes rows of a group whose values are of these kinds."""
+    return _compiled(group, tuple(issubclass(kind, Missing) for kind in kinds))
+
+
+@lru_cache(maxsize=256)
+def _compiled(group: str, missing: Tuple[bool, ...]) -> _Write:
+    """A function that writes rows of a group in which these values are missing: the key, the
+    values in the order of the fields, and the letters of missing ones.
 
     Its text is made of our own table alone.
     """
     entries, details, letters = ["key if type(key) is not tuple else list(key)"], [], []
-    for at, (field, kind) in enumerate(zip(GROUP_BY_KEY[group].fields, kinds)):
+    for at, (field, is_missing) in enumerate(zip(GROUP_BY_KEY[group].fields, missing)):
         value = f"values[{at}]"
-        if issubclass(kind, Missing):
-            entries.append("None")
-            letters.append(f"reasons[{value}.reason]")
-            details.append(
-                f"    if {value}.detail != sent.get(({group!r}, key, {field.name!r}), ''):\n"
-                f"        announce(({group!r}, key, {field.name!r}), {value}.detail, sent, why)\n"
-            )
-        else:
-            entries.append(_shortened(value, field, kind))
+        if not is_missing:
+            entries.append(_shortened(value, field))
+            continue
+        entries.append("None")
+        letters.append(f"reasons[{value}.reason]")
+        details.append(
+            f"    if {value}.detail != sent.get(({group!r}, key, {field.name!r}), ''):\n"
+            f"        announce(({group!r}, key, {field.name!r}), {value}.detail, sent, why)\n"
+        )
     if letters:
         entries.append(" + ".join(letters))
     made: Dict[str, Any] = {"reasons": REASONS, "announce": _announce, "significant": _significant}
@@ -95,15 +103,15 @@ def _writer(group: str, kinds: Tuple[type, ...]) -> _Write:
     return write
 
 
-def _shortened(value: str, field: Field, kind: type) -> str:
-    """The expression that takes a value to the digits that its field has."""
-    short = value
-    if issubclass(kind, float):
-        short = f"round({value})"  # a third of what `round` with decimals takes
-        if field.decimals:
-            one = 10**field.decimals
-            short = f"(x / {one} if (x := round({value} * {one})) % {one} else x // {one})"
-    if field.digits and issubclass(kind, (int, float)):
+def _shortened(value: str, field: Field) -> str:
+    """The expression that takes a value, if it is a number, to the digits that its field has."""
+    if field.text:
+        return value
+    short = f"round({value})"  # a third of what `round` with decimals takes
+    if field.decimals:
+        one = 10**field.decimals
+        short = f"(x / {one} if (x := round({value} * {one})) % {one} else x // {one})"
+    if field.digits:
         is_cut = field.unit == "B"
         return f"({short} if {value} < 1000 else significant({value}, {field.digits}, {is_cut}))"
     return short
