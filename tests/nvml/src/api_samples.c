@@ -24,13 +24,13 @@ API int nvmlDeviceGetSamples(Handle h, uint kind, u64 last_us, uint *value_type,
     }
     int slow = kind != TOTAL_POWER && kind != SM_CLK && kind != MEM_CLK;
     double period_s = slow && c->sample_period_s > 0 ? c->sample_period_s : 0.1;
-    double newest = floor(t / period_s) * period_s;
+    double newest = floor(t / period_s) * period_s, set_s = clock_set_s();
     uint n = 0;
     for (int i = BUFFER_ENTRIES - 1; i >= 0 && n < *count; i--) {
         double x = newest - i * period_s;
-        u64 stamp_us = wall_us(c, x);
-        if (x < 0 || stamp_us <= last_us) continue;
-        out[n].timeStamp = stamp_us;
+        u64 at_us = stamp_us(c, x, set_s);
+        if (x < 0 || at_us <= last_us) continue;
+        out[n].timeStamp = at_us;
         out[n].sampleValue.ullVal = 0;
         double unit = kind == TOTAL_POWER ? 1000 : 1; /* mW */
         out[n++].sampleValue.uiVal = to_uint(metric_at(c, d->gpu, m, x) * unit);

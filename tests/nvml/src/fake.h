@@ -183,6 +183,8 @@ double scenario_time(const struct scenario *c);
 /* A descriptor that is readable once the scenario's files may have changed; -1: there is none. */
 int watch_scenario(void);
 u64 wall_us(const struct scenario *c, double t);
+double clock_set_s(void); /* by how much the wall clock was set since the start */
+u64 stamp_us(const struct scenario *c, double t, double set_s);
 double monotonic_s(void);
 double wall_s(void);
 void nap_us(double us);

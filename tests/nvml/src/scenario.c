@@ -49,10 +49,13 @@ double scenario_time(const struct scenario *c) {
     return c->freeze >= 0 ? c->freeze : (began_at() + monotonic_s() - c->epoch) * c->speed;
 }
 
-u64 wall_us(const struct scenario *c, double t) {
-    double set_s = round((wall_s() - monotonic_s() - began_at()) * 1e3) / 1e3;
+double clock_set_s(void) { return round((wall_s() - monotonic_s() - began_at()) * 1e3) / 1e3; }
+
+u64 stamp_us(const struct scenario *c, double t, double set_s) {
     return to_u64((c->epoch + t / (c->speed > 0 ? c->speed : 1) + set_s) * 1e6);
 }
+
+u64 wall_us(const struct scenario *c, double t) { return stamp_us(c, t, clock_set_s()); }
 
 /* from the environment, else of the machine, as a test of a cluster lays it there for all */
 static const char *scenario_file(void) {
