@@ -110,7 +110,8 @@ def _shortened(value: str, field: Field) -> str:
     short = f"round({value})"  # a third of what `round` with decimals takes
     if field.decimals:
         one = 10**field.decimals
-        short = f"(x / {one} if (x := round({value} * {one})) % {one} else x // {one})"
+        short = f"x / {one} if (x := round({value} * {one})) % {one} else x // {one}"
+    short = f"({value} if {value}.__class__ is int else {short})"
     if field.digits:
         is_cut = field.unit == "B"
         return f"({short} if {value} < 1000 else significant({value}, {field.digits}, {is_cut}))"
