@@ -241,6 +241,8 @@ class ReplaySource:
             with self._wake:
                 self._aim = target if self._target is None else self._aim
         target = here if target == _HERE else target
+        if self.end is not None:
+            target = min(target, self.end + 1.0)  # what is behind has no data
         begin = float(floor((target - FINE_S) / _EDGE_S) * _EDGE_S)
         is_near = here <= target <= here + _LONG_S or begin <= self.origin + _LONG_S
         self.progress, self._way = 0.0, (here, target)

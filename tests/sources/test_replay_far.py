@@ -359,3 +359,12 @@ def test_of_a_process_that_ended_no_plot_is_left(playing):
     go(source, START + 16500)
     assert store.node("n1").first_time("process", 77, "cpu_percent") is None
     assert not store.node("n1").processes(START + 16500)
+
+
+def test_far_after_the_end_is_the_end(playing, files):
+    source, store, _ = playing
+    source.seek(START + 30 * HOUR_S)
+    until(lambda: source.at_end)
+    last = items_of(files)[-1][1].time
+    assert store.node("n1").last_time == last
+    assert last <= source.now() <= last + 1
