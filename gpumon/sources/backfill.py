@@ -19,6 +19,7 @@ from gpumon.model.fields import SERIES
 from gpumon.model.rolled import RolledFrame
 from gpumon.model.sample import Device, Header, Key, Sample
 from gpumon.store.aging import period_s
+from gpumon.store.devices import is_same
 from gpumon.store.row import EXTREMES
 
 if TYPE_CHECKING:
@@ -226,13 +227,6 @@ def _place(device: Device, backfills: list[Backfill]) -> tuple[Backfill | None, 
         headers = [backfill.header, *(item for item in backfill.rest if isinstance(item, Header))]
         for header in reversed(headers):
             for each in header.devices:
-                if _is_same(each, device):
+                if is_same(each, device):
                     return backfill, each.key
     return None, 0
-
-
-def _is_same(one: Device, other: Device) -> bool:
-    """By the UUID; by the place where one was lost before it could be asked for its."""
-    if one.uuid and other.uuid:
-        return one.uuid == other.uuid
-    return (one.index, one.mig) == (other.index, other.mig)

@@ -17,6 +17,13 @@ _Rule = Callable[[Device], Optional[int]]
 DEVICES_KEPT = 256
 
 
+def is_same(one: Device, other: Device) -> bool:
+    """By the UUID; by the place where one was lost before it could be asked for its."""
+    if one.uuid and other.uuid:
+        return one.uuid == other.uuid
+    return (one.index, one.mig) == (other.index, other.mig)
+
+
 class DeviceRecord:
     """One device, as the latest header and sample tell it."""
 
@@ -69,20 +76,12 @@ class Devices:
 
     def found_in(self, others: Devices) -> Dict[int, int]:
         """Our key of each device -> its key among those of an earlier stream of the same node."""
-        records = others._records.items()
-        of_uuid = {each.device.uuid: key for key, each in records if each.device.uuid}
-        of_place = {(each.device.index, each.device.mig): key for key, each in records}
-        found: Dict[int, int] = {}
-        for key, record in self._records.items():
-            device = record.device
-            its = of_uuid.get(device.uuid)
-            if its is None:
-                its = of_place.get((device.index, device.mig))
-                if its is not None and device.uuid and others._records[its].device.uuid:
-                    its = None  # another one in its place
-            if its is not None:
-                found[key] = its
-        return found
+        return {
+            key: its_key
+            for key, record in self._records.items()
+            for its_key, its in others._records.items()
+            if is_same(record.device, its.device)
+        }
 
     def leave(self) -> None:
         """None of them is the job's any more, until a header lists it again."""
