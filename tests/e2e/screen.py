@@ -19,7 +19,7 @@ from tests.support.waiting import HANGS_S
 
 USER = pwd.getpwuid(os.getuid()).pw_name
 
-_BARS_AND_SPARKS = re.compile(r"[·▁-█]{2,}|[━╍─]+")
+_BARS_AND_SPARKS = re.compile(r"[·▁-█]{2,}|[━╍─]+|▌")
 _LABEL = 17  # cells of a lane's words, left of its plot
 
 
@@ -131,9 +131,11 @@ def rows(devices: list[dict[str, Any]]) -> list[str]:
     return [_row(device) for device in devices]
 
 
-def rows_with_processes(devices: list[dict[str, Any]]) -> list[str]:
-    """`GPU 0 94 % 98 % 312 61 2: ada python`: where processes have no table of their own."""
-    return [f"{_row(device).rstrip()} {_processes(device)}" for device in devices]
+def rows_with_processes(devices: list[dict[str, Any]], *, wide: bool = False) -> list[str]:
+    """`GPU 0 94 % 98 % 312 61 2: ada python`: where processes have no table of their own; from 110
+    columns `GPU 0 94 % 98 % 78.4 GiB 312/400 61 2: ada python`.
+    """
+    return [f"{_row(device, wide=wide).rstrip()} {_processes(device)}" for device in devices]
 
 
 def processes(devices: list[dict[str, Any]]) -> list[str]:
@@ -171,12 +173,15 @@ def _title(device: dict[str, Any]) -> str:
     return " ".join(words)
 
 
-def _row(device: dict[str, Any]) -> str:
+def _row(device: dict[str, Any], *, wide: bool = False) -> str:
     readings = device["readings"]
     if readings["busy_percent"] == Missing("lost"):
         return f"{name(device)} ● lost · "
     values = [_word(readings["busy_percent"], " %"), _mem(device)]
-    values += [_word(readings[field], "") for field in ("power_w", "temperature_c")]
+    values += [f"{gib(readings['mem_used_bytes'])} GiB"] if wide else []
+    power = _word(readings["power_w"], "")
+    values += [f"{power}/{_word(readings['power_limit_w'], '')}" if wide else power]
+    values += [_word(readings["temperature_c"], "")]
     return " ".join([name(device), *values]) + "\n"
 
 

@@ -69,7 +69,7 @@ def test_every_device_shows_what_the_driver_says(scenario, size, layout):
 
 def test_a_device_without_any_reading_shows_no_number():
     with still("na_all") as gpus, Dashboard(gpus) as dashboard:
-        dashboard.wait_for("busy n/a  mem n/a")
+        dashboard.wait_for("busy n/a ━mem n/a")
         dashboard.keys("2")
         shown = dashboard.wait_for_all([gpus.expected()[0]["uuid"], "no process on this GPU"])
         assert not re.search(r"\d (%|W|°C|MHz|[KMGT]?i?B|kWh)", shown)
@@ -91,9 +91,10 @@ def test_without_devices_it_says_why_and_shows_the_host(scenario, sentence):
 
 def test_fifty_six_devices_scroll():
     with still("many") as gpus:
-        wanted = rows_with_processes(gpus.expected())
+        wanted = rows_with_processes(gpus.expected(), wide=True)
         with Dashboard(gpus, size=HUGE) as dashboard:
             dashboard.wait_for_all([*wanted[:50], " of 56 busy "])
+        wanted = rows_with_processes(gpus.expected())
         with Dashboard(gpus, size=SMALL) as dashboard:
             dashboard.wait_for_all(wanted[:18])
             dashboard.keys("End")

@@ -87,7 +87,7 @@ def test_one_hung_device_stops_neither_the_others_nor_quitting(tmp_path):
             return len(set(ages)) >= 5
 
         shown = dashboard.wait_until(watched)
-        assert f"GPU {HUNG}: the driver has not responded for {ages[-1]} s" in shown
+        assert f"GPU {HUNG} hung: the driver has not responded for {ages[-1]} s" in shown
         assert ages == sorted(ages)
         assert sorted(others) == [number for number in range(8) if number != HUNG]
         assert all(len(values) >= 3 for values in others.values()), others

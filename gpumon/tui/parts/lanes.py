@@ -25,7 +25,7 @@ from gpumon.tui.values import Format, shown
 
 _TWO_COLUMNS, _THREE_COLUMNS = 110, 220  # cells of width from which lanes are side by side
 _LABEL_CELLS, _VALUE_CELLS, _SCALE_CELLS = 12, 10, 5
-_MOST_ROWS = 16  # of one lane
+_MOST_ROWS = 24  # of one lane
 _BLANK = (" ", "")
 _AXIS_ROWS = 2
 _PLAIN = str.maketrans({"↓": "in", "↑": "out"})
@@ -80,6 +80,7 @@ def lanes_view(
     lines = min(ceil(len(lanes) / count), height - _AXIS_ROWS)
     if lines < 1:
         return View([])
+    count = min(count, ceil(len(lanes) / lines))  # without an empty one
     each, more = divmod(height - _AXIS_ROWS, lines)
     if each == 1:  # values stand left of lanes of one row, above each other in higher ones
         more = 0

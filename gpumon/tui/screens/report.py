@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpumon.model.text import clean
 from gpumon.tui.keys import Key, grouped
-from gpumon.tui.lines import Row
+from gpumon.tui.lines import Row, fit_row
 from gpumon.tui.moment import Moment
 from gpumon.tui.parts.view import View, Zone
 from gpumon.tui.screens.base import Pane, Shell
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gpumon.report.model import Report
 
 _HERE = ("report", "finding")
+_TWO_COLUMNS, _WIDEST = 170, 100  # cells: of a screen with the page in two columns, and of each
 
 
 class ReportPane(Pane):
@@ -48,22 +49,30 @@ class ReportPane(Pane):
         # with all rules, which the first screen does without
         from gpumon.report.render.page import finding_places, page
 
-        how = (min(width - 2, 100), "ascii" if moment.glyphs == "ascii" else "braille")
+        columns = 2 if width >= _TWO_COLUMNS else 1
+        each = min(width // columns - 2, _WIDEST)
+        how = (each, "ascii" if moment.glyphs == "ascii" else "braille")
         rows, places = page(report, *how), finding_places(report, *how)
         self._cursor = min(self._cursor, max(0, len(places) - 1))
-        top = self._top(len(rows), places, height - 1)
+        room = height - 1
+        top = self._top(len(rows), places, columns * room)
         head: Row = [(" the report as if the job ended now ", "dim"), ("  Enter", "key")]
         head += [(" why  ", "dim"), ("y", "key"), (" copy its lines  ", "dim"), ("e", "key")]
         head += [(" save  ", "dim"), ("↑↓", "key"), (" finding, then scroll", "dim")]
-        shown = [head]
+        shown: list[Row] = []
         zones = []
-        for place, row in enumerate(rows[top : top + height - 1], top):
+        second = top + _second_column(rows[top:], places, room) if columns == 2 else len(rows)
+        for place, row in enumerate(rows[top : top + columns * room], top):
             here = places and place == places[self._cursor]
             marked = [(text, f"{role}+selected") for text, role in row] if here else row
+            x, y = (0, place - top) if place < second else (each + 2, place - second)
             if place in places:
-                zones.append(Zone(0, len(shown), width, 1, f"pick_finding({places.index(place)})"))
-            shown.append([(" ", ""), *marked])
-        return View(shown, zones)
+                zones.append(Zone(x, 1 + y, each, 1, f"pick_finding({places.index(place)})"))
+            if y < len(shown):
+                shown[y] = [*fit_row(shown[y], x), (" ", ""), *marked]
+            else:
+                shown.append([*fit_row([], x), (" ", ""), *marked])
+        return View([head, *shown[:room]], zones)
 
     def _top(self, count: int, places: list[int], room: int) -> int:
         """The first row shown: the cursor in sight, then wherever it was scrolled to."""
@@ -149,6 +158,13 @@ class ReportPane(Pane):
             self.shell.say(f"not saved: {clean(str(error))}")
         else:
             self.shell.say(f"saved as {os.path.abspath(name)}")
+
+
+def _second_column(rows: list[Row], places: list[int], room: int) -> int:
+    """The row with which it begins: that behind the findings, if the rest then has room."""
+    behind = places[-1] if places else 0
+    blank = next((y for y in range(behind, len(rows)) if not rows[y]), room)
+    return blank + 1 if blank < room and len(rows) - blank <= room else room
 
 
 def lines_of(finding: Finding) -> list[str]:

@@ -68,10 +68,12 @@ def test_more_room_gives_a_scale_whose_ends_lie_where_their_values_do(moment):
     assert rows[5].split("│")[1].strip() == ""
 
 
-@pytest.mark.parametrize(("width", "columns"), [(80, 1), (120, 2)])
+@pytest.mark.parametrize(("width", "columns"), [(80, 1), (120, 2), (300, 2)])
 def test_time_is_written_once_under_each_column(moment, width, columns):
     rows = [row for row in text(moment, width, 12).splitlines() if "-40 s" in row]
     assert [row.count("-40 s") for row in rows] == [columns]
+    axes = [row for row in text(moment, width, 12).splitlines() if "└" in row]
+    assert [len(axis) for axis in axes] == [width - 1]  # no column is empty
 
 
 @pytest.mark.parametrize("width", [10, 30, 80, 120, 300])

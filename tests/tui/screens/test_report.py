@@ -93,6 +93,21 @@ def test_clicks_and_cursor_name_findings(judged):
     assert title.rstrip(".")[:40] in plain(selected)
 
 
+@pytest.mark.parametrize("height", [16, 30, 58, 78])
+def test_a_wide_screen_has_the_page_in_two_columns(judged, height):
+    """Nothing is lost, and a click goes to the finding under it in either."""
+    rows = plain(judged.draw("report", 169, 200).rows).splitlines()[1:]
+    judged.pane = judged.panes["report"]
+    view = judged.draw("report", 204, height)
+    left, right = zip(*((row[:102], row[102:]) for row in plain(view.rows).splitlines()[1:]))
+    seen = [row.strip() for row in (*left, *right) if row.strip()]
+    assert seen == [row.strip() for row in rows if row.strip()][: len(seen)]
+    assert len(seen) > height or len(seen) == len(list(filter(None, rows)))
+    for zone in view.zones:
+        row = plain(view.rows).splitlines()[zone.y]
+        assert row[zone.x : zone.x + 3].strip()[:1] in ("▲", "·", "●")
+
+
 def test_without_a_verdict_it_says_what_it_waits_for(looking):
     assert "collecting data" in looking.text("report", 80, 22)
     looking.pipeline.trouble = "no findings: OSError: x"
