@@ -13,7 +13,7 @@ from gpumon.report.render.json import document
 from gpumon.report.render.layout import plain
 from gpumon.report.render.markdown import markdown
 from gpumon.report.render.page import finding_rows, page
-from gpumon.report.sentences import sentences, step_of, steps_of
+from gpumon.report.sentences import capital, sentences, step_of, steps_of
 from gpumon.tui.screens.job.notes import notes
 from tests.corpus.cases import all_cases
 from tests.tui.looking import Looking
@@ -111,4 +111,4 @@ def test_the_screen_shows_the_same_notes_for_markers(name):
         (each.level, bool(each.action)) for each in said
     ]
     order = [int(each.text.split()[1].rstrip("⟧")) for each in marks]
-    assert [real.raised[n].title for n in order] == [each.text for each in said]
+    assert [capital(real.raised[n].title) for n in order] == [each.text for each in said]
