@@ -315,6 +315,7 @@ def test_who_waits_for_a_person_is_not_called_slow(follow, monkeypatch):
     monkeypatch.setattr(node_run, "_BESIDE_S", 0.3)
     time.sleep(1.5)
     assert quick.opened == []
+    monkeypatch.setattr(node_run, "_BESIDE_S", HANGS_S)  # from here on it may be slow
     slow.let.set()
     sink.wait(live("n1"))
     assert sink.last("n1").source == "ssh"
