@@ -65,6 +65,20 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError)
 
 
+def require_memory(room_bytes: int) -> None:
+    """Raise GpumonError where so much address space is not free.
+
+    A thread that finds no room for its first objects never reports that it runs, and who started it
+    waits for ever; without room for its own data glibc ends the process.
+    """
+    import mmap  # which few programs need
+
+    try:
+        mmap.mmap(-1, room_bytes).close()  # of address space; no memory is used
+    except (OSError, MemoryError):
+        raise GpumonError(NO_MEMORY) from None
+
+
 def shortage(error: BaseException) -> str:
     """What the system lacks according to this error, and what to do; "" if it is another error."""
     if is_out_of_memory(error):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpumon import heap
 from gpumon.collect.base import node_name
+from gpumon.errors import require_memory
 from gpumon.pipeline.pipeline import JobSource, Pipeline
 from gpumon.pipeline.tee import Tee
 from gpumon.recording import marks_dir
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from gpumon.slurm.runner import Runner
     from gpumon.sources.base import Source
     from gpumon.sources.watched import WatchedJob
+
+#: address space that must be free for the threads that start before the screen
+_ROOM_BYTES = 24 << 20
 
 
 def show_node(settings: Settings, *, whole_node: bool) -> int:
@@ -67,6 +71,7 @@ def _show_own(job: Job, settings: Settings) -> int:
 
 def _show_early(pipeline: Pipeline, settings: Settings, *, whole_node: bool) -> int:
     """As `run_app`, but the agent starts while the screen is imported, which takes as long."""
+    require_memory(_ROOM_BYTES)
     pipeline.start()
     try:
         from gpumon.tui.app import run_app

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import mmap
 import os
 import sys
 import threading
@@ -21,7 +20,7 @@ from textual.screen import ModalScreen
 
 from gpumon import heap
 from gpumon.config import Settings
-from gpumon.errors import NO_MEMORY, GpumonError
+from gpumon.errors import require_memory
 from gpumon.files import NotWritten
 from gpumon.model.text import clean
 from gpumon.pipeline import notices
@@ -440,7 +439,7 @@ def run_app(
     `prompts` asks through a dialog what transports need, `output` is what the job writes; `array`,
     `on_end`, `library` and `is_from_list`: see GpumonApp.
     """
-    _require_memory()
+    require_memory(_ROOM_BYTES)
     app = GpumonApp(
         pipeline, settings, whole_node=whole_node, prompts=prompts, output=output, array=array,
         on_end=on_end, library=library, is_from_list=is_from_list,
@@ -450,13 +449,3 @@ def run_app(
     finally:
         pipeline.stop()
     return app.return_code or 0
-
-
-def _require_memory() -> None:
-    """Raise where the screen would not get far: without room for a thread's own data glibc ends
-    the process, and leaves the terminal as it is.
-    """
-    try:
-        mmap.mmap(-1, _ROOM_BYTES).close()  # of address space; no memory is used
-    except (OSError, MemoryError):
-        raise GpumonError(NO_MEMORY) from None
