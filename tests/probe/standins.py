@@ -1,7 +1,7 @@
 """Packages with the interfaces of PyTorch, JAX and TensorFlow that the probe reads.
 
 They show what only a GPU could: each refuses to be asked before it has initialised a device, as
-the real ones would initialise one. `tests/probe/test_frameworks.py` runs those that are to be had.
+the real ones would initialise one. They prove the arithmetic alone, not what a framework answers.
 """
 
 from pathlib import Path

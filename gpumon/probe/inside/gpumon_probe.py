@@ -143,7 +143,7 @@ class _Steps:
         self._hook = None
 
     def _step(self, optimizer: object, *_: object) -> None:
-        """Called by the program after each step: a microsecond."""
+        """Called by the program after each step, so it must do little."""
         now = _clock()
         wake = self.wake
         if wake is not None:
