@@ -229,6 +229,57 @@ def test_a_spawned_child_is_probed_too(world):
     assert len(world.files()) == 1
 
 
+def test_the_stack_of_the_main_thread_names_files_lines_and_functions_alone(world):
+    program = (
+        WAIT
+        + """
+import torch
+
+def train(password):
+    return told(lambda found: len(found.get("stack", [])) > 2)
+
+torch.cuda.init()
+torch.cuda.hold(0, 1, 2)
+print(json.dumps(train("hunter2")["stack"]))
+"""
+    )
+    code, out, err = world.run(program)
+    assert code == 0, err
+    assert b"hunter2" not in out + b"".join(path.read_bytes() for path in world.files())
+    stack = json.loads(out)
+    functions = {frame[2] for frame in stack}
+    assert {"train", "<module>"} <= functions
+    own = [frame for frame in stack if frame[3]]
+    assert {frame[0] for frame in own} == {"program.py"}
+    lines = program.splitlines()
+    (train,) = [frame for frame in stack if frame[2] == "train"]
+    assert lines[train[1] - 1].startswith("    return told(")
+    assert all("/" not in frame[0] for frame in own)
+    assert world.last()["stack"] == []  # at the exit it would be the probe's own
+
+
+def test_a_deep_stack_is_cut_and_names_of_libraries_are_told_within_them(world):
+    (world.packages / "torch" / "deep.py").write_text(
+        "def down(n, last):\n    return down(n - 1, last) if n else last()\n"
+    )
+    program = (
+        WAIT
+        + """
+import torch, torch.deep
+torch.cuda.init()
+torch.cuda.hold(0, 1, 2)
+names = lambda found: [frame[0] for frame in found.get("stack", [])]
+last = lambda: told(lambda found: "torch/deep.py" in names(found))
+print(json.dumps(torch.deep.down(200, last)["stack"]))
+"""
+    )
+    code, out, err = world.run(program)
+    assert code == 0, err
+    stack = json.loads(out)
+    assert len(stack) == 64
+    assert {frame[3] for frame in stack if frame[0] == "torch/deep.py"} == {False}
+
+
 #: programs that end in every way, and print what they see of the interpreter
 FELT = {
     "plain": "import sys; print(sys.argv, sys.path, sys.flags, 1 / 3)",

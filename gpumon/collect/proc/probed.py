@@ -24,7 +24,7 @@ VARIABLE = "GPUMON_PROBE_DIR"
 #: (CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER) of a process -> CUDA's number -> key of the device
 Numbers = Callable[["str | None", "str | None"], Dict[int, int]]
 
-_MOST_BYTES = 64 << 10
+_MOST_BYTES = 128 << 10
 _MOST_POOLS = 64
 _MOST_BESIDE = 512
 _STALE_S = 15.0  # seven times what there should be between two writings

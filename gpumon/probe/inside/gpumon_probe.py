@@ -26,6 +26,7 @@ _MOST_STEPS = 4096  # times kept between two writings; beyond that they are only
 _MOST_OPTIMIZERS = 8
 _MOST_FRAMES, _MOST_PLACES, _MOST_FILES = 200, 256, 4096
 _TOLD_PLACES = 8
+_TOLD_FRAMES, _FRAME_TEXT = 64, 80
 _MOST_TEXT = 120
 _MOST_FAULTS = 3
 _NOT_OWN = (
@@ -227,6 +228,24 @@ class _Places:
         line = "%s:%d" % (os.path.basename(own[0]), own[1])
         return ("%s %s" % (line, call))[:_MOST_TEXT] if own[0] != code.co_filename else line
 
+    def stack(self) -> "list[list[Any]]":
+        """Of the main thread, the deepest call first: file, line, function, whether it is own.
+
+        Not at the exit, where that is the probe's own.
+        """
+        threading: "Any" = sys.modules["threading"]
+        main = threading.main_thread().ident
+        frame = None if main == threading.get_ident() else sys._current_frames().get(main)
+        told: "list[list[Any]]" = []
+        while frame is not None and len(told) < _TOLD_FRAMES:
+            code = frame.f_code
+            path, call = code.co_filename, getattr(code, "co_qualname", code.co_name)
+            own = self._is_own(path)
+            short, line = _short(path)[-_FRAME_TEXT:], frame.f_lineno or 0
+            told.append([short, line, call[:_FRAME_TEXT], own])
+            frame = frame.f_back
+        return told
+
     def told(self, now: float) -> "dict[str, Any]":
         """Where it stood most, of the whole run and now, and how often it waited for data, in %."""
         if not self._looks:
@@ -241,6 +260,15 @@ class _Places:
             told["data_wait_percent"] = 100.0 * waited / len(self._window)
             told["place"] = self._window[-1][2]
         return told
+
+
+def _short(path: str) -> str:
+    """A library's file within that; of all others only the name."""
+    for folder in _NOT_OWN:
+        _, found, rest = path.rpartition(folder)
+        if found:
+            return rest
+    return path if path[:1] == "<" else os.path.basename(path)
 
 
 class _Probe:
@@ -364,6 +392,7 @@ class _Probe:
         }
         told.update(self._steps.told(now))
         told.update(self._places.told(now))
+        told["stack"] = self._places.stack()
         text = json.dumps(told).encode()
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         file = os.open(self._path + ".new", flags, 0o600)
