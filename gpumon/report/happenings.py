@@ -1,15 +1,16 @@
-"""What happened when: marks, Xids, memory errors, GPUs that were lost or did not answer."""
+"""What happened when: marks, Xids, memory errors, GPUs that were lost, hung or throttled."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from math import inf
 
 from gpumon.analysis.rules.faults import is_certain, xid_text, xids_of
-from gpumon.analysis.rundata import DeviceData, RunData
-from gpumon.analysis.signals import job_devices
+from gpumon.analysis.rules.instant import SLOWING
+from gpumon.analysis.rundata import DeviceData, RunData, Track
+from gpumon.analysis.signals import Span, job_devices, window_of
 from gpumon.analysis.summary import marks_of
 from gpumon.model.sample import Event
 from gpumon.model.units import plural
@@ -22,17 +23,25 @@ _STATES = {
     "error": ("warning", "the driver reported an error"),
     "well": ("info", "the driver responds again"),
 }
+#: a bucket in which a reason was set in so many of the ticks is throttled
+_THROTTLED_SHARE = 0.1
+#: s; throttled stretches that are closer are one, and shorter ones are left to the charts
+_NEAR_S, _LEAST_S = 60.0, 60.0
 
 
 def happenings(run: RunData) -> tuple[Happening, ...]:
     """By time, those without one last; what one GPU did again and again is one."""
-    found = [Happening(time, "", f"mark: {text}", "info") for time, text in marks_of(run)]
+    found = [Happening(time, "", f"mark: {text}", "info", "mark") for time, text in marks_of(run)]
     for device in job_devices(run):
-        own = sorted(_of_device(device), key=_time)
+        own = sorted((*_of_device(device), *_throttled(run, device)), key=_time)
         for _, group in groupby(own, key=lambda each: each.text):
-            first, *more = group
-            found.append(replace(first, count=1 + len(more)))
+            found.append(_together(list(group)))
     return tuple(sorted(found, key=_time))
+
+
+def _together(same: Sequence[Happening]) -> Happening:
+    lasted = [each.duration_s for each in same if each.duration_s is not None]
+    return replace(same[0], count=len(same), duration_s=sum(lasted) if lasted else None)
 
 
 def _time(each: Happening) -> float:
@@ -43,13 +52,38 @@ def _of_device(device: DeviceData) -> Iterator[Happening]:
     for event in device.xids:
         (xid,) = xids_of([event.text])
         level = "critical" if is_certain([], [xid]) else "warning"
-        yield Happening(event.time, device.label, xid_text(xid), level)
+        yield Happening(event.time, device.label, xid_text(xid), level, "xid")
     for event in device.states:
         level, text = _state(event)
-        yield Happening(event.time, device.label, text, level)
+        kind = "ecc" if event.kind == "ecc" else "state"
+        yield Happening(event.time, device.label, text, level, kind)
     errors = device.counters.get("ecc_uncorrected")
     if errors and not any(event.kind == "ecc" for event in device.states):  # as of older recordings
-        yield Happening(None, device.label, _errors_text(f"{errors:.0f}"), "critical")
+        yield Happening(None, device.label, _errors_text(f"{errors:.0f}"), "critical", "ecc")
+
+
+def _throttled(run: RunData, device: DeviceData) -> Iterator[Happening]:
+    """Stretches in which the clocks were lowered for a reason that costs speed."""
+    for reason, words in SLOWING.items():
+        for span in _stretches(run, device.throttle.get(reason, Track())):
+            begin, end = window_of(run, span)
+            if end - begin >= _LEAST_S:
+                text = f"throttled: {words}"
+                yield Happening(
+                    begin, device.label, text, "warning", "throttle", duration_s=end - begin
+                )
+
+
+def _stretches(run: RunData, shares: Track) -> list[Span]:
+    found: list[Span] = []
+    for at, share in enumerate(shares.mean):
+        if not share >= _THROTTLED_SHARE:
+            continue
+        if found and (at - found[-1].last) * run.bin_s < _NEAR_S:
+            found[-1] = Span(found[-1].first, at + 1)
+        else:
+            found.append(Span(at, at + 1))
+    return found
 
 
 def _state(event: Event) -> tuple[str, str]:

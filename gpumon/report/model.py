@@ -132,7 +132,9 @@ class Happening:
     label: str  # of the GPU, gpu01:0; "": of all
     text: str
     level: str  # critical, warning, info
+    kind: str  # mark, xid, state, ecc, throttle
     count: int = 1  # the same, one after another, from `time` on
+    duration_s: float | None = None  # of all of them together; None: it has none
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ class Report:
     unattributed_gpu_hours: float = 0.0  # of it: idle time that no finding explains
     attempts: tuple[Attempt, ...] = ()
     segments: tuple[Attempt, ...] = ()  # between the user's marks
-    happenings: tuple[Happening, ...] = ()  # marks, Xids, lost GPUs, by time
+    happenings: tuple[Happening, ...] = ()  # marks, Xids, lost and throttled GPUs, by time
     tasks: Tasks | None = None
     notes: tuple[str, ...] = ()
     version: str = ""  # gpumon's

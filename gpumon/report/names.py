@@ -28,7 +28,7 @@ _SEGMENT = (
 PARTS = {
     path: tuple(names.split())
     for path, names in {
-        "": "version gpumon job requested allocated used efficiency seff devices findings "
+        "": "version gpumon job requested allocated used efficiency seff devices events findings "
             "recommendations waste_gpu_hours unattributed_gpu_hours gpu_hours not_evaluable "
             "coverage missing notes attempts segments tasks",
         "job": "id raw_id name user account partition state exit_code cluster nodes submit start "
@@ -46,6 +46,7 @@ PARTS = {
         "devices": "node index uuid name busy_mean busy_p50 busy_p95 idle_tail_s mem_peak_bytes "
                    "mem_total_bytes mem_truth framework power_mean_w energy_j missing",
         "devices.missing": "",
+        "events": "time duration_s subject kind text level count",
         "findings": " ".join(LEVELS),  # and their ids: see `counted`
         "recommendations": "directive before after basis confidence finding",
         "not_evaluable": "",
@@ -70,6 +71,7 @@ _TEXTS = {
         "used": "mem_source mem_note cpu_note",
         "seff": "rule differs_because",
         "devices": "node uuid name mem_truth framework",
+        "events": "subject kind text level",
         "recommendations": "directive before after basis confidence finding",
         "coverage": "source",
         "attempts": "name state note",

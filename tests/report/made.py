@@ -51,22 +51,30 @@ def row(node, index, **changes):
 
 
 def happened(
-    label="gpu01:1", at=4000.0, text="Xid 79 (fell off the bus)", level="critical", **more
+    label="gpu01:1",
+    at=4000.0,
+    text="Xid 79 (fell off the bus)",
+    level="critical",
+    kind="xid",
+    **more,
 ):
     """So many seconds after the begin."""
-    return Happening(1_795_200_000.0 + at, label, text, level, **more)
+    return Happening(1_795_200_000.0 + at, label, text, level, kind, **more)
 
 
 def events():
     """Of every kind; two of them at nearly the same time."""
     return (
-        happened("", 600.0, "mark: epoch 1", "info"),
+        happened("", 600.0, "mark: epoch 1", "info", "mark"),
         happened("gpu01:0", 2000.0, "Xid 31", "warning", count=57),
         happened(),
         happened(at=4010.0, text="dropped off the bus: GPU is lost"),
-        happened("", 6000.0, "mark: epoch 2", "info"),
-        happened("gpu01:0", 8000.0, "the driver responds again", "info"),
-        replace(happened("gpu02:2", text="2 uncorrectable memory errors"), time=None),
+        happened("", 6000.0, "mark: epoch 2", "info", "mark"),
+        happened(
+            "gpu01:0", 7000.0, "throttled: power brake", "warning", "throttle", duration_s=400.0
+        ),
+        happened("gpu01:0", 8000.0, "the driver responds again", "info", "state"),
+        replace(happened("gpu02:2", text="2 uncorrectable memory errors", kind="ecc"), time=None),
     )
 
 

@@ -151,11 +151,11 @@ def test_events_stand_at_their_times_on_their_charts(browser, page):
     places = {name: round(1000 * at / 8049) for name, at in [("1", 600), ("5", 6000)]}
     for found in (first, second, third):  # marks are about all GPUs
         assert {name: at for name, at in found if name in places} == pytest.approx(places, abs=2)
-    assert [name for name, _ in first] == ["1", "2", "5", "6"]
+    assert [name for name, _ in first] == ["1", "2", "5", "6", "7"]
     assert [name for name, _ in second] == ["1", "3–4", "5"]  # which are too near to each other
     listed = browser.value("document.querySelector('.events').innerText").split("\n")
     lines = [line for line in listed if line]
-    assert [line.split()[0] for line in lines] == ["1", "2", "3", "4", "5", "6", "·"]
+    assert [line.split()[0] for line in lines] == ["1", "2", "3", "4", "5", "6", "7", "·"]
     assert lines[1].endswith("gpu01:0 Xid 31 (57 times)")
     assert lines[-1] == "· during the run gpu02:2 2 uncorrectable memory errors"
     pin = "document.querySelectorAll('figure')[1].querySelectorAll('.flags span')[1]"

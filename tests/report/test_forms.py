@@ -32,7 +32,7 @@ from gpumon.report.render.page import page
 from gpumon.report.render.table import ranked, text_table, totals
 from gpumon.report.render.text import text
 
-from .made import GIB, HOSTILE, finding, happened, job, report, row
+from .made import GIB, HOSTILE, events, finding, happened, job, report, row
 
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 
@@ -349,6 +349,7 @@ def test_the_names_of_texts_are_what_a_document_has():
     whole = report(
         attempts=(Attempt("1", 0.0, 1.0, "FAILED", "failed node n1"),),
         segments=(Attempt("2", 0.0, 1.0),),
+        happenings=events(),
         tasks=Tasks({"COMPLETED": 2}, 2, (Spread("cpu", "cores", 1, 2, 3, 4, 5, ("4711_3",)),)),
         notes=("a row was not read",),
     )
@@ -406,6 +407,7 @@ def test_the_table_of_names_is_what_a_document_has():
     whole = report(
         attempts=(Attempt("1", 0.0, 1.0),),
         segments=(Attempt("2", 0.0, 1.0),),
+        happenings=events(),
         tasks=Tasks({"COMPLETED": 2}, 2, (Spread("cpu", "cores", 1, 2, 3, 4, 5),)),
     )
     seen = {}

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
 from gpumon.model.text import clean
 from gpumon.report.model import Happening, Report
+from gpumon.report.render.events import LEVELS, clock, more_text, words, worst
 from gpumon.report.render.html_chart import Axis
 
 #: the list has at most so many, the most severe of all; the others have no flag
 _MOST = 24
-_LEVELS = ("critical", "warning", "info")
 #: flags of a chart that are closer to each other than this part of its width are one
 _NEAR = 0.04
 
@@ -23,15 +22,21 @@ class Flag(NamedTuple):
 
     number: int
     happening: Happening
+    text: str  # when, where and what
 
 
 def flags_of(report: Report) -> tuple[list[Flag], int]:
     """By time; and how many more there were."""
-    found = sorted(report.happenings, key=lambda each: _LEVELS.index(each.level))[:_MOST]
-    kept = [each for each in report.happenings if each in found]
+    kept, more = worst(report.happenings, _MOST)
     numbers = iter(range(1, len(kept) + 1))
-    flags = [Flag(0 if each.time is None else next(numbers), each) for each in kept]
-    return flags, len(report.happenings) - len(kept)
+    flags = [
+        Flag(0 if each.time is None else next(numbers), each, _text(report, each)) for each in kept
+    ]
+    return flags, more
+
+
+def _text(report: Report, each: Happening) -> str:
+    return " ".join(filter(None, (clock(report, each), clean(each.label, 100), words(each))))
 
 
 def flags_on(flags: Sequence[Flag], axis: Axis, top_percent: float = 0.0) -> str:
@@ -49,10 +54,10 @@ def flags_on(flags: Sequence[Flag], axis: Axis, top_percent: float = 0.0) -> str
 
 
 def _pin(group: Sequence[Flag], share: float, top_percent: float) -> str:
-    level = min((flag.happening.level for flag in group), key=_LEVELS.index)
+    level = min((flag.happening.level for flag in group), key=LEVELS.index)
     first, last = group[0].number, group[-1].number
     name = str(first) if len(group) == 1 else f"{first}–{last}"
-    title = "\n".join(f"{_clock(flag)} {_words(flag)}" for flag in group[:_MOST])
+    title = "\n".join(flag.text for flag in group)
     place = f"left:{100 * share:.1f}%" + (f";top:{top_percent:.1f}%" if top_percent else "")
     return f'<span class="is-{level}" style="{place}" title="{escape(title)}">{name}</span>'
 
@@ -61,24 +66,12 @@ def events_list(report: Report) -> list[str]:
     """A line for each, with its number on the charts."""
     flags, more = flags_of(report)
     rows = [
-        f'<p><b class="is-{flag.happening.level}">{flag.number or "·"}</b> {_clock(flag)}'
-        f" {escape(_words(flag))}</p>"
+        f'<p><b class="is-{flag.happening.level}">{flag.number or "·"}</b> {escape(flag.text)}</p>'
         for flag in flags
     ]
-    note = [f'<p class="dim">and {more} more of the same or a lower level</p>'] if more else []
+    note = [f'<p class="dim">{more_text(more)}</p>'] if more else []
     return ["<h2>Events</h2>", f'<div class="events">{"".join(rows)}</div>', *note] if rows else []
 
 
 def _share(axis: Axis, flag: Flag) -> float:
     return axis.at(flag.happening.time or 0.0)
-
-
-def _clock(flag: Flag) -> str:
-    at = flag.happening.time
-    return "during the run" if at is None else time.strftime("%H:%M:%S", time.localtime(at))
-
-
-def _words(flag: Flag) -> str:
-    each = flag.happening
-    again = f" ({each.count} times)" if each.count > 1 else ""
-    return f"{clean(each.label, 100)} {clean(each.text, 200)}{again}".strip()

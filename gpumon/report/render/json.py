@@ -36,6 +36,7 @@ def document(report: Report) -> Json:
         "efficiency": dict(report.efficiency),
         "seff": _values(report.seff, "seff"),
         "devices": [_values(row, "devices") for row in report.devices],
+        "events": [_values(each, "events", {"subject": each.label}) for each in report.happenings],
         "findings": [finding_json(each) for each in (*report.findings, *report.suppressed)],
         "recommendations": [_recommendation(each) for each in report.recommendations],
         "waste_gpu_hours": round(report.waste_gpu_hours, 3),

@@ -15,6 +15,7 @@ from gpumon.report.model import DeviceRow, Report
 from gpumon.report.provenance import provenance_lines
 from gpumon.report.render import heading
 from gpumon.report.render.devices import busy_text, idle_text, star_note
+from gpumon.report.render.events import MOST, clock, more_text, words, worst
 from gpumon.report.render.forms import Medium
 from gpumon.report.render.layout import SIGNS, watts
 from gpumon.report.render.table import HEAD, are_several, cells, ranked, total_lines
@@ -68,7 +69,7 @@ def markdown(report: Report) -> str:
     parts = [f"## gpumon report {escape(heading.job_name(report))}", *_summary(report)]
     parts += [*_findings(report), *_changes(report)]
     parts += [*_tasks(report), *_attempts("attempt", report), *_attempts("segment", report)]
-    parts += [*_devices(report), *_used(report), ""]
+    parts += [*_devices(report), *_events(report), *_used(report), ""]
     parts += [f"- {escape(line)}" for line in provenance_lines(report)]
     return "\n".join(parts).rstrip() + "\n"
 
@@ -159,6 +160,18 @@ def _device(row: DeviceRow) -> tuple[str, ...]:
         watts(row.power_mean_w),
         spark_of_all(row.busy_over_time, 16),
     )
+
+
+def _events(report: Report) -> list[str]:
+    found, more = worst(report.happenings, MOST)
+    if not found:
+        return []
+    rows = [
+        (escape(clock(report, each)), each.level, escape(each.label), escape(words(each)))
+        for each in found
+    ]
+    note = ["", more_text(more)] if more else []
+    return ["", "### Events", "", *_table(("time", "level", "GPU", "event"), rows), *note]
 
 
 def _used(report: Report) -> list[str]:

@@ -1,8 +1,8 @@
 """The report as rows of (text, role) runs: one page that fits 80 columns and a ticket.
 
 The terminal colours the roles, the screen too; joined they are the plain text. Order: what it is,
-what is wrong (worst first), what to change, each GPU, requested against used, and on what all of
-it rests.
+what is wrong (worst first), what to change, each GPU, what happened when, requested against used,
+and on what all of it rests.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from gpumon.report.model import Report
 from gpumon.report.provenance import provenance_lines
 from gpumon.report.render import heading
 from gpumon.report.render.devices import device_rows
+from gpumon.report.render.events import event_rows
 from gpumon.report.render.layout import ASCII_SIGNS, ROLES, SIGNS, Row, cut, flow, wrapped
 from gpumon.report.render.used import attempt_rows, resource_rows, task_rows
 from gpumon.report.sentences import Step, sentences, step_of, steps_of
@@ -47,6 +48,7 @@ def _page(report: Report, width: int, glyphs: str, plots: bool) -> list[Row]:
         attempt_rows("attempt", report.attempts, width),
         attempt_rows("segment", report.segments, width),
         device_rows(report, width, glyphs, plots),
+        event_rows(report, width, glyphs),
         resource_rows(report, width),
         _provenance(report, width),
     )
