@@ -1,0 +1,247 @@
+"""The probe inside real PyTorch, JAX and TensorFlow, built for CPUs.
+
+They show steps, waits and lines, and that a program feels nothing. Memory pools exist on a GPU
+alone: here only the names that the probe asks for are checked, stand-ins show the arithmetic
+(test_inside.py), and tests/gpu asks real ones.
+"""
+
+import json
+
+import pytest
+
+from gpumon.services import probing
+from tests.probe.world import WAIT, World
+
+pytestmark = pytest.mark.slow
+
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0", "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture
+def real(tmp_path, frameworks):
+    return Real(World(tmp_path), frameworks)
+
+
+class Real:
+    """A world whose Python has the frameworks."""
+
+    def __init__(self, world, python):
+        self.world, self._python = world, python
+
+    def run(self, text, *flags, **more):
+        return self.world.run(text, *flags, python=self._python, **{**QUIET, **more})
+
+    def whole(self, text, *flags, **more):
+        code, out, err = self.run(text, *flags, **more)
+        assert code == 0, err.decode()
+        return out.decode()
+
+
+def line_of(text, what):
+    """A place in the program, as the probe names it."""
+    (number,) = [n for n, line in enumerate(text.splitlines(), 1) if what in line]
+    return f"program.py:{number}"
+
+
+#: a network, and `begin`, which takes steps until the probe counts them and returns how many it did
+NET = (
+    WAIT
+    + """
+import torch
+
+torch.manual_seed(0)
+net = torch.nn.Linear(8, 1)
+optimizer = torch.optim.AdamW(net.parameters())
+
+def step(rows=torch.ones(1, 8), optimizer=optimizer):
+    optimizer.zero_grad()
+    net(rows).sum().backward()
+    optimizer.step()
+
+def begin():
+    while not glob.glob(os.environ["GPUMON_PROBE_DIR"] + f"/{os.getpid()}-*.json"):
+        step()
+        time.sleep(0.01)
+    time.sleep(2.5)  # the next file has the last of them
+    return told(lambda found: True)["steps"]
+"""
+)
+
+
+def test_each_step_is_counted(real):
+    text = f"""{NET}
+print(begin())
+second = torch.optim.SGD(net.parameters(), 0.1)
+for n in range(300):
+    step()
+    if n % 3 == 0:
+        step(optimizer=second)
+    time.sleep(0.003)
+"""
+    before = int(real.whole(text))
+    told = real.world.last()
+    assert told["steps"] == before + 300
+    assert min(told["step_s"], told["step_p95_s"]) >= 0.003
+    assert told["pools"] == []
+
+
+LOADER = f"""{NET}
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 400
+    def __getitem__(self, n):
+        time.sleep(0.02)  # slow
+        return torch.ones(8)
+
+if __name__ == "__main__":
+    begin()
+    for rows in torch.utils.data.DataLoader(Rows(), batch_size=2, num_workers=2):  # loop
+        step(rows)
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_slow_loader_is_seen_with_its_line(real, workers):
+    text = LOADER.replace("num_workers=2", f"num_workers={workers}")
+    real.whole(text)
+    told = real.world.last()
+    assert told["data_wait_percent"] > 50
+    assert told["steps"] >= 200
+    waits = f"{line_of(text, '# loop')} _BaseDataLoaderIter.__next__"
+    assert told["places"][0][0] == (waits if workers else line_of(text, "# slow"))
+
+
+def test_a_fork_and_a_spawned_process_have_counts_of_their_own(real):
+    text = f"""{NET}
+import multiprocessing
+
+def work(least):
+    begin()
+    for n in range(least):
+        step()
+
+if __name__ == "__main__":
+    begin()
+    for way in ("fork", "spawn"):
+        child = multiprocessing.get_context(way).Process(target=work, args=(40,))
+        child.start()
+        child.join()
+        assert child.exitcode == 0
+"""
+    real.whole(text)
+    assert sum(json.loads(path.read_text())["steps"] > 40 for path in real.world.files()) >= 2
+    assert len(real.world.files()) == 3
+
+
+RANKS = f"""{NET}
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+begin()
+if rank == 3:
+    time.sleep(7)  # stuck
+dist.all_reduce(torch.ones(1))  # wait
+print(json.dumps([rank, told(lambda found: found)]))
+dist.destroy_process_group()
+"""
+
+
+def test_a_rank_that_keeps_the_others_waiting_is_known_by_its_line(real):
+    """Four ranks of torchrun; the last one comes late to an all_reduce."""
+    out = real.whole(RANKS, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4")
+    told = dict(json.loads(line) for line in out.splitlines())
+    assert sorted(told) == [0, 1, 2, 3]
+    assert told[3]["place"] == line_of(RANKS, "# stuck")
+    for rank in range(3):
+        assert told[rank]["place"].startswith(line_of(RANKS, "# wait") + " all_reduce")
+        assert told[rank]["steps"] > 1
+
+
+#: programs that end in several ways, and print what they computed
+FELT = {
+    "torch": """
+import torch, sys, warnings
+torch.manual_seed(0)
+net = torch.nn.Linear(8, 1)
+optimizer = torch.optim.Adam(net.parameters())
+for rows in torch.utils.data.DataLoader(torch.randn(600, 8), num_workers=16, shuffle=True):
+    optimizer.zero_grad()
+    loss = net(rows).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    print(loss.item())
+warnings.warn("mine")
+sys.exit(7)
+""",
+    "jax": """
+import jax
+def loss(w, x):
+    return ((x @ w) ** 2).mean()
+w = jax.numpy.ones(8)
+slope = jax.jit(jax.grad(loss))
+for n in range(3000):
+    w -= 0.01 * slope(w, jax.numpy.ones((4, 8)) / (n + 1))
+print(w.tolist(), flush=True)
+raise ValueError("mine")
+""",
+    "tensorflow": """
+import os, tensorflow as tf
+tf.random.set_seed(0)
+w = tf.Variable(tf.ones([8, 1]))
+optimizer = tf.keras.optimizers.Adam()
+for n in range(200):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((tf.random.normal([4, 8]) @ w) ** 2)
+    optimizer.apply_gradients([(tape.gradient(loss, w), w)])
+print(w.numpy().tolist(), flush=True)
+os._exit(5)
+""",
+}
+
+
+@pytest.mark.parametrize("name", FELT)
+def test_a_program_prints_and_ends_as_without_the_probe(real, name):
+    found = real.run(FELT[name], "-W", "always")
+    assert found == real.run(FELT[name], "-W", "always", probed=False)
+    assert found[0] == {"torch": 7, "jax": 1, "tensorflow": 5}[name]
+    assert found[1]
+
+
+#: what the probe asks of each, before and after it has begun
+ASKED = {
+    "torch": """
+import torch
+print(list(probe._torch(torch)), torch.cuda.is_initialized())
+torch.cuda.memory_stats_as_nested_dict, torch.cuda.get_device_properties, torch.cuda.device_count
+""",
+    "jax": """
+import jax
+print(list(probe._jax(jax)), bool(jax._src.xla_bridge._backends))
+device = jax.local_devices()[0]
+device.memory_stats, device.local_hardware_id
+print(list(probe._jax(jax)))
+""",
+    "tensorflow": """
+import tensorflow
+from tensorflow.python.eager import context
+print(list(probe._tensorflow(tensorflow)), context._context is not None)
+tensorflow.constant(1.0)
+print(context._context._initialized, list(probe._tensorflow(tensorflow)))
+print(*sorted(tensorflow.config.experimental.get_memory_info("CPU:0")))
+""",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("torch", "[] False\n"),
+        ("jax", "[] False\n[]\n"),
+        ("tensorflow", "[] False\nTrue []\ncurrent peak\n"),
+    ],
+)
+def test_it_begins_nothing_and_finds_what_it_asks_for(real, name, said):
+    allocator = {"TF_ENABLE_ONEDNN_OPTS": "1"}  # the one on a CPU that has figures
+    begin = f"import sys; sys.path.append({probing._INSIDE!r}); import gpumon_probe as probe"
+    assert real.whole(f"{begin}\n{ASKED[name]}", **allocator) == said
