@@ -140,6 +140,23 @@ def _greatest(values: array[float]) -> float | None:
 
 
 @dataclass
+class PoolData:
+    """A framework's pool of memory on a device, as its process's probe tells it: from inside.
+
+    The peaks are the most of what was told, whatever the program reset; None: not told.
+    """
+
+    last: float  # epoch s
+    used_bytes: Track
+    reserved_bytes: Track
+    peak_bytes: float | None = None
+    reserved_peak_bytes: float | None = None
+    limit_bytes: float | None = None
+    retries: float | None = None
+    ooms: float | None = None
+
+
+@dataclass
 class ProcessData:
     """A process on a device: when it was there, and its memory there."""
 
@@ -154,6 +171,7 @@ class ProcessData:
     frameworks: tuple[str, ...] = ()  # all tags seen, the most telling first
     appeared: bool = True  # it came while its device was watched: `rise` begins at its beginning
     others_bytes: float | None = None  # in use beside it when it came, the driver's reserve too
+    pool: PoolData | None = None  # None: no probe told of one
 
 
 @dataclass

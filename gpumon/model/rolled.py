@@ -51,9 +51,12 @@ _RANGES = {
     "runnable": (0.0, 1e7),
     "blocked": (0.0, 1e7),
 }
-_FIELD_OF = {
+#: series of processes -> their fields
+FIELD_OF = {
     "mem": ("usage", "mem_bytes"),
     "sm": ("usage", "sm_percent"),
+    "pool_used": ("pool", "used_bytes"),
+    "pool_reserved": ("pool", "reserved_bytes"),
     "cpu": ("process", "cpu_percent"),
 }
 
@@ -326,6 +329,6 @@ class Range:
 def _range(kind: str, name: str) -> Range:
     if kind in _RANGES:
         return Range(*_RANGES[kind])
-    entity, name = _FIELD_OF.get(kind, (kind, name))
+    entity, name = FIELD_OF.get(kind, (kind, name))
     field = FIELDS[entity][name]
     return Range(field.low, field.high)

@@ -18,7 +18,7 @@ from tests.recording.test_batches import differences
 JOB = JobContext("4711", cpus=8, mem_limit_bytes=64 << 30)
 KINDS = (
     "comes", "leaves", "vanishes", "xid", "lost", "well", "back", "gap", "header", "slower", "mark",
-    "missing", "told", "grows",
+    "missing", "told", "grows", "probe",
 )  # fmt: skip
 
 
@@ -36,6 +36,8 @@ def stream(seed, ticks, happenings, interval_s=1.0):
     now, mono, devices, starts = made.START, 100.0, 2, 0
     here: dict[int, Event] = {}
     lost = missing = False
+    probed = True
+    words = []  # of processes that end
     counters = {"energy_j": 5e6, "cpu_s": 100.0}
     yield header(devices, interval_s)
     for tick in range(ticks):
@@ -53,6 +55,7 @@ def stream(seed, ticks, happenings, interval_s=1.0):
             elif kind in ("leaves", "vanishes") and here:
                 pid = rng.choice(list(here))
                 del here[pid]
+                words.append(pid)
                 if kind == "leaves":
                     events.append(Event(now, "process-end", pid=pid, text="done"))
             elif kind == "xid":
@@ -72,11 +75,15 @@ def stream(seed, ticks, happenings, interval_s=1.0):
                 events.append(Event(now, "mark", text="epoch \x1b[31m2"))
             elif kind == "missing":
                 missing = not missing
+            elif kind == "probe":
+                probed = not probed
             elif kind == "grows":
                 counters["energy_j"] = 0.0
         counters["energy_j"] += rng.randrange(300)
         counters["cpu_s"] += rng.random()
         rows = _rows(rng, tick, devices, here, counters, missing)
+        rows.update(_pools(rng, tick, devices, here if probed else (), words))
+        words = []
         states = {}
         if lost:
             states = {0: State("lost", now, "Xid 79")}
@@ -112,6 +119,24 @@ def _rows(rng, tick, devices, here, counters, missing):
                            cpu_s=counters["cpu_s"], mem_used_bytes=5 << 30)}  # fmt: skip
     rows["disk"] = {"scratch": row("disk.disk", path="/scratch\x07", used_bytes=tick << 20)}
     return {entity: table for entity, table in rows.items() if table}
+
+
+def _pools(rng, tick, devices, here, words):
+    """Of the processes that are here, every few seconds; what ends tells its last, too."""
+    told = [*(here if tick % 2 == 0 else ()), *words, 99]
+    rows = {(n, pid): _pool(rng, tick, pid) for n in range(devices) for pid in told if pid != 11}
+    return {"pool": rows} if len(told) > 1 else {}
+
+
+def _pool(rng, tick, pid):
+    told = {
+        "used_bytes": rng.randrange(1 << 30),
+        "peak_bytes": (1 << 30) + tick,
+        "ooms": tick // 99,
+    }
+    if pid == 10:
+        told.update(reserved_bytes=rng.randrange(2 << 30), reserved_peak_bytes=2 << 30, retries=3)
+    return {f.name: told.get(f.name, UNSUPPORTED) for f in GROUP_BY_KEY["pool.pool"].fields}
 
 
 def record(path, items, *, frame_s=120.0, in_haste=False, phase=0.0):

@@ -8,7 +8,8 @@ from typing import Any
 from gpumon.analysis.aggregate.grid import Window
 from gpumon.analysis.aggregate.limits import WHOLE, Limits
 from gpumon.analysis.aggregate.news import facts_event, optional
-from gpumon.analysis.aggregate.process import ProcessAggregate, Row, columns_of
+from gpumon.analysis.aggregate.pool import SERIES, Rows
+from gpumon.analysis.aggregate.process import ProcessAggregate, Row, beside, columns_of
 from gpumon.analysis.rundata import DeviceData
 from gpumon.analysis.statistics import Growth, finite
 from gpumon.model.batch import Cut, KeyRows
@@ -17,7 +18,7 @@ from gpumon.model.fields import ACTIVE_PERCENT, FIELDS, throttle_words
 from gpumon.model.plausible import ceilings, implausible_growth
 from gpumon.model.reading import Missing, Reading, number
 from gpumon.model.rolled import SeriesName
-from gpumon.model.rollup import Rollup
+from gpumon.model.rollup import STEP_S, Rollup
 from gpumon.model.sample import Device, Event, Process, State
 from gpumon.model.text import clean
 from gpumon.model.view import process_of
@@ -126,6 +127,7 @@ class DeviceAggregate:
         self,
         groups: Iterable[tuple[list[Cut], KeyRows]],
         usage: Mapping[int, tuple[list[Cut], KeyRows]],
+        pools: Mapping[int, tuple[list[Cut], KeyRows]],
     ) -> None:
         """Many ticks at once, of whole bins: what `take` does, where `is_same` holds."""
         parts: dict[int, dict[str, list[float]]] = {}
@@ -134,6 +136,8 @@ class DeviceAggregate:
             for name in series.places:
                 self._take_column(name, cuts, series, parts)
         used = self._take_usage(usage)
+        for pid, (cuts, series) in pools.items():
+            self._processes[pid].pool.take_columns(cuts, series)
         for index in sorted({*parts, *used}):
             part = parts.get(index, {})
             self._take_masks(index, part.get("throttle_mask", []))
@@ -237,7 +241,7 @@ class DeviceAggregate:
                     of_pid[pid] = []
                 of_pid[pid].append((time, line))
             if self._mem_before is None and not self._watched:
-                self._mem_before = self._without(row, usage)
+                self._mem_before = beside(row, usage)
             self._watched = True
         for pid, rows in of_pid.items():
             process = self._processes.get(pid)
@@ -291,6 +295,14 @@ class DeviceAggregate:
             del self._numbered[least.number]
             self._room.give()
 
+    def take_pools(self, index: int, of_pid: Mapping[int, Rows]) -> None:
+        """Of one bin. What a process wrote as it ended comes when it is not listed any more."""
+        for pid, rows in of_pid.items():
+            left = (p for p in reversed(self._gone) if p.facts.pid == pid)
+            late = next((p for p in left if rows[0][0] <= p.last + STEP_S), None)
+            if (process := self._processes.get(pid, late)) is not None:
+                process.pool.take(index, rows)
+
     def end_process(self, pid: int) -> None:
         """The node says that the process ended."""
         if pid in self._processes:
@@ -301,16 +313,6 @@ class DeviceAggregate:
         known = self._processes.get(facts.pid)
         if known is not None and known.facts.start in (0.0, facts.start):
             known.facts = facts
-
-    @staticmethod
-    def _without(row: Row, usage: Mapping[int, Row]) -> float | None:
-        """Memory in use beside that of the processes."""
-        used = number(row.get("mem_used_bytes"))
-        held = [number(line.get("mem_bytes")) for line in usage.values()]
-        known = [value for value in held if value is not None]
-        if used is None or len(known) < len(held):
-            return None
-        return max(0.0, used - sum(known))
 
     # -- events
 
@@ -355,14 +357,14 @@ class DeviceAggregate:
         for word, bins in self._throttle.items():
             yield ("throttle", word, [place]), bins
         for process in (*self._gone, *self._processes.values()):
-            for kind in ("mem", "sm"):
-                yield (kind, "", [place, process.number]), process.series_of(kind)
+            for kind, bins in process.series():
+                yield (kind, "", [place, process.number]), bins
 
     def courses(self) -> Iterator[tuple[int, str, Rollup]]:
-        """(PID, field, bins) of each process; of several with one PID the last counts."""
+        """(PID, kind, bins) of each process; of several with one PID the last counts."""
         for process in (*self._gone, *self._processes.values()):
-            yield process.facts.pid, "mem_bytes", process.mem
-            yield process.facts.pid, "sm_percent", process.sm
+            for kind, bins in process.series():
+                yield process.facts.pid, kind, bins
 
     def series_of(self, kind: str, name: str, numbers: Sequence[int]) -> Rollup:
         """Raises ValueError, LookupError where there can be no such series."""
@@ -374,7 +376,7 @@ class DeviceAggregate:
                     raise ValueError("too many reasons")
                 self._throttle[name] = self._masks.copy()
             return self._throttle[name]
-        if kind in ("mem", "sm"):
+        if kind in ("mem", "sm", *SERIES):
             return self._numbered[numbers[0]].series_of(kind)
         if kind not in ("active", "masks"):
             raise ValueError(f"no series {kind}")
@@ -397,6 +399,7 @@ class DeviceAggregate:
                 if each.said != each.facts
             ],
             "rise": [[each.number, each.drain_rise()] for each in processes if each.rises],
+            "pools": [[each.number, *told] for each in processes if (told := each.drain_pool())],
             "left": [[each.number, each.last] for each in self._gone],
             "xids": xids,
             "states": states,
@@ -422,6 +425,8 @@ class DeviceAggregate:
             self._numbered[event.device or 0].facts = process_of(event)
         for number_, points in news.get("rise", ()):
             self._numbered[number_].rise_on(points)
+        for number_, seen, most in news.get("pools", ()):
+            self._numbered[number_].pool.take_news(seen, most)
         for number_, last in news.get("left", ()):
             process = self._numbered[number_]
             process.last, process.ended = finite(last), True
@@ -463,7 +468,7 @@ class DeviceAggregate:
         yield from self._throttle.values()
         yield from (self._active, self._masks)
         for process in (*self._processes.values(), *self._gone):
-            yield from (process.mem, process.sm)
+            yield from (bins for _, bins in process.series())
 
     def evidence(self, node: str, window: Window) -> DeviceData:
         processes = [*self._gone, *self._processes.values()]

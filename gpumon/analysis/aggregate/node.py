@@ -11,15 +11,17 @@ from gpumon.analysis.aggregate.device import SERIES_A_DEVICE, DeviceAggregate, T
 from gpumon.analysis.aggregate.grid import Window
 from gpumon.analysis.aggregate.job import JobAggregate
 from gpumon.analysis.aggregate.limits import WHOLE, Limits
+from gpumon.analysis.aggregate.pool import of_devices
 from gpumon.analysis.aggregate.process import Row
 from gpumon.analysis.aggregate.series import TRACKED, SeriesAggregate
 from gpumon.analysis.rundata import DeviceData, NodeData
 from gpumon.analysis.statistics import Running, finite
 from gpumon.model.batch import CELL_S, ColumnBatch, Cut, KeyRows, cut
 from gpumon.model.bounded import Allowance, Known, Recent
+from gpumon.model.fields import COURSES
 from gpumon.model.plausible import implausible_growth, most_cpu_per_s
 from gpumon.model.reading import Missing, number
-from gpumon.model.rolled import SeriesName
+from gpumon.model.rolled import FIELD_OF, SeriesName
 from gpumon.model.rollup import Rollup
 from gpumon.model.sample import Device, Event, Header, Key, Process, Rows, Sample
 from gpumon.model.series import BRIDGE_PERIODS
@@ -34,6 +36,7 @@ MAX_EVENTS, EVENTS_BYTES = 2000, 2 << 20
 #: those in which anything but the time is new
 MAX_HEADERS, HEADERS_BYTES = 1000, 8 << 20
 MAX_PENDING_ROWS = 10_000  # of samples that wait, 1 KB each
+_OfPids = dict[int, tuple[list[Cut], KeyRows]]
 
 
 class NodeAggregate:
@@ -240,6 +243,9 @@ class NodeAggregate:
         for key, of_device in ticks.items():
             if key in self._of_key:
                 self._of_key[key].take(index, of_device, self._facts)
+        for key, of_pid in of_devices(samples).items():
+            if key in self._of_key:
+                self._of_key[key].take_pools(index, of_pid)
 
     def _flush_job(self, samples: list[Sample]) -> None:
         for sample in samples:
@@ -277,6 +283,9 @@ class NodeAggregate:
                 return False
             pids[place[0]].add(place[1])
             if place[0] in listed and series.times != listed[place[0]].times:
+                return False
+        for place in batch.groups.get("pool.pool", {}):
+            if not isinstance(place, tuple) or place[1] not in pids.get(place[0], ()):
                 return False
         return all(
             device.is_same({pid for pid in pids[key]}, self._facts)
@@ -319,18 +328,23 @@ class NodeAggregate:
         return cuts
 
     def _take_device_columns(self, batch: ColumnBatch, step_s: float) -> None:
-        usage: dict[object, dict[int, tuple[list[Cut], KeyRows]]] = {}
-        for place, series in batch.groups.get("usage.usage", {}).items():
-            if isinstance(place, tuple):
-                cuts = self._cuts(series.times, step_s)
-                usage.setdefault(place[0], {})[place[1]] = cuts, series
+        usage = self._by_device(batch, "usage.usage", step_s)
+        pools = self._by_device(batch, "pool.pool", step_s)
         for key, device in self._of_key.items():
             groups = [
                 (self._cuts(of_key[key].times, step_s), of_key[key])
                 for group, of_key in batch.groups.items()
                 if group.startswith("device.") and key in of_key
             ]
-            device.take_columns(groups, usage.get(key, {}))
+            device.take_columns(groups, usage.get(key, {}), pools.get(key, {}))
+
+    def _by_device(self, batch: ColumnBatch, group: str, step_s: float) -> dict[object, _OfPids]:
+        found: dict[object, _OfPids] = {}
+        for place, series in batch.groups.get(group, {}).items():
+            if isinstance(place, tuple):
+                cuts = self._cuts(series.times, step_s)
+                found.setdefault(place[0], {})[place[1]] = cuts, series
+        return found
 
     # -- rollup lines: what came since the last frame, and a state to go on from
 
@@ -347,10 +361,12 @@ class NodeAggregate:
         yield ("covered", "", ""), self._covered
 
     def courses(self) -> Iterator[tuple[str, Key, str, Rollup]]:
-        """Of processes (entity, key, field, bins); usage by a device's place and the PID."""
+        """Of processes (entity, key, field, bins); on devices by a device's place and the PID."""
         for place, device in enumerate(self._devices):
-            for pid, field, bins in device.courses():
-                yield "usage", (place, pid), field, bins
+            for pid, kind, bins in device.courses():
+                entity, field = FIELD_OF[kind]
+                if field in COURSES[entity]:
+                    yield entity, (place, pid), field, bins
         for pid, bins in self._cpu.cpu.items():
             yield "process", pid, "cpu_percent", bins
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Any
 
 from gpumon.analysis.aggregate.grid import Window
 from gpumon.analysis.aggregate.news import runs, unrolled
+from gpumon.analysis.aggregate.pool import SERIES, PoolAggregate
 from gpumon.analysis.rundata import ProcessData
 from gpumon.model.batch import ColumnOf, Cut, KeyRows
 from gpumon.model.reading import Reading, number
@@ -36,6 +37,16 @@ def columns_of(rows: Iterable[Row]) -> dict[str, list[float]]:
     return columns
 
 
+def beside(row: Row, usage: Mapping[int, Row]) -> float | None:
+    """A device's memory in use beside that of the processes."""
+    used = number(row.get("mem_used_bytes"))
+    held = [number(line.get("mem_bytes")) for line in usage.values()]
+    known = [value for value in held if value is not None]
+    if used is None or len(known) < len(held):
+        return None
+    return max(0.0, used - sum(known))
+
+
 class ProcessAggregate:
     """One process on one device."""
 
@@ -48,6 +59,7 @@ class ProcessAggregate:
         self.ended = False
         self.others_bytes: float | None = None
         self.mem, self.sm = Rollup(), Rollup()
+        self._pool: PoolAggregate | None = None  # where a probe tells of it
         self._rise = array("d"), array("d")  # epoch s, bytes
 
     def take(self, index: int, rows: list[tuple[float, Row]]) -> None:
@@ -78,8 +90,26 @@ class ProcessAggregate:
                 times.append(time)
                 values.append(value)
 
+    @property
+    def pool(self) -> PoolAggregate:
+        """Its framework's pool, which a probe tells of from now on."""
+        self._pool = self._pool or PoolAggregate()
+        return self._pool
+
+    def drain_pool(self) -> list[Any] | None:
+        """What is new of its pool."""
+        return self._pool.drain() if self._pool is not None else None
+
+    def series(self) -> Iterator[tuple[str, Rollup]]:
+        """Those that it has, by kind."""
+        yield from (("mem", self.mem), ("sm", self.sm))
+        if self._pool is not None:
+            yield from self._pool.series.items()
+
     def series_of(self, kind: str) -> Rollup:
         """Its series, by kind."""
+        if kind in SERIES:
+            return self.pool.series[kind]
         return self.mem if kind == "mem" else self.sm
 
     @property
@@ -121,4 +151,5 @@ class ProcessAggregate:
             tuple(tag for tag in tags if tag),
             self.appeared,
             self.others_bytes,
+            self._pool.evidence(window) if self._pool is not None else None,
         )

@@ -205,6 +205,34 @@ def test_a_process_that_was_there_before_and_a_pid_that_comes_back():
     assert device.mem_before_bytes == GIB
 
 
+def test_a_pool_with_the_most_that_it_told_of_each_figure():
+    def tick(at, pools, pids=(7,), events=()):
+        found = sample(at, {}, {key: {"mem_bytes": 9 * GIB} for key in pids}, events)
+        found.rows["pool"] = {(0, pid): row for pid, row in pools.items()}
+        return found
+
+    ended = Event(1032, "process-end", pid=7)
+    found = of(
+        [
+            header(),
+            tick(1000, {7: {"used_bytes": 2, "peak_bytes": 6, "reserved_bytes": 8, "retries": 0}}),
+            tick(1002, {7: {"used_bytes": 4, "peak_bytes": 4, "reserved_bytes": 8, "retries": 2}}),
+            tick(1004, {8: {"used_bytes": 50}}),  # the driver lists no such process here
+            tick(1030, {7: {"used_bytes": 1, "peak_bytes": 4, "reserved_bytes": 8}}),
+            tick(1032, {7: {"used_bytes": 9, "peak_bytes": 9}}, (), [ended]),
+            tick(1050, {7: {"used_bytes": 70, "peak_bytes": 70}}, ()),  # long gone
+        ]
+    )
+    ((process,),) = (each.processes for each in found.devices)
+    pool = process.pool
+    assert process.ended
+    assert (process.last, pool.last) == (1030, 1032)
+    assert (pool.peak_bytes, pool.reserved_peak_bytes, pool.retries) == (9, 8, 2)
+    assert (pool.limit_bytes, pool.ooms) == (None, None)
+    assert means(pool.used_bytes) == [3, None, None, 5, None, None]
+    assert means(pool.reserved_bytes) == [8, None, None, 8, None, None]
+
+
 def test_what_it_is_may_be_known_later_and_an_end_is_told():
     items = [header(), sample(1000, {}, {}), sample(1002, {}, {7: {"mem_bytes": 1}})]
     items.append(sample(1004, {}, {7: {"mem_bytes": 1}}, [started(1004, 7, framework="jax")]))
