@@ -8,7 +8,8 @@ gap, which is not 0.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
@@ -16,6 +17,7 @@ from math import nan
 from typing import TYPE_CHECKING
 
 from gpumon.analysis.phases import change_points
+from gpumon.analysis.places import Looks, Place
 from gpumon.model.reading import Reading, number
 from gpumon.model.sample import Device, Event, Header, Process
 
@@ -217,6 +219,43 @@ class DeviceData:
 
 
 @dataclass
+class ProgramData:
+    """What the probe reports of one process, from inside. Times are epoch s."""
+
+    facts: Process
+    first: float  # reported
+    last: float
+    rank: int | None  # as its launcher numbers the processes
+    steps: float | None  # that it was seen to make
+    steps_in_all: float | None  # since it started
+    stepped: float | None  # when it was last seen to have made one
+    place: Place  # where it was last
+    since: float  # ... at every look
+    tracks: dict[str, Track] = field(default_factory=dict)  # step_us, step_p95_us, …
+    looks: Looks = field(default_factory=Looks)
+    worker_looks: Looks = field(default_factory=Looks)  # of all its data loader's workers
+    workers: int = 0  # of its data loader, at a time
+    grid_first: int = 0  # bucket of the looks' grid at which the tracks begin
+
+    def track(self, name: str) -> Track:
+        """Of one field; empty where it never was read."""
+        return self.tracks.get(name) or Track()
+
+    def places(self, spans: Iterable[Sequence[int]] | None = None) -> Counter[Place]:
+        """How often it was seen where, in these spans of bins or in all."""
+        return self.looks.during(self._absolute(spans))
+
+    def worker_places(self, spans: Iterable[Sequence[int]] | None = None) -> Counter[Place]:
+        """The same of its data loader's workers."""
+        return self.worker_looks.during(self._absolute(spans))
+
+    def _absolute(self, spans: Iterable[Sequence[int]] | None) -> list[list[int]] | None:
+        if spans is None:
+            return None
+        return [[first + self.grid_first, last + self.grid_first] for first, last in spans]
+
+
+@dataclass
 class NodeData:
     """One node of the run: the job's cgroup there, and the host. Names as in `model.fields`."""
 
@@ -245,6 +284,7 @@ class NodeData:
     covered_s: float = 0.0  # of it
     gaps: int = 0  # how often samples failed to come
     cpu_refused: str = ""  # why `cpu_core_s` cannot be
+    programs: list[ProgramData] = field(default_factory=list)  # that the probe reports on
 
     @property
     def cpus(self) -> int | None:

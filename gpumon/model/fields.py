@@ -197,6 +197,9 @@ GROUPS: tuple[Group, ...] = (
         Field("step_p95_us", "µs", 1e13),
         Field("data_wait_percent", "%", _PERCENT),  # of its main thread's time, in the data loader
         _text("place"),  # where that stands: the user's own line, and the deepest call
+        _text("waits_for"),  # there: data, ranks (in a collective), or a loader's worker for work
+        Field("rank", "", 1e9),  # as the launcher numbers the processes
+        Field("worker", "", 1e6),  # of a data loader; these have no steps of their own
     ),
     # -- the node (key: "") ------------------------------------------------------------------
     _group(

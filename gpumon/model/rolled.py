@@ -74,7 +74,7 @@ class Columns(NamedTuple):
 
 
 class Rolled(NamedTuple):
-    """A frame's. `devices` and `state` are as `NodeAggregate` gives and takes them."""
+    """A frame's. `devices`, `looks` and `state` are as `NodeAggregate` gives and takes them."""
 
     step_s: float
     first: int  # bucket, and the last
@@ -82,6 +82,7 @@ class Rolled(NamedTuple):
     headers: List[Header]
     events: List[Event]
     devices: List[Any]
+    looks: List[Any]
     columns: List[Columns]
     #: to continue from; only that of the newest frame is read
     state: Callable[[], Mapping[str, Any]]

@@ -152,6 +152,7 @@ def _lines_of(rolled: Rolled, frame: int) -> List[str]:
                      for name, told in news.items()}]
             for place, news in rolled.devices
         ],
+        **({"looks": rolled.looks} if rolled.looks else {}),
     }  # fmt: skip
     needed = [("head", head), ("state", state)]
     shown: List[Tuple[str, Dict[str, Any]]] = []
@@ -235,6 +236,7 @@ def _rolled(lines: List[bytes]) -> Rolled:
         _events_in(items),
         [[place, {name: _events(told) if name in _EVENTS else told for name, told in news.items()}]
          for place, news in head["devices"]],
+        head.get("looks", []),
         list(map(_columns, lines[2:])),
         partial(_state, lines[1]),
     )  # fmt: skip

@@ -188,7 +188,7 @@ def test_packed_frames_give_the_same(streams, edges, ratio):
             part.strip()
         held = [(name, part) for name, part in parts if len(part)]
         columns = list(packed(held, START + begin, are_shown=False))
-        frame = Rolled(10.0, START + begin, START + end - 1, [], [], [], columns, dict)
+        frame = Rolled(10.0, START + begin, START + end - 1, [], [], [], [], columns, dict)
         check(frame)
         piles.take(frame, 10.0 * ratio)
     piles.join(10.0 * ratio)
@@ -218,4 +218,4 @@ def test_places_that_are_no_whole_numbers_are_refused(place):
 @pytest.mark.parametrize("last", [-2, -5000, -(10**30), MAX_BUCKETS])
 def test_a_grid_that_cannot_be_is_refused(last):
     with pytest.raises(ValueError, match="an impossible grid"):
-        check(Rolled(10.0, 0, last, [], [], [], [], dict))
+        check(Rolled(10.0, 0, last, [], [], [], [], [], dict))

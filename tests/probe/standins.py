@@ -69,6 +69,22 @@ class Optimizer:
         for hook in _hooks:
             hook(self, (), {})
 """,
+    "torch/utils/data/__init__.py": """
+_worker_info = None
+
+class _Info:
+    def __init__(self, id):
+        self.id = id
+
+def get_worker_info():
+    return _worker_info
+
+def worker_loop(dataset, indices, id):
+    global _worker_info
+    _worker_info = _Info(id)
+    for index in iter(indices.get, None):
+        dataset[index]
+""",
     "torch/utils/data/dataloader.py": """
 import time
 

@@ -86,6 +86,8 @@ for n in range(300):
 
 
 LOADER = f"""{NET}
+import threading
+
 class Rows(torch.utils.data.Dataset):
     def __len__(self):
         return 400
@@ -95,20 +97,30 @@ class Rows(torch.utils.data.Dataset):
 
 if __name__ == "__main__":
     begin()
+    waits = []
+    looks = threading.Thread(
+        target=lambda: waits.append(told(lambda found: found.get("waits_for") == "data"))
+    )
+    looks.start()
     for rows in torch.utils.data.DataLoader(Rows(), batch_size=2, num_workers=2):  # loop
         step(rows)
+    looks.join()
+    print(json.dumps(waits))
 """
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_slow_loader_is_seen_with_its_line(real, workers):
     text = LOADER.replace("num_workers=2", f"num_workers={workers}")
-    real.whole(text)
-    told = real.world.last()
-    assert told["data_wait_percent"] > 50
-    assert told["steps"] >= 200
+    (told,) = json.loads(real.whole(text))
+    assert told["data_wait_percent"] > 20
     waits = f"{line_of(text, '# loop')} _BaseDataLoaderIter.__next__"
-    assert told["places"][0][0] == (waits if workers else line_of(text, "# slow"))
+    assert told["place"] == (waits if workers else line_of(text, "# slow"))
+    files = [json.loads(path.read_text()) for path in real.world.files()]
+    loaders = [each for each in files if "worker" in each]
+    assert max(each.get("steps", 0) for each in files) >= 200
+    assert sorted(each["worker"] for each in loaders) == list(range(workers))
+    assert not workers or line_of(text, "# slow") in {each["place"] for each in loaders}
 
 
 def test_a_fork_and_a_spawned_process_have_counts_of_their_own(real):

@@ -101,8 +101,8 @@ for n in range(500):
     found = world.last()
     assert found["steps"] == 500
     assert min(found["step_s"], found["step_p95_s"]) >= 0.002
-    assert found["data_wait_percent"] == 0
-    assert found["places"][0][0].startswith("program.py:")
+    assert "data_wait_percent" not in found  # no loader of PyTorch's
+    assert found["place"].startswith("program.py:")
 
 
 def test_a_wait_for_data_is_seen_with_its_line(world):
@@ -116,9 +116,52 @@ told(lambda found: any(next(rows) for _ in range(20)) or found.get("data_wait_pe
 """
     )
     assert code == 0, err
-    place, _ = world.last()["places"][0]
-    assert place.startswith("program.py:")
-    assert place.endswith("__next__")
+    found = world.last()
+    assert found["waits_for"] in ("", "data")
+    assert found["place"].startswith("program.py:")
+
+
+WORKER = (
+    STEPS.replace("import torch", "import torch, torch.utils.data, multiprocessing")
+    + """
+class Dataset:
+    def __getitem__(self, n):
+        read = told(lambda found: found["worker"] == 2 and found["waits_for"] == "")
+        assert read["place"].startswith("program.py:"), read
+        assert not {"steps", "rank", "data_wait_percent"} & read.keys(), read
+
+def main():
+    optimizer.step()
+    optimizer.step()
+    context = multiprocessing.get_context("fork")
+    indices = context.Queue()
+    loop = torch.utils.data.worker_loop
+    worker = context.Process(target=loop, args=(Dataset(), indices, 2), daemon=True)
+    worker.start()
+    indices.put(1)
+    rest = told(lambda found: found["waits_for"] == "work", worker.pid)
+    assert rest["place"].endswith("get"), rest
+    assert ":" not in rest["place"], rest  # not of the process that it was forked from
+    indices.put(None)
+    worker.join()
+    assert worker.exitcode == 0
+
+main()
+"""
+)
+
+
+def test_a_loader_s_worker_tells_where_it_reads_and_when_it_waits_for_work(world):
+    code, _, err = world.run(WORKER, RANK="3")
+    assert code == 0, err
+
+
+def test_the_rank_is_that_of_the_launcher(world):
+    code, _, err = world.run(
+        STEPS + "optimizer.step()\ntold(lambda found: found['rank'] == 3)",
+        SLURM_PROCID="0", RANK="3",
+    )  # fmt: skip
+    assert code == 0, err
 
 
 def test_nothing_is_told_and_begun_without_a_device_or_a_step(world):

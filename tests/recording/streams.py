@@ -112,6 +112,13 @@ def _rows(rng, tick, devices, here, counters, missing):
             rows["usage"][n, pid] = row(
                 "usage.usage", mem_bytes=(1 << 30) + rng.choice((0, 1 << 20)), sm_percent=3
             )
+    rows["program"] = {
+        pid: row("program.program", steps=3 * tick, step_us=rng.randrange(1, 9) * 1000, rank=pid,
+                 place=f"a\x1b.py:{rng.randrange(9)} f", waits_for=rng.choice(("", "data")),
+                 data_wait_percent=rng.randrange(100))
+        for pid in here
+        if tick % 2 == 0
+    }  # fmt: skip
     for pid in here:
         rows["process"][pid] = row("process.process", cpu_percent=rng.randrange(90), threads=4)
     rows["host"] = {"": row("host.host", cpu_percent=rng.randrange(100))}

@@ -13,6 +13,7 @@ from gpumon.analysis.aggregate.job import JobAggregate
 from gpumon.analysis.aggregate.limits import WHOLE, Limits
 from gpumon.analysis.aggregate.pool import of_devices
 from gpumon.analysis.aggregate.process import Row
+from gpumon.analysis.aggregate.programs import ProgramsAggregate
 from gpumon.analysis.aggregate.series import TRACKED, SeriesAggregate
 from gpumon.analysis.rundata import DeviceData, NodeData
 from gpumon.analysis.statistics import Running, finite
@@ -33,6 +34,8 @@ MAX_PROCESSES = 1024  # on all its devices together, over the run
 MAX_FACTS, FACTS_BYTES = 20_000, 16 << 20
 #: that processes ended, and as many others
 MAX_EVENTS, EVENTS_BYTES = 2000, 2 << 20
+#: its three, and two sets of looks
+SERIES_A_PROGRAM = 5
 #: those in which anything but the time is new
 MAX_HEADERS, HEADERS_BYTES = 1000, 8 << 20
 MAX_PENDING_ROWS = 10_000  # of samples that wait, 1 KB each
@@ -64,6 +67,7 @@ class NodeAggregate:
         self._devices_left_out = 0
         self._series = SeriesAggregate(with_shown=room.with_shown)
         self._cpu = CpuAggregate()
+        self._programs = ProgramsAggregate()
         self._covered = Rollup()
         self._job = JobAggregate()
         self._pending: list[Sample] = []
@@ -125,7 +129,7 @@ class NodeAggregate:
     @property
     def series_count(self) -> int:
         """How many series it has, about."""
-        own = len(self._series.bins) + len(self._cpu.cpu)
+        own = len(self._series.bins) + len(self._cpu.cpu) + SERIES_A_PROGRAM * len(self._programs)
         return own + SERIES_A_DEVICE * len(self._devices) + 2 * self._room_for_processes.used
 
     def left_out(self) -> dict[str, int]:
@@ -135,6 +139,7 @@ class NodeAggregate:
             "readings of new names": self._series.left_out,
             "processes' command lines": self._facts.left_out,
             "processes on devices": self._room_for_processes.left_out,
+            "readings of probed processes": self._programs.left_out,
             "events": self._events.left_out,
             "headers": self.headers.left_out,
         }
@@ -203,7 +208,8 @@ class NodeAggregate:
         if event.kind == "process-end" and event.pid is not None:
             for device in self._devices:
                 device.end_process(event.pid)
-            if self._room.is_lean and event.pid not in self._cpu.cpu:
+            is_needed = event.pid in self._cpu.cpu or event.pid in self._programs
+            if self._room.is_lean and not is_needed:
                 self._facts.pop(event.pid, None)
             elif event.pid in self._facts:
                 self._ended.add(event.pid)
@@ -226,6 +232,7 @@ class NodeAggregate:
         self._series.take(index, samples)
         self._flush_job(samples)
         self._cpu.take(index, samples, self._facts, self._in_job, self._agent)
+        self._programs.take(index, samples, self._facts)
 
     def _flush_devices(self, index: int, samples: list[Sample]) -> None:
         ticks: dict[int, list[Tick]] = {}
@@ -318,6 +325,10 @@ class NodeAggregate:
             for pid, series in batch.groups.get("process.process", {}).items()
         }
         self._cpu.take_columns(processes, step_s, self._facts, self._in_job, self._agent)
+        for pid, series in batch.groups.get("program.program", {}).items():
+            if isinstance(pid, int):
+                cuts = self._cuts(series.times, step_s)
+                self._programs.take_columns(pid, cuts, series, self._facts)
         self._cut_times = {}
 
     def _cuts(self, times: list[float], step_s: float) -> list[Cut]:
@@ -359,6 +370,7 @@ class NodeAggregate:
         for kind, bins in self._cpu.all_together().items():
             yield (kind, "", ""), bins
         yield ("covered", "", ""), self._covered
+        yield from self._programs.series()
 
     def courses(self) -> Iterator[tuple[str, Key, str, Rollup]]:
         """Of processes (entity, key, field, bins); on devices by a device's place and the PID."""
@@ -378,6 +390,8 @@ class NodeAggregate:
             return self._cpu.series_of(key)
         if kind == "covered":
             return self._covered
+        if kind == "program":
+            return self._programs.series_of(name, key)
         if kind in self._cpu.all_together():
             return self._cpu.all_together()[kind]
         device: DeviceAggregate = self._devices[key[0]]
@@ -401,6 +415,16 @@ class NodeAggregate:
             self._facts.pop(pid, None)
         self._ended.clear()
         return [each for each in told if each[1]]
+
+    def looks(self) -> list[Any]:
+        """What the probe saw since the last frame, which is then forgotten."""
+        return self._programs.news()
+
+    def take_looks(self, looks: list[Any], ratio: int, first: int, last: int) -> None:
+        """Those of a frame whose grid is so many times as fine, from its bucket `first` to `last`.
+        Raises what Python does on other looks.
+        """
+        self._programs.take_news(looks, ratio, first, last)
 
     def take_news(self, events: list[Event], devices: list[Any]) -> None:
         """Events, and what they did to the devices. Raises what Python does on other news."""
@@ -428,6 +452,7 @@ class NodeAggregate:
             "paths": self._series.paths,
             "rows": rows,
             "devices": [each.state() for each in self._devices],
+            "programs": self._programs.state(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -443,6 +468,7 @@ class NodeAggregate:
             raise ValueError("other devices")
         for place, (device, its) in enumerate(zip(self._devices, state["devices"])):
             device.restore(its, rows.get("device", {}).get(place, {}))
+        self._programs.restore(state.get("programs", []))
 
     # -- results
 
@@ -450,6 +476,7 @@ class NodeAggregate:
         """Take a grid whose step is twice as long; nothing waits."""
         for bins in self._all_bins():
             bins.coarsen(2)
+        self._programs.coarsen(2)
         if self.index is not None:
             self.index = self.index[0] // 2, self.index[1] // 2
 
@@ -501,4 +528,5 @@ class NodeAggregate:
             self.ticks.result().covered_s,
             self.gaps,
             implausible_growth(refused, "CPU s", "the node's cores") if refused else "",
+            self._programs.evidence(self._facts, window),
         )

@@ -91,7 +91,7 @@ def _drained(
     last = max((found.last for _, found in drained), default=-1)
     if last - first >= MAX_BUCKETS:
         return None
-    state, news = node.state(), node.news()
+    state, news, looks = node.state(), node.news(), node.looks()
     node.forget()
     columns = [
         each
@@ -102,7 +102,7 @@ def _drained(
             are_shown=are_shown,
         )
     ]
-    return Rolled(step_s, first, last, headers, events, news, columns, lambda: state)
+    return Rolled(step_s, first, last, headers, events, news, looks, columns, lambda: state)
 
 
 def _is_shown(kind: str, name: str) -> bool:

@@ -163,6 +163,8 @@ class Aggregation:
             begin, end = found.first * found.step_s, (found.last + 1) * found.step_s
             self._make_room(begin, end - found.step_s)
             aggregate.take_extent(floor(begin / self._step_s), ceil(end / self._step_s) - 1)
+            ratio = round(self._step_s / found.step_s)
+            aggregate.take_looks(found.looks, ratio, found.first, found.last)
         chain.piles = chain.piles or Piles(aggregate.series_of)
         chain.piles.take(found, self._step_s)
         chain.state = found.state

@@ -44,7 +44,10 @@ _STEPS = {
     "step_us": ("step_s", 1e6),
     "step_p95_us": ("step_p95_s", 1e6),
     "data_wait_percent": ("data_wait_percent", 1),
+    "rank": ("rank", 1),
+    "worker": ("worker", 1),
 }
+_WAITS_FOR = ("", "data", "work", "ranks")
 
 
 class _Probed(NamedTuple):
@@ -158,6 +161,8 @@ def program_row(told: dict[str, Any]) -> dict[str, Reading]:
     place = told.get("place")
     if isinstance(place, str) and place:
         row["place"] = clean(place, _MOST_PLACE)
+        if told.get("waits_for") in _WAITS_FOR:
+            row["waits_for"] = told["waits_for"]
     return row
 
 

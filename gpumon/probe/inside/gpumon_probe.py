@@ -24,9 +24,15 @@ _WRITE_S = 2.0
 _WINDOW_S = 10.0  # that rates and shares are of
 _MOST_STEPS = 4096  # times kept between two writings; beyond that they are only counted
 _MOST_OPTIMIZERS = 8
-_MOST_FRAMES, _MOST_PLACES, _MOST_FILES = 200, 256, 4096
-_TOLD_PLACES = 8
+_MOST_FRAMES, _MOST_FILES = 200, 4096
 _TOLD_FRAMES, _FRAME_TEXT = 64, 80
+_RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+#: (file, function, what waits there): the innermost of them counts
+_WAITS = (
+    ("torch/utils/data/dataloader.py", "__next__", "data"),
+    ("multiprocessing/queues.py", "get", "work"),  # of a loader's worker
+    ("torch/distributed/distributed_c10d.py", "", "ranks"),
+)
 _MOST_TEXT = 120
 _MOST_FAULTS = 3
 _NOT_OWN = (
@@ -180,38 +186,54 @@ class _Steps:
         return told
 
 
+def _worker() -> "int | None":
+    """The number of this process among the workers of a data loader, if it is one."""
+    data = sys.modules.get("torch.utils.data")
+    ask = getattr(data, "get_worker_info", None) if _is_whole(data) else None
+    info = None if ask is None else ask()
+    return None if info is None else int(info.id)
+
+
+def _rank() -> "int | None":
+    """The number of this process among those of its program, as its launcher gave it."""
+    told = (os.environ.get(name, "") for name in _RANKS)
+    return next((int(rank) for rank in told if rank.isdigit()), None)
+
+
 class _Places:
-    """Where the main thread stands: (own line -> deepest call), counted."""
+    """Where the main thread stands: (own line -> deepest call), and what it waits for there."""
 
     def __init__(self) -> None:
         self._own: "dict[str, bool]" = {}  # file -> whether it is the user's own
-        self._counts: "dict[str, int]" = {}  # place -> looks, of the whole run
-        self._looks = 0
-        # when, whether it waited for data, and where
-        self._window: "list[tuple[float, bool, str]]" = []
+        self._awaited: "dict[CodeType, str]" = {}
+        self._window: "list[tuple[float, str]]" = []  # when, and what it waited for
+        self._place = ""
+        self._is_worker = False
 
-    def look(self, now: float) -> None:
+    def look(self, now: float, is_worker: bool) -> None:
+        self._is_worker = is_worker
         threading: "Any" = sys.modules["threading"]
         frame = sys._current_frames().get(threading.main_thread().ident)
         if frame is None:
             return
-        deepest, own, waits = frame.f_code, None, False
+        deepest, own, waits = frame.f_code, None, ""
         for _ in range(_MOST_FRAMES):
             code = frame.f_code
+            if is_worker and code.co_name == "_bootstrap":
+                break  # what follows is of the process that it was forked from
             if own is None and self._is_own(code.co_filename):
                 own = (code.co_filename, frame.f_lineno)
-            if code.co_name == "__next__" and code.co_filename.endswith("data/dataloader.py"):
-                waits = True
-                if own is None:
+            if not waits:
+                waits = self._awaits(code)
+                if waits == "work" and not is_worker:
+                    waits = ""
+                if waits and own is None:
                     deepest = code  # how it waits within is of no interest
             if frame.f_back is None:
                 break
             frame = frame.f_back
-        place = self._place(own, deepest)
-        self._looks += 1
-        if place in self._counts or len(self._counts) < _MOST_PLACES:
-            self._counts[place] = self._counts.get(place, 0) + 1
-        self._window.append((now, waits, place))
+        self._place = self._text(own, deepest)
+        self._window.append((now, waits))
 
     def _is_own(self, path: str) -> bool:
         known = self._own.get(path)
@@ -221,7 +243,18 @@ class _Places:
                 self._own[path] = known
         return known
 
-    def _place(self, own: "tuple[str, int] | None", code: "CodeType") -> str:
+    def _awaits(self, code: "CodeType") -> str:
+        known = self._awaited.get(code)
+        if known is None:
+            known = ""
+            for file, name, waits in _WAITS:
+                if code.co_name.startswith(name) and code.co_filename.endswith(file):
+                    known = waits
+            if len(self._awaited) < _MOST_FILES:
+                self._awaited[code] = known
+        return known
+
+    def _text(self, own: "tuple[str, int] | None", code: "CodeType") -> str:
         call = getattr(code, "co_qualname", code.co_name)
         if own is None:
             return call[:_MOST_TEXT]
@@ -247,18 +280,14 @@ class _Places:
         return told
 
     def told(self, now: float) -> "dict[str, Any]":
-        """Where it stood most, of the whole run and now, and how often it waited for data, in %."""
-        if not self._looks:
-            return {}
+        """Where it stands and what it waits for there; of the last ten seconds how often, in %."""
         self._window = [each for each in self._window if each[0] > now - _WINDOW_S]
-        ranked = sorted(self._counts.items(), key=lambda each: -each[1])[:_TOLD_PLACES]
-        told: "dict[str, Any]" = {
-            "places": [[place, 100.0 * n / self._looks] for place, n in ranked]
-        }
-        if self._window:
-            waited = sum(1 for _, waits, _ in self._window if waits)
+        if not self._window:
+            return {}
+        told: "dict[str, Any]" = {"place": self._place, "waits_for": self._window[-1][1]}
+        if "torch.utils.data.dataloader" in sys.modules and not self._is_worker:
+            waited = sum(1 for _, waits in self._window if waits == "data")
             told["data_wait_percent"] = 100.0 * waited / len(self._window)
-            told["place"] = self._window[-1][2]
         return told
 
 
@@ -287,6 +316,7 @@ class _Probe:
         self._over: "Event | None" = None
         self._pools, self._steps, self._places = _Pools(), _Steps(), _Places()
         self._has_begun = self._has_device = False
+        self._worker: "int | None" = None
 
     def found(self) -> None:
         """A framework is being imported: have a thread look, which `threading` does not list."""
@@ -348,11 +378,14 @@ class _Probe:
                 self._steps.hook()
                 if not self._has_begun:
                     self._has_device = bool(self._pools.read())
-                    self._has_begun = self._has_device or bool(self._steps.told(now))
+                    self._worker = _worker()
+                    self._has_begun = (
+                        self._has_device or self._worker is not None or bool(self._steps.told(now))
+                    )
                     look_s = _STACK_S if self._has_begun else min(1.2 * look_s, _SLOWEST_LOOK_S)
                     continue
                 self._keep_at_exit()
-                self._places.look(now)
+                self._places.look(now, self._worker is not None)
                 if now >= written + _WRITE_S:
                     self._write(now)
                     written = now
@@ -392,6 +425,7 @@ class _Probe:
         }
         told.update(self._steps.told(now))
         told.update(self._places.told(now))
+        told.update({"rank": _rank()} if self._worker is None else {"worker": self._worker})
         told["stack"] = self._places.stack()
         text = json.dumps(told).encode()
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
