@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 
+from gpumon.heap import uncollected
 from tests.e2e.program import environment
 from tests.support.waiting import HANGS_S
 
@@ -30,3 +32,12 @@ def test_what_is_free_between_used_blocks_goes_back():
         timeout=HANGS_S, check=True,
     )  # fmt: skip
     assert int(done.stdout) >= 8
+
+
+def test_no_collection_of_cycles_until_the_outermost_work_ends():
+    assert gc.isenabled()
+    with uncollected():
+        with uncollected():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    assert gc.isenabled()

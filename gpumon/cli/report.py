@@ -49,6 +49,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from gpumon.heap import uncollected
+
+    with uncollected():
+        return _report(args)
+
+
+def _report(args: argparse.Namespace) -> int:
     from gpumon.report.gate import matches, parse_gate
     from gpumon.services.library import with_one_job
     from gpumon.services.pages import terminal_medium

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -49,23 +47,6 @@ class Made(NamedTuple):
 def make_reports(request: Request) -> Made:
     """Raises GpumonError, UsageError, NotFoundError."""
     request.check()
-    with uncollected():
-        return _made(request)
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Without Python's collector of cycles: tens of thousands of jobs stay in memory and form
-    none, and to look through them again and again costs an eighth of the time.
-    """
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
-def _made(request: Request) -> Made:
     maker = _Maker(request)
     if request.recording:
         reports = [maker.of_recording(request.recording, request.runs[0])]
