@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from gpumon.analysis.finding import Finding
 from gpumon.analysis.rightsize.proof import is_whole, unrecorded_text
 from gpumon.analysis.rundata import RunData
 from gpumon.model.units import age_text, measured_text
+from gpumon.plain import replace
 
 
 def doubted(run: RunData, found: Finding) -> Finding:

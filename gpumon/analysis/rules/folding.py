@@ -8,9 +8,9 @@ for the most part within its window.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from gpumon.analysis.finding import Finding
+from gpumon.plain import replace
 
 #: says something of all its devices together, so one idle device among them explains it
 _OF_DEVICES_TOGETHER = frozenset(("gpu-imbalance",))

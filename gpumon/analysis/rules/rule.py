@@ -14,7 +14,8 @@ empty list where it is clear, or why it cannot be evaluated.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 from types import ModuleType
 from typing import Any
@@ -22,6 +23,7 @@ from typing import Any
 from gpumon.analysis.finding import Finding, Lack, NotEvaluable, Outcome
 from gpumon.analysis.rundata import NodeData, RunData
 from gpumon.analysis.thresholds import of_site
+from gpumon.plain import replace
 
 #: what a check returns: what it found, and of what a reading was missing; nothing of it: clear
 Checked = Finding | NotEvaluable | Iterable[Finding | NotEvaluable] | None
@@ -56,15 +58,15 @@ class Rule:
     def checked(self, run: RunData) -> Outcome:
         """The answer where all that it needs is there."""
         if self.thresholds is None:
-            return self._named(self.check(run))
-        return self._named(self.check(run, of_site(run.site, self.id, self.thresholds)))
-
-    def _named(self, checked: Checked) -> Outcome:
-        """Findings, if there are any; else what was missing; else clear."""
-        if checked is None:
+            answer = self.check(run)
+        else:
+            answer = self.check(run, of_site(run.site, self.id, self.thresholds))
+        if answer is None:
             return []
-        if isinstance(checked, NotEvaluable):
-            return checked
+        return answer if isinstance(answer, NotEvaluable) else self._named(answer)
+
+    def _named(self, checked: Finding | Iterable[Finding | NotEvaluable]) -> Outcome:
+        """Findings, if there are any; else what was missing; else clear."""
         if isinstance(checked, Finding):
             return [self._own(checked)]
         answers = list(checked)
@@ -111,7 +113,12 @@ def of_nodes(
 ) -> Checked:
     """What is found on each node; not evaluable where nothing can be known (None) of any."""
     known = [found for node in run.nodes if (found := check(node)) is not None]
-    return chain.from_iterable(known) if known else NotEvaluable(Lack.READINGS, lacking)
+    return chain.from_iterable(known) if known else _no_readings(lacking)
+
+
+@lru_cache(64)  # each of thousands of jobs without a recording has the same
+def _no_readings(lacking: str) -> NotEvaluable:
+    return NotEvaluable(Lack.READINGS, lacking)
 
 
 def rules_of(module: ModuleType) -> list[Rule]:

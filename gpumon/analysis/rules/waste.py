@@ -9,7 +9,6 @@ takes idle time first; the idle time that no finding claims is wasted, too, and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
@@ -17,6 +16,7 @@ from gpumon.analysis.finding import LEVELS, Finding
 from gpumon.analysis.rundata import DeviceData, RunData
 from gpumon.analysis.signals import is_allocated, job_devices
 from gpumon.analysis.use import idle_shares
+from gpumon.plain import replace
 
 
 class Piece(NamedTuple):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from gpumon.analysis.finding import Finding
 from gpumon.analysis.rundata import RunData
 from gpumon.analysis.signals import observed, seconds_of
 from gpumon.analysis.thresholds import Phases, of_site
 from gpumon.model.units import age_text
+from gpumon.plain import replace
 
 
 def weighed(run: RunData, found: Finding) -> Finding:
