@@ -298,20 +298,18 @@ def _filled(ours: _Figures, other: _Figures) -> _Figures:
     return replace(ours, **taken)
 
 
-_NOTHING = (Request(), Resources())
-_SETS = frozenset(map(type, _NOTHING))
+_NOTHING = {"requested": Request(), "allocated": Resources()}
 _NAMES = tuple(each.name for each in fields(Job) if each.compare)
 
 
 def known_names(values: Mapping[str, Any]) -> list[str]:
     """Names of a job's fields that hold something else than "not known"; 0 is known."""
     given = values.get
-    return [
-        name
-        for name in _NAMES
-        if ((value := given(name)) or value == 0)
-        and (type(value) not in _SETS or value not in _NOTHING)
-    ]
+    known = [name for name in _NAMES if (value := given(name)) or value == 0]
+    for name, nothing in _NOTHING.items():
+        if given(name) == nothing:
+            known.remove(name)
+    return known
 
 
 def _known(job: Job) -> list[str]:

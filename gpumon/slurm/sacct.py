@@ -7,13 +7,13 @@ step runs, its usage is blank or zero in the accounting: not yet known, never 0.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import tzinfo
 from functools import lru_cache
 from typing import Any
 
 from gpumon.errors import UsageError
 from gpumon.model.text import clean
+from gpumon.plain import replace
 from gpumon.slurm import hostlist, ids, records, tres, values
 from gpumon.slurm.job import Job, Request, Step, known_names
 from gpumon.slurm.records import Unread
@@ -130,7 +130,13 @@ def _joined(facts: dict[str, Any], steps: tuple[Step, ...]) -> Job:
     elif not any(step.usage.total for step in steps):
         missing["usage"] = NO_USAGE
     facts |= {"steps": steps, "cpu_s": cpu_s}
-    return Job(**facts, missing=missing, sources=dict.fromkeys(known_names(facts), SOURCE))
+    return Job(**facts, missing=missing, sources=_told(tuple(known_names(facts))))
+
+
+@lru_cache(256)
+def _told(names: tuple[str, ...]) -> Mapping[str, str]:
+    """The source of each of these fields; jobs of which the same is known share it."""
+    return dict.fromkeys(names, SOURCE)
 
 
 def _uid(row: Row) -> int | None:
@@ -148,7 +154,8 @@ def _facts(row: Row, zone: tzinfo | None) -> dict[str, Any]:
     """The fields of a Job that are in its row."""
 
     def text(name: str) -> str:
-        return values.known(row.get(name, ""))
+        value = row.get(name)
+        return values.known(value) if value else ""
 
     shown = (text("jobid") or text("jobidraw")).partition(".")[0]
     state = values.state(row.get("state", ""))

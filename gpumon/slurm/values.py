@@ -59,6 +59,7 @@ def _is_whole(value: str) -> bool:
     return value.isdecimal() and len(value) <= _DIGITS
 
 
+@lru_cache(_KEPT)
 def count(value: str) -> int | None:
     """A whole number, not one of Slurm's sentinels; from 1024 on Slurm may print it as `1K`."""
     value = value.strip()
@@ -73,9 +74,12 @@ def size(value: str, unit: str = "") -> int | None:
 
     `16?` is Slurm's way to print a sentinel of 64 bits: not known.
     """
-    if not unit and _is_whole(value):  # as nearly all counts are
-        number = int(value)
-        return None if number in _SENTINELS or number > _MOST else number
+    digits, factor = value, 1
+    if not unit and value[-1:] in _UNITS:
+        digits, factor = value[:-1], _UNITS[value[-1:]]
+    if not unit and _is_whole(digits):  # as nearly all counts and sizes are
+        number = int(digits)
+        return None if number in _SENTINELS or number * factor > _MOST else number * factor
     match = _SIZE.fullmatch(value.strip().upper()) if value else None
     if not match:
         return None
@@ -100,6 +104,7 @@ def duration(value: str) -> float | None:
     return whole + (int(fraction) / 10 ** len(fraction) if fraction else 0.0)
 
 
+@lru_cache(_KEPT)  # a job's steps mostly start and end with it
 def moment(value: str, zone: tzinfo | None = None) -> float | None:
     """Epoch seconds of a time, printed as such or as local time of `zone` (None: the system's)."""
     value = value.strip()
