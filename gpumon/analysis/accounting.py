@@ -131,6 +131,7 @@ _CUT_SHORT = ("FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY")
 _OWN_STEP = "gpumon"
 
 
+@once
 def failed_steps(job: Job) -> list[Step]:
     """Steps that did not do their work. The job's script goes on after them, and its own exit code
     is what Slurm keeps: such a job may be COMPLETED.
@@ -235,7 +236,7 @@ def _memory(job: Job, missing: dict[str, str]) -> float | None:
 
 
 def _at_once(step: Step, peaks: Sequence[tuple[Step, float]]) -> float:
-    return sum(peak for each, peak in peaks if _together(each, step))
+    return sum([peak for each, peak in peaks if _together(each, step)])
 
 
 def _why_no_memory(job: Job, most: float) -> str:
@@ -278,10 +279,10 @@ def _on_a_node(step: Step, job: Job) -> float | None:
     if step.max_rss_bytes is None:
         return None
     tasks, nodes = max(step.tasks or 1, 1), max(step.node_count or 1, 1)
-    cpus = [each.cpus for each in job.allocations if each.cpus]
     share = 1 / nodes if tasks % nodes == 0 else 1.0
-    if nodes > 1 and len(cpus) == nodes:
-        share = max(cpus) / sum(cpus)
+    if nodes > 1:
+        cpus = [each.cpus for each in job.allocations if each.cpus]
+        share = max(cpus) / sum(cpus) if len(cpus) == nodes else share
     peak = float(step.max_rss_bytes) * ceil(tasks * share)
     total = step.usage.total.get("mem")
     return peak if not total else max(float(step.max_rss_bytes), min(peak, total))

@@ -37,6 +37,8 @@ def crash(log_tail: str) -> str:
 
     Guards: an exception that was reported while the program went on has more lines after it.
     """
+    if not log_tail:
+        return ""
     lines = _lines(log_tail)
     first = max(0, len(lines) - _AFTER)
     raised = [(n, line) for n, line in _raised(lines) if n >= first]

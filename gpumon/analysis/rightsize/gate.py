@@ -7,7 +7,6 @@ says why there is none. So no page has two numbers for one option.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 from gpumon.analysis.accounting import POLL_S, has_completed, is_polled
 from gpumon.analysis.finding import (
@@ -27,6 +26,7 @@ from gpumon.analysis.rightsize.tasks import Task, all_tasks, completed_tasks
 from gpumon.analysis.rundata import RunData
 from gpumon.analysis.signals import is_interactive, job_devices
 from gpumon.model.lines import EMPTY
+from gpumon.plain import replace
 
 #: root causes that make what a run used no measure of its need of memory
 LEAKS = ("host-leak",)

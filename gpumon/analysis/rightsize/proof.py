@@ -10,6 +10,7 @@ from __future__ import annotations
 from gpumon.analysis.accounting import failed_steps, has_completed
 from gpumon.analysis.finding import Lack, NotEvaluable
 from gpumon.analysis.last_error import crash
+from gpumon.analysis.once import once
 from gpumon.analysis.rundata import DeviceData, RunData
 from gpumon.analysis.signals import node_of
 from gpumon.model.text import clean
@@ -28,6 +29,7 @@ RESTARTED = "it was restarted: the last attempt may be a part of the work"
 LEAST_SAVING = 0.2
 
 
+@once
 def unproven(run: RunData) -> NotEvaluable | None:
     """Why this run does not prove that less would do; None where it completed."""
     state = run.job.state if run.job is not None else ""

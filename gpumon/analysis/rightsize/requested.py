@@ -100,6 +100,8 @@ def mem_limit_bytes(node: NodeData) -> float | None:
 def node_types(run: RunData) -> list[NodeType]:
     """The site's kinds of node on which the job may have run, by GPU and partition."""
     site, job = run.site, run.job or Job()
+    if not site.nodes:
+        return []
     partition = job.partition
     if not partition:
         partition = next((n.header.job.partition for n in run.nodes if n.header.job), "")

@@ -12,6 +12,7 @@ from statistics import median, quantiles
 
 from gpumon.analysis.accounting import POLL_S, has_completed, is_polled, out_of_memory, used
 from gpumon.analysis.known import highest, mean
+from gpumon.analysis.once import once
 from gpumon.analysis.rightsize import amounts
 from gpumon.analysis.rightsize.gpus import was_never_opened
 from gpumon.analysis.rightsize.proof import is_worth
@@ -56,6 +57,7 @@ class Spread:
     count: int
 
 
+@once
 def all_tasks(data: RunData) -> list[Job]:
     """The newest attempt of each task of the job's array, this one's too."""
     job = data.job
@@ -71,6 +73,7 @@ def all_tasks(data: RunData) -> list[Job]:
     return list(newest.values())
 
 
+@once
 def ended_tasks(data: RunData) -> list[Task]:
     """Those that count: ended, and long enough."""
     least_s = of_site(data.site, "array", Array).elapsed_s
@@ -81,6 +84,7 @@ def ended_tasks(data: RunData) -> list[Task]:
     ]
 
 
+@once
 def completed_tasks(data: RunData) -> list[Task]:
     """Those of them that show what a task needs."""
     return [task for task in ended_tasks(data) if has_completed(task.job)]
@@ -184,8 +188,13 @@ def most_at_once(jobs: Iterable[Job]) -> int:
 
 
 def outcomes(jobs: Iterable[Job]) -> Counter[str]:
-    """State -> tasks; a task that ran out of memory counts as that, whatever its own state."""
-    return Counter("OUT_OF_MEMORY" if out_of_memory(job) else job.state for job in jobs)
+    """State -> tasks."""
+    return Counter(map(outcome, jobs))
+
+
+def outcome(job: Job) -> str:
+    """A task that ran out of memory counts as that, whatever its own state."""
+    return "OUT_OF_MEMORY" if out_of_memory(job) else job.state
 
 
 def gpu_hours(job: Job) -> float:

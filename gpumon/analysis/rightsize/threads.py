@@ -17,9 +17,9 @@ _BOTH_THREADS = 1.1
 
 def threads_per_core(run: RunData) -> int | None:
     """Hardware threads of a core, each of which Slurm may count as a CPU; None: not known."""
+    if not run.has_samples:
+        return None if run.job is None else threads_of_job(run.job)
     told = highest(number(each.header.facts.get("threads_per_core")) for each in run.nodes)
-    if told is None and run.job is not None and not run.has_samples:
-        return threads_of_job(run.job)
     return None if told is None else int(told)
 
 

@@ -21,6 +21,7 @@ from gpumon.analysis.rightsize.tasks import (
     ended_tasks,
     gpu_hours,
     most_at_once,
+    outcome,
     outcomes,
     outliers,
     spread,
@@ -373,7 +374,8 @@ def array_mixed_outcome(run: RunData) -> Checked:
     was the cause.
     """
     jobs = [job for job in all_tasks(run) if job.has_ended]
-    tasks = {state: found for state in _BAD if (found := [e for e in jobs if _ended(e) == state])}
+    ended = [(_ended(each), each) for each in jobs]
+    tasks = {name: found for name in _BAD if (found := [e for state, e in ended if state == name])}
     if not tasks:
         return None
     counts = [f"{len(found)} {state}" for state, found in tasks.items()]
@@ -394,7 +396,7 @@ def array_mixed_outcome(run: RunData) -> Checked:
 
 def _ended(job: Job) -> str:
     """Its state; "" where its owner cancelled it, or where it is not known who did."""
-    (state,) = outcomes([job])
+    state = outcome(job)
     return state if state != "CANCELLED" or is_cancelled_by_others(job) else ""
 
 

@@ -7,7 +7,6 @@ here waste is shared out, so that no GPU second is counted twice.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from math import inf
 from types import ModuleType
 
@@ -49,7 +48,7 @@ from gpumon.analysis.rules.waste import ledger_of, total_gpu_hours
 from gpumon.analysis.rules.weight import weighed
 from gpumon.analysis.rundata import RunData
 from gpumon.analysis.thresholds import SHARED
-from gpumon.plain import dataclass
+from gpumon.plain import dataclass, replace
 
 #: heading of the family in `docs/findings.md` -> the modules that declare its rules
 _MODULES: dict[str, tuple[ModuleType, ...]] = {
@@ -146,8 +145,10 @@ def evaluate(run: RunData, rules: Iterable[Rule] | None = None) -> Evaluation:
                 found += answer
             else:
                 clear.append(id)
-    found = [doubted(run, weighed(run, _capped(each))) for each in found]
     ledger = ledger_of(run)
+    if not found:
+        return Evaluation((), (), not_evaluable, tuple(clear), (), ledger.unclaimed_gpu_hours)
+    found = [doubted(run, weighed(run, _capped(each))) for each in found]
     found = ledger.attribute(fold(found, FOLDS))
     lines = recommend(run, ranked(found))
     shared = ranked(agreed(run, found, lines))

@@ -60,13 +60,15 @@ def cpu_never_used(run: RunData, t: CpuNeverUsed) -> Checked:
         return None
     if elapsed_s(run) <= t.elapsed_s:
         return NotEvaluable(Lack.TIME)
+    measured = core_time(run)
+    if not isinstance(measured, NotEvaluable) and measured.core_s / measured.window_s >= t.cores:
+        return None
     if _waits_for_others(run):
         return None
-    measured = core_time(run)
     if isinstance(measured, NotEvaluable):
         return measured
     worked = gpus_worked(run)
-    if measured.core_s / measured.window_s >= t.cores or worked:
+    if worked:
         return None
     if worked is None:
         return NotEvaluable(Lack.READINGS, "it is unknown whether a GPU worked")

@@ -113,10 +113,11 @@ def oom_killed(run: RunData) -> Checked:
     is_proven = bool(proofs)
     failed = run.job is not None and run.job.state == "FAILED"
     says_so = failed and _NO_MEMORY.search(run.log_tail)
-    if not proofs and _was_near_limit(run):
-        if _SIGKILL in (code.code for code in codes if code):
+    was_killed = _SIGKILL in [code.code for code in codes if code]
+    if not proofs and (was_killed or says_so) and _was_near_limit(run):
+        if was_killed:
             proofs = ["killed by SIGKILL (exit code 137) near its limit"]
-        elif says_so:
+        else:
             proofs = ["its output names a failed allocation, and its peak was near its limit"]
     if not proofs:
         counted = any(each.oom_kills is not None for each in run.nodes)

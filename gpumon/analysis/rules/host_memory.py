@@ -61,9 +61,11 @@ def mem_over(run: RunData, t: MemOver) -> Checked:
     need = amounts.memory_need(run)
     if isinstance(need, NotEvaluable):
         return need
-    wanted = amounts.less_memory(run, need, _cpus_left(run, request))
     used = need.amount + need.cache_bytes
-    if wanted is None or used >= t.share * request.mem_bytes or _is_whole_node(run):
+    if used >= t.share * request.mem_bytes:
+        return None
+    wanted = amounts.less_memory(run, need, _cpus_left(run, request))
+    if wanted is None or _is_whole_node(run):
         return None
     line = changes.memory_line(request, wanted)
     if line is None:

@@ -154,6 +154,8 @@ def requeued(run: RunData) -> Checked:
     job = run.job
     if job is None:
         return NotEvaluable(Lack.SLURM)
+    if not run.siblings and not job.restarts:
+        return None
     records = sorted(
         {
             (each.start or each.submit or 0.0, each.submit or 0.0): each
