@@ -7,7 +7,7 @@ import argparse
 from gpumon.cli.arguments import add_live_arguments, host, settings_of
 
 #: those of gpumon.transport.available, which `--help` must not load
-_VIAS = ("ssh", "openssh", "srun")
+VIAS = ("ssh", "openssh", "srun")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="attach to your most recently started job, running or ended",
     )
-    parser.add_argument("--via", choices=_VIAS, help="use only this transport to reach the nodes")
+    parser.add_argument("--via", choices=VIAS, help="use only this transport to reach the nodes")
     parser.add_argument(
         "--login",
         type=host,

@@ -20,6 +20,7 @@ _INSTALL = {
 #: how an argument is called in the help -> jobs that it names, and whether it may be a file
 _ARGUMENTS = {
     "JOBID|NAME": ("running", False),
+    "JOBID|PID": ("running", False),
     "JOBID|FILE": ("known", True),
     "FILE|JOBID": ("recorded", True),
     "RUN": ("recorded", True),

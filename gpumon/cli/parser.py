@@ -20,6 +20,7 @@ COMMANDS = {
     "once": "print one sample of this node, like nvidia-smi",
     "collect": "run the node-side agent: samples as lines on standard output",
     "doctor": "check what works here, and explain what does not",
+    "stack": "show where each rank of a job, or a Python process, stands",
     "record": "record this node while a command runs, or in the background",
     "mark": "put a mark on the time axis of the current recording",
     "runs": "list recordings",

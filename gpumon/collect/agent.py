@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from gpumon import __version__
 from gpumon.collect.base import Collector, Schedule, Tick, node_name
@@ -29,6 +29,9 @@ from gpumon.model.plausible import node_ceilings, refuse_above
 from gpumon.model.reading import Reading
 from gpumon.model.sample import Device, Header, JobContext, Sample
 from gpumon.model.text import clean
+
+if TYPE_CHECKING:
+    from gpumon.collect.stacks.stacks import Stacks
 
 _START_DEADLINE_S = 2.0  # for the driver to answer before the first sample goes out without it
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -62,8 +65,9 @@ class Agent:
             self._job_devices = JobDevices(self.devices, self.cgroup, target.gpus)
             self.collectors.append(self._job_devices)
         self._probed = Probed(self._cuda_numbers, environ.get(PROBE_VARIABLE, ""))
+        self._processes = Processes(self.cgroup, probed=self._probed)
         self.collectors += [
-            Processes(self.cgroup, probed=self._probed),
+            self._processes,
             self.cgroup,
             self._host,
             Network(),
@@ -179,6 +183,17 @@ class Agent:
         tick = Tick(time.time(), time.monotonic())
         self._probed.put_all(tick)
         return Sample(tick.time, tick.mono, tick.rows)
+
+    def stacks(self) -> Stacks:
+        """Of the job, or of this user's processes on GPUs, as they are now."""
+        from gpumon.collect.stacks.stacks import Stacks  # not before somebody asks
+
+        names = self._target.names if self._target is not None else self._own_names()
+        return Stacks(self._probed, self._processes, self.cgroup, names)
+
+    def _own_names(self) -> frozenset[str]:
+        own = self._environ.get("SLURM_JOB_ID", "") if self.standing.inside else ""
+        return frozenset({own} - {""})
 
     def late(self, seconds: float) -> None:
         """Note by how much a tick began late."""

@@ -31,6 +31,19 @@ def end_line(node: str) -> bytes:
     return b"end %s\n" % _label(node)
 
 
+def addressed(node: str, line: bytes) -> bytes:
+    """A line for the agent of this node alone, on the same input."""
+    return b"@%s %s" % (_label(node), line)
+
+
+def addressed_to(node: str, line: bytes) -> bytes:
+    """What a line says to the agent of this node: b"" if it is for another."""
+    if not line.startswith(b"@"):
+        return line
+    name, _, rest = line[1:].partition(b" ")
+    return rest if name == _label(node) else b""
+
+
 def _label(node: str) -> bytes:
     return node.replace(" ", "_").encode("ascii", "replace")[:_NAME_BYTES]
 

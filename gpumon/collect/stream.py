@@ -16,7 +16,7 @@ import signal
 import sys
 import time
 from getopt import GetoptError, getopt
-from typing import NamedTuple
+from typing import Callable, NamedTuple, Optional
 
 from gpumon import __version__
 from gpumon.collect.agent import Agent, leave, next_tick
@@ -79,6 +79,7 @@ class Reader(NamedTuple):
     heartbeat: bool = False  # the same, and it sends a line every 10 s
     label: bool = False  # it reads several nodes from one pipe
     goodbye: bytes = b""  # a line of its own that ends this agent alone, where several share it
+    answers: Optional[Callable[[bytes], None]] = None  # takes what else it says
 
 
 _ANYBODY = Reader()
@@ -121,6 +122,7 @@ def run(
         if reader.label:
             reader = reader._replace(goodbye=end_line(agent.node))
         output = _Output(agent.node if reader.label else "")
+        reader = reader._replace(answers=_Answering(agent, output.write).take)
         try:
             end = _stream(agent, encoder, output, count, reader)
         finally:
@@ -165,6 +167,24 @@ def _stream(
         if agent.job_ended:
             return _End("the job has ended", JOB_ENDED)
     return _End("the requested number of samples was taken")
+
+
+class _Answering:
+    """Answers requests; what that takes is loaded with the first one."""
+
+    def __init__(self, agent: Agent, write: Callable[[str], None]) -> None:
+        self._agent = agent
+        self._write = write
+        self._answers: Optional[Callable[[bytes], None]] = None
+
+    def take(self, said: bytes) -> None:
+        if self._answers is None and not said.strip():
+            return
+        if self._answers is None:
+            from gpumon.collect.stacks.answers import Answers
+
+            self._answers = Answers(self._agent.node, self._agent.stacks, self._write).take
+        self._answers(said)
 
 
 def _refusal(agent: Agent, standing: Standing) -> Header:
@@ -218,6 +238,8 @@ def _wait_until(due: float, reader: Reader) -> bool:
                     return False
                 if reader.heartbeat:
                     signal.alarm(_SILENCE_S)
+                if reader.answers is not None:
+                    reader.answers(said)
 
 
 def _heard() -> bool:

@@ -81,6 +81,31 @@ class Attachment:
             return EXIT_OK
         return self._show(jobs, chosen, settings, own_pace, as_json=as_json, on_screen=on_screen)
 
+    def running(
+        self, name: str | None, settings: Settings, nodes: str | None
+    ) -> tuple[WatchedJob, list[str]]:
+        """A source of the running job that `name` means, and the nodes that `nodes` names of it.
+
+        Raises GpumonError, UsageError, NotFoundError.
+        """
+        text = self._meant(name, settings, last=False, on_screen=False)
+        id = ids.parse(text or "")
+        jobs = self._found(id)
+        find.check_step(self._slurm, id, jobs)
+        if find.is_array(jobs) and not id.task and len(jobs) > 1:
+            raise UsageError(f"name one task of the array, e.g. {jobs[0].array_job_id}_1")
+        if all(job.has_ended for job in jobs):
+            show_ended(jobs[0], settings, on_screen=False)
+        find.check(jobs, remote=bool(self._login))
+        chosen = find.chosen_nodes(nodes, jobs)
+        if not any(job.is_running for job in jobs):
+            raise GpumonError(find.waiting_text(jobs[0]))
+        return watch(jobs, self._slurm, self._available, chosen, settings), chosen
+
+    def around(self, jobs: Sequence[Job], settings: Settings) -> WatchedJob:
+        """A source of the allocation around this shell."""
+        return watch(known_better(jobs), self._slurm, self._available, (), settings)
+
     def _found(self, id: ids.JobId) -> list[Job]:
         """The job from Slurm; without an answer, from the environment of a shell in it."""
         try:

@@ -6,12 +6,15 @@ measured meanwhile stays a gap. The dashboard of this node alone is the same wit
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from gpumon.errors import shortage
 from gpumon.model import clock
+from gpumon.model.stack import Told
 from gpumon.model.view import LEFT, Status
 from gpumon.sources.base import Sink
 from gpumon.sources.gate import Gate
@@ -20,6 +23,7 @@ from gpumon.sources.tasks import NodeTask
 from gpumon.transport.fallback import Transports
 from gpumon.transport.local import LocalTransport
 from gpumon.transport.stream import Attempt
+from gpumon.wire.stacks import request_line
 
 #: the agent ends when it heard nothing for 45 s
 HEARTBEAT_S = 10.0
@@ -70,6 +74,7 @@ class AttachSource:
         self._followed: dict[str, _Followed] = {}  # replaced as a whole: other threads read it
         self.stopping = threading.Event()
         self.when_dark: Callable[[], None] = lambda: None  # no node is live any more
+        self.tell: Callable[[str, Told], None] = lambda name, told: None  # takes nodes' answers
         self.held = ""  # why trying again makes no sense now: the job is suspended
 
     def start(self, sink: Sink) -> None:
@@ -158,6 +163,16 @@ class AttachSource:
     def commands(self, node: str) -> list[str]:
         """Commands that show why a transport failed, or mend it."""
         return self._followed[node].run.fallback.commands if node in self._followed else []
+
+    def ask_stacks(self, name: str, pid: int, how: str) -> bool:
+        """Ask a node for the stack of a process, with 0 of each rank; `tell` gets the answers.
+
+        False where no agent takes it. May block.
+        """
+        followed = self._followed.get(name)
+        beside = os.path.join(os.path.dirname(sys.executable), "py-spy")
+        line = request_line(pid, how, beside if os.path.exists(beside) else "")
+        return followed is not None and followed.run.ask(line)
 
     @property
     def _runs(self) -> list[NodeRun]:

@@ -137,6 +137,16 @@ class Attempt:
             except OSError:
                 pass  # its reader notices the same
 
+    def ask(self, line: bytes) -> bool:
+        """Send the agent a request; False where there is none to take it. May block."""
+        if self._stream is None or not self._loaded or self._closed:
+            return False
+        try:
+            self._stream.say(line)
+        except OSError:
+            return False
+        return True
+
     def give_up(self, why: str) -> None:
         self._follower.given_up = why
         self.close()

@@ -11,11 +11,13 @@ from gpumon.model import clock
 from gpumon.model.axis import Axis
 from gpumon.model.sample import JOB_ENDED, NO_JOB, WRONG_JOB, Event, Header, Sample
 from gpumon.model.spacing import Spacing
+from gpumon.model.stack import Told
 from gpumon.sources.base import Sink
 from gpumon.store.turn import TURNS
 from gpumon.transport.intake import Intake, Lines
 from gpumon.transport.rate import Rate, TooFast
 from gpumon.transport.stream import Stream
+from gpumon.wire.stacks import ANSWER
 
 
 class Outcome(NamedTuple):
@@ -41,19 +43,21 @@ class Follower:
         *,
         done: Callable[[], bool] = lambda: False,
         heard: Callable[[], None] = lambda: None,
+        told: Callable[[Told], None] = lambda told: None,
         axis: Axis | None = None,
         now: Callable[[], float] = clock.now,
     ) -> None:
         """`complete` adds to a header what the stream does not know, its node's name first; after
         `done` nothing more is taken: who quits must not wait for what a thousand nodes have sent.
-        `heard`: something has come. `axis`: of this node, also in the streams before; `now`: our
-        clock, epoch s.
+        `heard`: something has come; `told`: what was asked for. `axis`: of this node, also in the
+        streams before; `now`: our clock, epoch s.
         """
         self._node = node
         self._sink = sink
         self._complete = complete
         self._done = done
         self._heard = heard
+        self._told = told
         self._intake = Intake(Rate())
         self._axis = axis or Axis(ours=True)
         self._now = now
@@ -127,6 +131,10 @@ class Follower:
         for line in lines:
             if self._done():
                 return
+            if line.startswith(ANSWER):
+                if (answer := self._intake.answer(line)) is not None:
+                    self._told(answer)
+                continue
             for item in self._intake.line(line):
                 yield item, self._now()
 

@@ -20,6 +20,7 @@ from typing import Protocol
 from gpumon.errors import shortage
 from gpumon.model.axis import Axis
 from gpumon.model.sample import Header, leaves
+from gpumon.model.stack import Told
 from gpumon.model.view import Status
 from gpumon.sources.attempt import Attempt
 from gpumon.sources.base import Sink
@@ -51,6 +52,9 @@ class Followed(Protocol):
 
     def broke(self) -> None:
         """A live node is no longer."""
+
+    def tell(self, name: str, told: Told) -> None:
+        """What a node answered, by the task's name."""
 
 
 class NodeRun:
@@ -176,6 +180,7 @@ class NodeRun:
             partial(self._complete, transport),
             done=lambda: self._done,
             heard=self._heard,
+            told=partial(self._source.tell, self.task.name),
             axis=self._axis,
         )
         attempt = Attempt(transport, partial(self._open, transport), follower, self._interval_s)
@@ -336,6 +341,10 @@ class NodeRun:
             self._set_live(False)
             self._lost = self._source.now(), why
             self._say("lost", f"{why}; still listening")
+
+    def ask(self, line: bytes) -> bool:
+        """Send a request to the agent; False where none is followed. May block."""
+        return self.live and any(each.ask(line) for each in self._attempts)
 
     def end(self, text: str) -> None:
         """The job has ended, as Slurm says."""

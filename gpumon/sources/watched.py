@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from gpumon.errors import GpumonError, NotFoundError
 from gpumon.model import clock
+from gpumon.model.stack import Told
 from gpumon.model.text import clean
 from gpumon.model.view import Silence
 from gpumon.slurm.job import Job
@@ -94,6 +95,19 @@ class WatchedJob:
     def ask_soon(self) -> None:
         """Something may have happened: Slurm is asked as soon as it may be."""
         self._dark.set()
+
+    def ask_stacks(self, name: str, pid: int, how: str) -> bool:
+        """As `AttachSource.ask_stacks`."""
+        return self._nodes.ask_stacks(name, pid, how)
+
+    @property
+    def tell(self) -> Callable[[str, Told], None]:
+        """Takes nodes' answers."""
+        return self._nodes.tell
+
+    @tell.setter
+    def tell(self, tell: Callable[[str, Told], None]) -> None:
+        self._nodes.tell = tell
 
     # -- for the screen
 

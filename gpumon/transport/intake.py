@@ -9,11 +9,13 @@ from __future__ import annotations
 from gpumon.errors import WireError
 from gpumon.model.bounded import left_out_text
 from gpumon.model.sample import Header, Sample
+from gpumon.model.stack import Told
 from gpumon.model.units import plural
 from gpumon.transport.noise import MAX_NOISE_BYTES, NOISE
 from gpumon.transport.rate import Rate
 from gpumon.wire import MAX_LINE_BYTES
 from gpumon.wire.decoder import Decoder
+from gpumon.wire.stacks import parse_answer
 
 _HEADER = b'{"wire"'
 _SAY_AGAIN = 10  # times as much as when it was last said
@@ -60,6 +62,19 @@ class Intake:
             told = self._with_notes(header)
             items = [told] if isinstance(item, Header) else [*items, told]
         return items
+
+    def answer(self, line: bytes) -> Told | None:
+        """A line that answers a request for stacks; None for a bad one, which is counted.
+
+        Raises TooFast.
+        """
+        if self._rate is not None:
+            self._rate.take(len(line), is_sample=True)
+        try:
+            return parse_answer(line)
+        except WireError:
+            self.bad_lines += 1
+            return None
 
     def _without_noise(self, line: bytes) -> bytes:
         """What of a line before the first header is the agent's."""

@@ -68,6 +68,8 @@ class ChildStream:
         except ValueError:  # closed by us
             raise BrokenPipeError("closed") from None
 
+    say = write
+
     def close(self) -> None:
         """With what it started in its group: the ssh of jumps, srun's own child."""
         assert self._child.stdin is not None

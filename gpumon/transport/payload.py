@@ -19,6 +19,7 @@ import json
 import zlib
 from functools import cache
 
+from gpumon.collect.stacks.ranks import SHIPPED
 from gpumon.transport.modules import modules
 
 #: how long one Python may take to say its version; one of a dead file system never does
@@ -124,7 +125,7 @@ def agent_argv(*flags: str) -> list[str]:
     No word of it has a line end in it: csh, as a login shell, would stumble.
     """
     packed = base64.b64encode(zlib.compress(_LOADER.encode(), 9)).decode()
-    start = f"import base64,zlib;exec(zlib.decompress(base64.b64decode('{packed}')))"
+    start = f"{SHIPPED}zlib.decompress(base64.b64decode('{packed}')))"
     return ["/bin/sh", "-c", _SHELL, start, *flags]
 
 

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from gpumon.collect.labels import Joiner, end_line
+from gpumon.collect.labels import Joiner, addressed, end_line
 from gpumon.errors import WireError
 from gpumon.transport.intake import Lines
 from gpumon.transport.local import ChildStream
@@ -293,6 +293,12 @@ class _Launch:
             if fresh:
                 self._stream.write(fresh)
 
+    def say(self, node: str, line: bytes) -> None:
+        """To the agent of one node; `_sent` counts what all tasks are sent alike."""
+        with self._lock:
+            if self._sent:  # all of the agent's modules, which come first
+                self._stream.write(addressed(node, line))
+
     def leave(self, node: str) -> None:
         """One node's stream was closed: its agent ends, and with the last one srun."""
         self.open_nodes.discard(node)
@@ -378,6 +384,9 @@ class _NodeStream:
     def write(self, data: bytes) -> None:
         self._launch.send(self._position, data)
         self._position += len(data)
+
+    def say(self, line: bytes) -> None:
+        self._launch.say(self._node, line)
 
     def close(self) -> None:
         self.put(b"")

@@ -50,6 +50,9 @@ class Stream(Protocol):
     def write(self, data: bytes) -> None:
         """To its standard input. Raises OSError when it has gone."""
 
+    def say(self, line: bytes) -> None:
+        """A line to this node's agent, between what `write` sends. Raises OSError."""
+
     def close(self) -> None:
         """End it: closes its input, then the connection. Returns within a fraction of a second,
         and a blocked `read` then returns b"".

@@ -72,6 +72,24 @@ def opened(transport, nodes, argv=("agent",)):
     return found
 
 
+def test_a_word_for_one_node_names_it_and_the_shared_input_goes_on():
+    transport = SrunTransport("1", Started())
+    transport.expect(["n1", "n2"])
+    found = opened(transport, ["n1", "n2"])
+    first, second = found["n1"], found["n2"]
+    first.say(b"too early\n")  # the modules come first
+    for stream in (first, second):
+        stream.write(b"a\n")
+    assert first.read() == b"n1 " + b"a" * 400 + b"\n"
+    second.say(b"stack\n")
+    assert first.read() == b"n1 " + b"@n2 stack" * 400 + b"\n"
+    for stream in (first, second):
+        stream.write(b"b\n")
+    assert first.read() == b"n1 " + b"b" * 400 + b"\n"
+    for stream in (first, second):
+        stream.close()
+
+
 def test_the_command_line():
     words = srun_argv("4711", ["n1", "n2"], ["sh", "-c", "x"])
     assert words[0] == "srun"
@@ -190,6 +208,8 @@ def test_srun_that_ends_before_anything_else_happens(monkeypatch):
 
         def write(self, data):
             pass
+
+        say = write
 
         def close(self):
             pass

@@ -57,6 +57,17 @@ class _Probed(NamedTuple):
     uid: int
 
 
+class Told(NamedTuple):
+    """What a probe wrote last, and how old that is."""
+
+    values: dict[str, Any]
+    age_s: float
+
+    @property
+    def is_stale(self) -> bool:
+        return self.age_s > _STALE_S
+
+
 class Probed:
     """The files of this node's probed processes."""
 
@@ -83,13 +94,23 @@ class Probed:
 
         `pid`: as the driver says it.
         """
+        known = self._file(here, uid)
+        if known is not None:
+            self._known[pid] = known
+
+    def told(self, here: Stat, uid: int) -> Told | None:
+        """What the probe of this process wrote last, however old; None if it has none."""
+        known = self._file(here, uid)
+        return None if known is None else _read(known)
+
+    def _file(self, here: Stat, uid: int) -> _Probed | None:
         folder = self._folder(here.pid)
         if not folder:
-            return
+            return None
         status = self._proc.status(here.pid)
         inner = () if isinstance(status, Missing) else status.namespace_pids
         name = f"{folder}/{(inner or (here.pid,))[-1]}-{here.start_ticks}.json"
-        self._known[pid] = _Probed((name, f"{self._proc.root}/{here.pid}/root{name}"), uid)
+        return _Probed((name, f"{self._proc.root}/{here.pid}/root{name}"), uid)
 
     def _folder(self, pid: int) -> str:
         content = self._proc.content(pid, "environ")
@@ -102,12 +123,12 @@ class Probed:
         """What its probe told last, unless that is too old to stand for now."""
         known = self._known.get(pid)
         told = None if known is None else _read(known)
-        if told is None:
+        if told is None or told.is_stale:
             return
-        row = program_row(told)
+        row = program_row(told.values)
         if row:
             tick.put("program", pid, row)
-        for key, pool in self._pools(told):
+        for key, pool in self._pools(told.values):
             tick.put("pool", (key, pid), pool)
 
     def put_all(self, tick: Tick) -> None:
@@ -173,26 +194,26 @@ def _count(value: object) -> float | None:
     return value if math.isfinite(value) and value >= 0 else None
 
 
-def _read(known: _Probed) -> dict[str, Any] | None:
+def _read(known: _Probed) -> Told | None:
     for path in known.paths:
         try:
-            content = _content(path, known.uid)
-            told = None if content is None else json.loads(content)
+            content, age_s = _content(path, known.uid)
+            told = json.loads(content)
         except (OSError, ValueError, RecursionError):
             continue
         if isinstance(told, dict):
-            return told
+            return Told(told, age_s)
     return None
 
 
-def _content(path: str, uid: int) -> bytes | None:
-    """Of a regular file of this user that was written just now; raises OSError."""
+def _content(path: str, uid: int) -> tuple[bytes, float]:
+    """Of a regular file of this user, and its age in s; nothing of another. Raises OSError."""
     file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         there = os.fstat(file)
         is_own = stat.S_ISREG(there.st_mode) and there.st_uid == uid
-        if not is_own or time.time() - there.st_mtime > _STALE_S or there.st_size > _MOST_BYTES:
-            return None
-        return os.read(file, _MOST_BYTES)
+        if not is_own or there.st_size > _MOST_BYTES:
+            return b"", 0.0
+        return os.read(file, _MOST_BYTES), time.time() - there.st_mtime
     finally:
         os.close(file)

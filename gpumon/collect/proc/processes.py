@@ -199,6 +199,14 @@ class Processes:
             self._put(tick, pid, stat)
         self._put_elsewhere(tick, [pid for pid in wanted if pid not in stats])
 
+    def number(self, pid: int) -> int:
+        """The number here of a process that the driver, and so the reader, has by this one."""
+        return self._own_pid.get(pid, pid)
+
+    def on_gpu(self) -> frozenset[int]:
+        """The processes on GPUs, by their numbers here."""
+        return frozenset(map(self.number, self._gpu_seen))
+
     # -- which ones ----------------------------------------------------------------------------
 
     def _note_usage(self, tick: Tick) -> None:

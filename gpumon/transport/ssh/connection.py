@@ -246,6 +246,8 @@ class Command:
         except EOFError:
             raise BrokenPipeError("the connection ended") from None
 
+    say = write
+
     def end_input(self) -> None:
         with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
             self._channel.shutdown_write()

@@ -221,6 +221,7 @@ print(sys.base_prefix, sysconfig.get_path("platlib"), "%d.%d" % sys.version_info
   mkdir -p "$D/venv/bin" "$D/venv/lib/python$version/site-packages"
   ln -s "$D/python/bin/python$version" "$D/venv/bin/python"
   echo "home = $D/python/bin" >"$D/venv/pyvenv.cfg"
+  [[ ! -x ${python%/*}/py-spy ]] || cp "${python%/*}/py-spy" "$D/venv/bin/"
   printf '%s\n' "$D/source" "$D/packages" >"$D/venv/lib/python$version/site-packages/gpumon.pth"
   cat >"$D/bin/gpumon" <<E
 #!$D/venv/bin/python
