@@ -3,11 +3,13 @@
 from array import array
 from math import nan
 
+from gpumon.analysis.places import Place
 from gpumon.analysis.rundata import (
     Coverage,
     DeviceData,
     NodeData,
     ProcessData,
+    ProgramData,
     RunData,
     Track,
 )
@@ -48,6 +50,35 @@ def process(count=1, mem=None, sm=None, pid=4312, first=START, last=None, rise=(
         appeared,
         others,
     )
+
+
+def program(count=1, pid=4312, rank=None, place="train.py:131", waits_for="", since=None,
+            stepped=None, steps=1000, places=None, workers=0, worker_places=None, last=None,
+            **values):  # fmt: skip
+    """A process that the probe reports on. `places`: (text, waits for) -> looks in each bin."""
+    made = ProgramData(
+        Process(pid, "ada", "python train.py", "python", own=True, in_job=True),
+        START,
+        START + count * 10.0 if last is None else last,
+        rank,
+        steps,
+        steps,
+        START + count * 10.0 if stepped is None else stepped,
+        Place(place, waits_for),
+        START if since is None else since,
+        tracks(count, **values),
+        workers=workers,
+        grid_first=int(START // 10),
+    )
+    told = (
+        (made.looks, places or {(place, waits_for): 5}),
+        (made.worker_looks, worker_places or {}),
+    )
+    for looks, its in told:
+        for at in range(count):
+            for each, number in its.items():
+                looks.add(made.grid_first + at, Place(*each), number)
+    return made
 
 
 def held(mem_at, seconds, period_s=2.0, **rest):

@@ -24,6 +24,7 @@ from gpumon.analysis.rules.gpu_waits import (
     level_of,
     says,
 )
+from gpumon.analysis.rules.loader import loader_action, loader_actions, waits_held, waits_of
 from gpumon.analysis.rules.needs import gpus
 from gpumon.analysis.rules.phrasing import percent
 from gpumon.analysis.rules.rule import Answers, rule
@@ -52,6 +53,7 @@ class InputBound(NamedTuple):
     warning_percent: Percent = 60  # busy above is information
     pressure_percent: Percent = 20  # of CPU or I/O, or the host's iowait
     cpu_percent: Percent = 90  # of the job's cores, or of each loader's
+    wait_percent: Percent = 30  # of a probed process's time, in its data loader
 
 
 #: GPUs that wait rest now and then, for longer where readings are polled
@@ -69,6 +71,7 @@ _CONSEQUENCES = ("low-busy", "host-stall", "idle-time")
 def input_bound(run: RunData, t: InputBound) -> Answers:
     """One of: the job's cores are full; every worker process is; the job's cpu.pressure. Variant
     storage: io.pressure or the host's iowait. Information where GPU and host only work in turns.
+    Where the probe measured that a process waits in its data loader, none of these is needed.
 
     Guards: by mean and correlation, never by a sawtooth; where the GPU is as little busy without
     the sign, the sign is not the cause; the host's iowait counts only where the job itself moves
@@ -156,7 +159,12 @@ def _input_held(
     first = warm_up_end(run, device)
     busy = busy_track(device)
     waiting = sustained(run, t.seconds, lambda means: low <= means[0] <= high, [busy], first)
-    if not waiting.spans or any(each.node is node for each in bound_nodes(run)):
+    if any(each.node is node for each in bound_nodes(run)):
+        return Held([], waiting.known), ""
+    measured = waits_held(run, device, first, t.seconds, t.wait_percent, (_USED_PERCENT, high))
+    if measured.spans:
+        return measured, _limit_of(run, device, node, t, measured.spans)
+    if not waiting.spans:
         return Held([], waiting.known), ""
     known = False
     for sign in _signs(run, device, node, t):
@@ -174,6 +182,17 @@ def _input_held(
     if turns == "unknown":
         return Held([], False), NO_CORES
     return Held([], known), "" if known else "neither the job's CPU use nor its pressure is known"
+
+
+def _limit_of(
+    run: RunData, device: DeviceData, node: NodeData, t: InputBound, spans: Sequence[Span]
+) -> str:
+    """The variant by what is at its limit while a data loader is waited for; else `loader`."""
+    for sign in _signs(run, device, node, t):
+        means = [mean_of(track, spans) for track in sign.tracks]
+        if all(mean is not None and mean >= sign.limit for mean in means):
+            return sign.variant
+    return "loader"
 
 
 class _Sign(NamedTuple):
@@ -287,6 +306,8 @@ def _input_bound(
     if variant not in _ON_CORES:
         parts += [f"I/O pressure {percent(io)}"] if io is not None else []
         parts += [f"iowait {percent(iowait)}"] if iowait is not None else []
+    waits = waits_of(run, shown.devices, shown.spans)
+    parts += [waits.says()] if waits is not None else []
     what = ", ".join(parts)
     why_not = ""  # more cores may not help
     if _polls(run, variant, shown):
@@ -297,20 +318,29 @@ def _input_bound(
     is_normal = bool(why_not) or variant == "turns" or busy >= warning_percent
     is_own = kind is Kind.LEARNING and variant in _ON_CORES and _is_own(run, node, shown)
     loads = variant not in _ON_CORES or (kind in _LOADS and not is_own and not why_not)
+    actions = idle or _input_actions(run, node, kind, variant, why_not, is_own=is_own)
+    verb, rest = _WAITS[variant if loads else "other"]
+    confidence = {"full": "medium", "turns": "low"}.get(variant, "high")
+    if waits is not None and (variant == "loader" or waits.percent >= _MUCH_PERCENT):
+        confidence = "high"
+        rest = f"for data ({waits.line})" if waits.line else rest
+        if variant == "loader":
+            actions = loader_actions(run, node, waits)
     return shown.finding(
         run,
         "info" if is_normal else level_of(run, shown),
         what,
-        says(shown, *_WAITS[variant if loads else "other"]),
-        confidence={"full": "medium", "turns": "low"}.get(variant, "high"),
+        says(shown, verb, rest),
+        confidence=confidence,
         numbers={
             "busy_percent": busy,
             "cpu_cores_mean": cores,
             "cpu_pressure_percent": pressure,
             "io_pressure_percent": io,
             "iowait_percent": iowait,
+            "data_wait_percent": waits.percent if waits is not None else None,
         },
-        actions=idle or _input_actions(run, node, kind, variant, why_not, is_own=is_own),
+        actions=actions,
         uses_more=bool(idle),
     )
 
@@ -323,6 +353,8 @@ def _is_own(run: RunData, node: NodeData, shown: Shown) -> bool:
     return share is not None and share < _LOADERS_SHARE
 
 
+#: % of the time in a data loader that proves what other signs suggest (proposed)
+_MUCH_PERCENT = 20.0
 #: % of the time in which a thread waits for a core where there are enough of them (proposed)
 _NO_WAIT_PERCENT = 5.0
 #: of the CPU use, that loaders have at least (proposed)
@@ -336,6 +368,7 @@ _LOADS = (Kind.LEARNING, Kind.UNKNOWN)
 _WAITS = {
     **dict.fromkeys(_ON_CORES, ("wait", "for data (CPU cores)")),
     "storage": ("wait", "for data (storage)"),
+    "loader": ("wait", "for data"),
     "turns": ("work", "in turns with the CPU cores"),
     "other": ("wait", "for the CPU cores"),
 }
@@ -381,14 +414,6 @@ def _on_idle_cores(
 
 #: so many idle cores, and this part of all, that more workers need no more cores (proposed)
 _IDLE_CORES, _IDLE_SHARE = 2, 0.25
-
-
-def loader_action(workers: int) -> Action:
-    """`workers`: of each process on a GPU."""
-    return Action(
-        "code",
-        Line("DataLoader(..., num_workers={}, pin_memory=True, persistent_workers=True)", workers),
-    )
 
 
 _STAGE = Action(

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from gpumon.analysis.finding import Action, Finding, NotEvaluable
 from gpumon.analysis.kinds import Kind, kind_of
-from gpumon.analysis.rules.bottleneck import loader_action
 from gpumon.analysis.rules.gpu_ineffective import Shown
 from gpumon.analysis.rules.gpu_waits import (
     MOVES_BYTES_PER_S,
@@ -22,9 +21,11 @@ from gpumon.analysis.rules.gpu_waits import (
     level_of,
     says,
 )
+from gpumon.analysis.rules.loader import loader_action
 from gpumon.analysis.rules.needs import gpus
 from gpumon.analysis.rules.phrasing import percent
 from gpumon.analysis.rules.rule import Answers, rule
+from gpumon.analysis.rules.stands import most_text, probed_of
 from gpumon.analysis.rundata import DeviceData, NodeData, RunData, Track
 from gpumon.analysis.signals import (
     Held,
@@ -113,6 +114,8 @@ def _host_stall(run: RunData, node: NodeData, variant: str, shown: Shown) -> Fin
         text = _COMPUTES.get(kind, "Profile what runs on the cores between the GPU's work.")
         if kind is Kind.LEARNING and (beside_share(run, node, shown.spans) or 0.0) > 0.5:
             text = _COMPUTES[Kind.REINFORCEMENT]
+    if where := most_text(probed_of(run, shown.devices), shown.spans):
+        what = f"{what}; {where}"
     return shown.finding(
         run,
         level_of(run, shown) if kind in (Kind.LEARNING, Kind.REINFORCEMENT) else "info",
