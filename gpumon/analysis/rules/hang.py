@@ -13,6 +13,17 @@ from gpumon.analysis.rules.needs import gpus
 from gpumon.analysis.rules.phrasing import finding, gpus_text, least, missing, unread
 from gpumon.analysis.rules.programs import ML_FRAMEWORKS, of_one_program
 from gpumon.analysis.rules.rule import Checked, rule
+from gpumon.analysis.rules.stands import probed_of
+from gpumon.analysis.rules.stuck import (
+    AT_END_S,
+    HOST_PERCENT,
+    IO_BYTES_PER_S,
+    Stuck,
+    SuspectedHang,
+    computes,
+    says,
+    stuck,
+)
 from gpumon.analysis.rundata import DeviceData, ProcessData, RunData, Track
 from gpumon.analysis.signals import (
     Span,
@@ -29,7 +40,7 @@ from gpumon.analysis.signals import (
     seconds_of,
     window_of,
 )
-from gpumon.analysis.thresholds import Seconds, of_site
+from gpumon.analysis.thresholds import of_site
 from gpumon.model.lines import EMPTY, Line, word
 from gpumon.model.units import age_text
 
@@ -45,17 +56,13 @@ _LOW_POWER = 0.35  # power fraction
 _DROPPED = 0.6  # of the power while it worked
 _EARLIER_S, _HEALTHY_S = 1800.0, 300.0
 #: what moves although nothing goes on: parts of an earlier rate, B/s, % of the cycles
-_LINK_SHARE, _LINK_BYTES_PER_S, _IO_BYTES_PER_S = 0.02, 5 * _MIB, 0.1 * _MIB
+_LINK_SHARE, _LINK_BYTES_PER_S = 0.02, 5 * _MIB
 _STILL_BYTES = 8 * _MIB
 #: where power is not known: B/s that ranks exchanged while they worked; times the duration
 _EXCHANGED_BYTES_PER_S, _LONGER = 50 * _MIB, 2
-_DRAM_PERCENT, _TENSOR_PERCENT = 5.0, 1.0
 #: cores that a waiting rank takes, for its own thread and the one of its transport
 _CORES_A_RANK = 2.2
-#: % of a core from which on the rank of an idle GPU computes on the host, and the others wait
-_HOST_PERCENT = 50.0
-#: s between the end of a rank and the standstill of the others; and from that to the run's end
-_TOGETHER_S, _AT_END_S = 180.0, 300.0
+_TOGETHER_S = 180.0  # between the end of a rank and the standstill of the others
 _WATCHDOG = re.compile(r"watchdog caught collective operation timeout", re.IGNORECASE)
 _CONSEQUENCES = (
     "low-power-high-busy", "low-sm", "comm-bound", "gpu-imbalance", "low-busy", "no-tensor",
@@ -88,10 +95,6 @@ class Standstill(NamedTuple):
         return [*(each.device for each in self.still), *self.stopped]
 
 
-class SuspectedHang(NamedTuple):
-    seconds: Seconds = 300
-
-
 @rule(
     "suspected-hang",
     title="GPUs at 100 % busy, low power and no traffic for {seconds}; in a report, to its end",
@@ -109,18 +112,30 @@ def suspected_hang(run: RunData, t: SuspectedHang) -> Checked:
     than a warning, where the GPUs never worked otherwise, where power is not known, or another
     program of the job still works.
 
+    With the probe also `stuck`: ranks that make no more steps, whatever their GPUs show; a warning
+    where one that the others wait for may go on.
+
     Source: nccl#968 (70 W), horovod#3611 (40 to 47 W of 250 W); the numbers are proposed.
     """
     found = standstill(run)
     if isinstance(found, Standstill):
         return _finding(run, found)
+    if _may_hang(run) and (ranks := stuck(run)) is not None:
+        return _of_ranks(run, ranks)
     return found
 
 
 def hung_s(run: RunData) -> float:
     """How long the ranks stood still when the run ended: more time would not have helped."""
     found = standstill(run)
-    return seconds_of(run, [found.span]) if isinstance(found, Standstill) else 0.0
+    if isinstance(found, Standstill):
+        return seconds_of(run, [found.span])
+    ranks = stuck(run) if _may_hang(run) else None
+    return 0.0 if ranks is None or ranks.works else seconds_of(run, [ranks.span])
+
+
+def _may_hang(run: RunData) -> bool:
+    return run.live or run.job is None or run.job.state != "COMPLETED"
 
 
 @once
@@ -134,7 +149,7 @@ def standstill(run: RunData) -> Standstill | list[NotEvaluable]:
     or tensor activity is work, whatever the power; where rank 0 computes on the host, or more cores
     are busy than waiting ranks take, the others wait for it and nothing hangs. MIG: power unknown.
     """
-    if not run.live and run.job is not None and run.job.state == "COMPLETED":
+    if not _may_hang(run):
         return []
     unknown: list[NotEvaluable] = []
     for devices in of_one_program(job_devices(run)):
@@ -199,7 +214,7 @@ def _end_of_work(run: RunData, devices: Sequence[DeviceData]) -> int:
     end: the processes of a hang may be killed some time before the script ends.
     """
     last = max((n for n in map(last_active, devices) if n is not None), default=-1)
-    return last if last >= run.count - run.bins(_AT_END_S) else -1
+    return last if last >= run.count - run.bins(AT_END_S) else -1
 
 
 def _still(run: RunData, device: DeviceData, recent: Span) -> _Still | None:
@@ -218,11 +233,9 @@ def _still(run: RunData, device: DeviceData, recent: Span) -> _Still | None:
     links = link_tracks(device)
     if not all(_is_quiet(track, recent, before) for track in links):
         return None
-    if _computes(device, recent):
+    if computes(device, recent):
         return None
-    if any(
-        (each.average(*recent) or 0.0) > _IO_BYTES_PER_S for each in io_tracks(run, device.node)
-    ):
+    if any((each.average(*recent) or 0.0) > IO_BYTES_PER_S for each in io_tracks(run, device.node)):
         return None
     if mean_w is None:
         return _Still(device, span, None, None, True) if _exchanged(run, device, before) else None
@@ -269,13 +282,6 @@ def _is_quiet(track: Track, recent: Span, before: Span) -> bool:
     return now is None or now <= max(_LINK_SHARE * (earlier or 0.0), _LINK_BYTES_PER_S)
 
 
-def _computes(device: DeviceData, recent: Span) -> bool:
-    """By the GPU's own counters of what its kernels do, where it has them."""
-    dram = device.track("dram_active_percent").average(*recent) or 0.0
-    tensor = device.track("tensor_active_percent").average(*recent) or 0.0
-    return dram > _DRAM_PERCENT or tensor > _TENSOR_PERCENT
-
-
 def _host_works(
     run: RunData, still: Sequence[_Still], stopped: Sequence[DeviceData], recent: Span
 ) -> bool:
@@ -284,7 +290,7 @@ def _host_works(
         pids = {p.facts.pid for each in stopped if each.node == node.node
                 for p in job_processes(each) if not p.ended}  # fmt: skip
         for pid, (facts, cpu) in node.processes.items():
-            if {pid, facts.ppid} & pids and (cpu.average(*recent) or 0.0) >= _HOST_PERCENT:
+            if {pid, facts.ppid} & pids and (cpu.average(*recent) or 0.0) >= HOST_PERCENT:
                 return True
         waiting = [each for each in still if each.device.node == node.node]
         cores = mean_of(node.job.get("cpu_cores_used", Track()), [recent])
@@ -332,6 +338,8 @@ def _finding(run: RunData, found: Standstill) -> Finding:
     power = f" at {now_w:.0f} W{was}" if now_w is not None else ""
     quiet = ", no PCIe or NVLink traffic" if links_known else ""
     what = f"{spinning} busy 100 %{power}{quiet} for {age_text(seconds)}"
+    if probed := probed_of(run, devices):
+        what = f"{what}; {says(probed, found.span)}"
     backed = links_known or found.ended is not None
     return finding(
         run,
@@ -351,7 +359,30 @@ def _finding(run: RunData, found: Standstill) -> Finding:
             "began_s": window_of(run, found.span)[0] - run.start,
             "ended_pid": found.ended[0].facts.pid if found.ended else None,
         },
-        actions=_actions(run, found),
+        actions=_actions(run, devices),
+        wasted_s=lost_s,
+    )
+
+
+def _of_ranks(run: RunData, found: Stuck) -> Finding:
+    """What the probe alone shows."""
+    lost_s = len(found.devices) * found.seconds
+    at = age_text(window_of(run, found.span)[0] - run.start)
+    head = "No step for" if found.works else "Suspected hang: no step for"
+    return finding(
+        run,
+        "warning" if found.works else "critical",
+        f"{head} {age_text(found.seconds)}; {found.says()}",
+        f"it began {at} after the job's start; {lost_s / 3600:.1f} GPU-h lost{_until(run)}",
+        devices=found.devices,
+        spans=[found.span],
+        subject="job",
+        confidence="medium" if found.works else "high",
+        numbers={
+            "seconds": found.seconds,
+            "began_s": window_of(run, found.span)[0] - run.start,
+        },
+        actions=_actions(run, found.devices),
         wasted_s=lost_s,
     )
 
@@ -383,11 +414,11 @@ def _timed_out(run: RunData) -> bool:
     return not run.live and bool(_WATCHDOG.search(run.log_tail))
 
 
-def _actions(run: RunData, found: Standstill) -> tuple[Action, ...]:
+def _actions(run: RunData, devices: Sequence[DeviceData]) -> tuple[Action, ...]:
     if _timed_out(run):
         text = "Find out from the job's output which rank did not come to the collective, and why."
         return (Action("code", EMPTY, text=text),)
-    tags = {p.facts.framework for each in found.devices for p in job_processes(each)}
+    tags = {p.facts.framework for each in devices for p in job_processes(each)}
     timeout = Line("dist.init_process_group(timeout=timedelta(minutes=10))")
     next_time = Action(
         "code",

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from gpumon.analysis.once import once
-from gpumon.analysis.rundata import DeviceData, ProcessData, RunData
+from gpumon.analysis.rundata import DeviceData, ProcessData, ProgramData, RunData
 from gpumon.analysis.signals import Span, job_processes
 
 #: frameworks whose ranks work in step
@@ -19,7 +19,7 @@ _RANK = re.compile(
 )
 
 
-def program(process: ProcessData) -> str:
+def program(process: ProcessData | ProgramData) -> str:
     """Its command without what names the rank."""
     return " ".join(_RANK.sub(" ", process.facts.command or process.facts.name).split())
 

@@ -103,7 +103,7 @@ def where_text(programs: Sequence[ProgramData]) -> str:
     were seen last, those first that are fewest.
     """
     groups = alike(programs, lambda each: each.place)
-    groups.sort(key=lambda each: (bool(each[0].place.waits_for), len(each)))
+    groups.sort(key=lambda each: (each[0].place.waits_for == "ranks", len(each)))
     parts = []
     for n, group in enumerate(groups[:_MOST_GROUPS]):
         verb = "" if n else " stands" if len(group) == 1 else " stand"
