@@ -18,6 +18,7 @@ from gpumon.analysis.rules.needs import gpus
 from gpumon.analysis.rules.phrasing import finding, gpus_text, percent, staff_actions, unread
 from gpumon.analysis.rules.programs import ML_FRAMEWORKS, programs_on, shared_time
 from gpumon.analysis.rules.rule import Answers, Checked, rule
+from gpumon.analysis.rules.slow_rank import slow_rank_finding, slow_ranks
 from gpumon.analysis.rundata import DeviceData, RunData, Track
 from gpumon.analysis.signals import (
     MOST,
@@ -256,16 +257,18 @@ class Slow(NamedTuple):
 
 @rule(
     "straggler",
-    title="one GPU is slower than the others, by its clock or link",
+    title="one GPU is slower than the others, by its clock or link, or one rank by its steps",
     why="In each step, all GPUs wait for the slowest one.",
-    remedy="report the node, exclude it",
+    remedy="report the node, exclude it; compare what the slow rank does",
     needs=(gpus,),
     folds=("throttle-thermal", "throttle-power"),
 )
 def straggler(run: RunData, t: Straggler) -> Answers:
     """`slow_devices`: one of ≥ 3, by hardware: its SM clock is below the median, it shows a
     throttle reason, or its PCIe link is narrower. Guards: without such a cause it is
-    `gpu-imbalance`. Only devices of one model are compared, over all nodes.
+    `gpu-imbalance`. Only devices of one model are compared, over all nodes. With the probe also
+    `slow_ranks`: of ranks that take their steps together, one that waits least for others, or most
+    for its data.
 
     Source: no peer; the thresholds are proposed.
     """
@@ -294,6 +297,11 @@ def straggler(run: RunData, t: Straggler) -> Answers:
             },
             actions=staff_actions(slow.device.node, f"{name}: {causes}"),
         )
+    known = {each.device.label for each in slow_devices(run)}
+    for rank in slow_ranks(run, t.seconds, t.off_percent):
+        found = slow_rank_finding(run, rank)
+        if not known & set(found.devices):
+            yield found
 
 
 @once
