@@ -57,6 +57,8 @@ POLLED_FACTOR = 2.0
 _SPIKE_S = 1.5
 #: s; samples further apart show nothing of what lies between, where the kernel keeps no peak
 _ALONE_S = 2.0
+#: times the request, where no size of a node bounds what a leak at its pace would need (proposed)
+_MOST_TIMES = 4
 
 
 @dataclass(frozen=True)
@@ -293,8 +295,10 @@ def more_memory(run: RunData) -> float | None:
     if leaks := host_leaks(run):
         limit_s = request.time_limit_s
         needed = None if limit_s is None else max(each.needs_bytes(limit_s) for each in leaks)
-        is_enough = needed is None or needed <= request.mem_bytes
-        return None if needed is None or is_enough or not _fits(run, needed) else needed
+        if needed is None or needed <= request.mem_bytes or not _fits(run, needed):
+            return None
+        is_bounded = _largest_bytes(run) is not None or needed <= _MOST_TIMES * request.mem_bytes
+        return needed if is_bounded else None
     need = memory_need(run)
     wanted = 1.5 * request.mem_bytes
     if not isinstance(need, NotEvaluable):
