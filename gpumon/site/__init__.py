@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gpumon.site.prometheus import Prometheus
+
 
 @dataclass(frozen=True)
 class GpuType:
@@ -67,6 +69,7 @@ class Site:
     thresholds: Mapping[str, float] = field(default_factory=dict)  # "low-busy.warning_percent"
     mem_default_per_core_bytes: Mapping[str, int] = field(default_factory=dict)  # by partition
     links: Mapping[str, str] = field(default_factory=dict)
+    prometheus: Prometheus = field(default_factory=Prometheus)
 
     def gpu_type(
         self, name: str, profile: str = "", mem_bytes: float | None = None

@@ -10,14 +10,21 @@ from functools import lru_cache
 from typing import Any
 
 from gpumon.errors import UsageError, suggestion
+from gpumon.model.fields import FIELDS
+from gpumon.model.sample import FACTS
 from gpumon.model.text import clean, shown
 from gpumon.site import GpuType, NodeType, Policy, Site
+from gpumon.site.prometheus import Family, Metric, Prometheus
 from gpumon.toml import read_toml, site_file
 
 _TABLE = os.path.join(os.path.dirname(__file__), "gpus.toml")
+_FAMILIES = os.path.join(os.path.dirname(__file__), "families.toml")
 _MIB, _GB = 1 << 20, 10**9
 _MOST_LISTED = 20  # names in a complaint
-_TABLES = ("site", "policy", "node", "gpu", "gres", "thresholds", "links", "settings")
+_TABLES = (
+    "site", "policy", "node", "gpu", "gres", "thresholds", "links", "settings", "prometheus",
+    "family",
+)  # fmt: skip
 
 
 _Toml = Mapping[str, Any]
@@ -41,6 +48,13 @@ def shipped_gpus() -> tuple[GpuType, ...]:
     """The GPUs and MIG profiles of gpus.toml."""
     reader = _Reader(_TABLE)
     return tuple(reader.gpu(table, where) for table, where in reader.tables("gpu"))
+
+
+@lru_cache(maxsize=1)
+def shipped_families() -> tuple[Family, ...]:
+    """The families of metrics of families.toml."""
+    reader = _Reader(_FAMILIES)
+    return tuple(reader.family(table, where) for table, where in reader.tables("family"))
 
 
 class _Reader:
@@ -68,12 +82,39 @@ class _Reader:
             thresholds=self._each(self._content, "thresholds", "", _number),
             mem_default_per_core_bytes={name: int(gb * _GB) for name, gb in per_core.items()},
             links=self._each(self._content, "links", "", _text),
+            prometheus=self._prometheus(),
         )
 
     def gpu(self, table: _Toml, where: str) -> GpuType:
         values = self._values(table, where, _GPU, needed=("name", "match", "cc", "mem_mib"))
         self._known(values.get("peak", {}), f"{where}.peak", _PEAKS)
         return GpuType(mem_bytes=values.pop("mem_mib") * _MIB, **values)
+
+    def _prometheus(self) -> Prometheus:
+        table = self._table(self._content, "prometheus", "")
+        values = self._values(table, "prometheus", _PROMETHEUS)
+        labels = self._each(table, "labels", "prometheus", _text)
+        own = tuple(self.family(each, where) for each, where in self.tables("family"))
+        return Prometheus(**{**values, "labels": labels, "families": own})
+
+    def family(self, table: _Toml, where: str) -> Family:
+        values = self._values(table, where, _FAMILY, needed=("name", "metrics"))
+        metrics = self._table(values, "metrics", where)
+        found = []
+        for name, entries in metrics.items():
+            for entry in entries if isinstance(entries, list) else [entries]:
+                found.append(self._metric(name, entry, f"{where}.metrics"))
+        return Family(**{"about": "", **values, "metrics": tuple(found)})
+
+    def _metric(self, name: str, entry: Any, where: str) -> Metric:
+        path = f"{where}.{name}"
+        if not isinstance(entry, dict):
+            raise self._wrong(path, 'must be a table like { reading = "device.busy_percent" }')
+        if not _METRIC_NAME.fullmatch(name):
+            raise self._wrong(path, "must be the name of a metric")
+        values = self._values(entry, path, _METRIC, needed=("reading",))
+        labels = self._each(entry, "where", path, _text)
+        return Metric(**{**values, "name": name, "where": labels})
 
     def _named(self, gpus: list[GpuType]) -> tuple[GpuType, ...]:
         """The GPUs with the names that the table [gres] gives: "A100-80" or "A100-80/1g.10gb"."""
@@ -152,6 +193,46 @@ class _Reader:
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError("must be text")
+    return value
+
+
+def _reading(value: Any) -> str:
+    """`entity.field` of gpumon's table of readings, or a fact of a device or a host."""
+    entity, _, name = _text(value).partition(".")
+    known = {**_FACTS, **{each: FIELDS[each] for each in ("device", "job", "host")}}
+    if entity not in known:
+        raise ValueError("must begin with device., job., host., fact. or host_fact.")
+    if name not in known[entity]:
+        raise ValueError(f"must be a reading that gpumon has{suggestion(name, known[entity])}")
+    return str(value)
+
+
+def _label(value: Any) -> str:
+    if not _LABEL_NAME.fullmatch(_text(value)):
+        raise ValueError("must be the name of a label")
+    return str(value)
+
+
+def _labels(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not value:
+        raise TypeError("must be a list of labels")
+    return tuple(_label(each) for each in value)
+
+
+def _metric_name(value: Any) -> str:
+    if not _METRIC_NAME.fullmatch(_text(value)):
+        raise ValueError("must be the name of a metric")
+    return str(value)
+
+
+def _factor(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -1e15 < value < 1e15:
+        raise TypeError("must be a number")
+    return float(value)
+
+
+def _table_of(value: Any) -> Any:
+    """A table that is read by itself."""
     return value
 
 
@@ -254,4 +335,22 @@ _GPU = {
     "name": _text, "match": _pattern, "cc": _capability, "mem_mib": _positive, "year": _whole,
     "nvlink": _switch, "peak": _numbers_by_name, "bandwidth_gb_per_s": _number,
     "mig_of": _text, "source": _text, **_NAMES,
+}  # fmt: skip
+#: names that may stand in PromQL
+_METRIC_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_FACTS = {"fact": FACTS, "host_fact": ("mem_total_bytes", "cpus_online")}
+_PROMETHEUS = {
+    "url": _text, "interval_s": _number, "username": _text, "password_file": _text,
+    "token_file": _text, "ca_file": _text, "cert_file": _text, "key_file": _text,
+    "labels": _table_of,
+}  # fmt: skip
+_FAMILY = {
+    "name": _text, "about": _text, "source": _text, "node": _labels, "job": _label,
+    "job_metric": _metric_name, "uuid": _label, "index": _label, "gpu_name": _label, "mig": _label,
+    "mig_profile": _label, "metrics": _table_of,
+}  # fmt: skip
+_METRIC = {
+    "reading": _reading, "scale": _factor, "part": _factor, "rate": _switch, "whole": _switch,
+    "beside": _metric_name, "unless": _metric_name, "where": _table_of,
 }  # fmt: skip
