@@ -188,6 +188,7 @@ VIOLATIONS = {
     "Only tui knows Textual": ("cli/live.py", "import textual"),
     "Only figures know plotext": ("tui/theme.py", "import plotext"),
     "Only transport.ssh knows paramiko": ("transport/srun.py", "import paramiko"),
+    "Only prometheus knows urllib3": ("services/prometheus.py", "import urllib3"),
     "Only collect.nvml knows pynvml": ("services/diagnosis.py", "import pynvml"),
     "Few places know psutil": ("cli/doctor.py", "import psutil"),
     "No folder imports in a circle": ("services/jobs.py", "import gpumon.services.attach"),

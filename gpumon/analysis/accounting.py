@@ -58,6 +58,12 @@ class Meaning:
 
 
 JS1_MEANING = Meaning("rss and shared memory, as jobstats measures them", cache=False)
+_SCRAPED = Meaning("rss and shared memory at the scrapes of Prometheus", cache=False)
+
+
+def named(source: str) -> str:
+    """Who summarized a job, in a sentence."""
+    return {"prometheus": "Prometheus"}.get(source, source)
 
 
 @dataclass(frozen=True)
@@ -68,15 +74,15 @@ class Used:
     highest sum over a task's GPUs in any poll, never a mean.
     """
 
-    source: str  # sacct, jobstats
+    source: str  # sacct, jobstats, prometheus
     cpu_core_s: float | None = None
     cpu_cores_mean: float | None = None
     mem_bytes: float | None = None
     mem_meaning: Meaning | None = None
     gpu_peak_percent: float | None = None
     gpu_mem_bytes: float | None = None
-    gpu_busy_percent: float | None = None  # mean over the run and the GPUs: jobstats only
-    nodes: Mapping[str, NodeSummary] = field(default_factory=dict)  # jobstats only
+    gpu_busy_percent: float | None = None  # mean over the run and the GPUs: of a summary only
+    nodes: Mapping[str, NodeSummary] = field(default_factory=dict)  # of a summary only
     missing: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -148,13 +154,18 @@ def has_completed(job: Job) -> bool:
 def is_polled(job: Job) -> bool:
     """Whether Slurm knows its memory only from looks now and then, between which a peak is lost."""
     figures = used(job)
-    return figures.source == "sacct" and meaning_of(job).polled
+    return figures.source == "prometheus" or (figures.source == "sacct" and meaning_of(job).polled)
+
+
+def summary_of(job: Job) -> Summary | None:
+    """Of its samples by Prometheus, else what jobstats left; None without either."""
+    return job.summary or parse(job.admin_comment)
 
 
 @once
 def used(job: Job) -> Used:
     """What accounting alone proves."""
-    summary = parse(job.admin_comment)
+    summary = summary_of(job)
     if summary is not None and summary.nodes:
         return _from_summary(job, summary)
     missing: dict[str, str] = {}
@@ -175,19 +186,23 @@ def _from_summary(job: Job, summary: Summary) -> Used:
     """A total is None as soon as a node's figure is missing: a part is no total."""
     nodes = list(summary.nodes.values())
     core_s = total(each.cpu_s for each in nodes)
+    if summary.source == "prometheus":  # whose last scrape was before the end
+        core_s = highest((core_s, _cpu(job, {})))
     memory = [float(each.mem_used_bytes) for each in nodes if each.mem_used_bytes is not None]
     gpus = [gpu for each in nodes for gpu in each.gpus.values()]
     busy = [gpu.busy_percent for gpu in gpus if gpu.busy_percent is not None]
     return Used(
-        source="jobstats",
+        source=summary.source,
         cpu_core_s=core_s,
         cpu_cores_mean=_per_s(core_s, summary.elapsed_s or job.elapsed_s),
         mem_bytes=max(memory) if memory and len(memory) == len(nodes) else None,
-        mem_meaning=JS1_MEANING,
+        mem_meaning=JS1_MEANING if summary.source == "jobstats" else _SCRAPED,
         gpu_mem_bytes=highest(gpu.mem_used_bytes for gpu in gpus),
         gpu_busy_percent=sum(busy) / len(busy) if busy and len(busy) == len(gpus) else None,
         nodes=summary.nodes,
-        missing={} if len(memory) == len(nodes) else {"mem": "jobstats lacks a node's memory"},
+        missing={}
+        if len(memory) == len(nodes)
+        else {"mem": f"{named(summary.source)} lacks a node's memory"},
     )
 
 

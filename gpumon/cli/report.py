@@ -24,6 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--from-sacct", metavar="FILE", help="read a saved dump of sacct instead of running it"
     )
+    parser.add_argument(
+        "--prometheus",
+        metavar="URL",
+        help="take the samples of jobs without a recording from this server (default: the site's)",
+    )
     parser.add_argument("--user", metavar="U", help="all jobs of user U, most waste first")
     parser.add_argument(
         "--since",

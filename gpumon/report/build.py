@@ -217,7 +217,7 @@ def _mem_note(job: Job, known: accounting.Used) -> str:
     meaning = known.mem_meaning
     if meaning is None or known.mem_bytes is None:
         return ""
-    exact = known.source == "jobstats" or all(
+    exact = known.source != "sacct" or all(
         (step.tasks or 1) <= (step.node_count or 1) for step in job.steps
     )
     where = "of the node that used most" if exact else "at most, of one node"
@@ -244,7 +244,7 @@ def _cpu_note(job: Job, known: accounting.Used) -> str:
 
 
 def _summary_rows(job: Job) -> list[DeviceRow]:
-    """One per GPU of jobstats' summary: means and maxima, by number in gres.conf."""
+    """One per GPU of a summary: means and maxima, by number in gres.conf."""
     return [
         DeviceRow(
             node=name,

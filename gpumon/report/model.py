@@ -62,7 +62,7 @@ class Used:
     cpu_cores_peak: float | None = None  # largest mean of a minute
     mem_peak_bytes: float | None = None  # summed over nodes; without page cache if we measured
     mem_mean_bytes: float | None = None
-    mem_source: str = ""  # cgroup, sacct, jobstats
+    mem_source: str = ""  # cgroup, sacct, jobstats, prometheus
     mem_note: str = ""  # "upper bound: page cache is in it"
     cpu_note: str = ""
     mem_max_node_bytes: float | None = None  # of the node that used most

@@ -21,6 +21,7 @@ from gpumon.report.build import build, from_accounting
 from gpumon.report.model import Report
 from gpumon.services.asking import shared_slurm
 from gpumon.services.jobs import check_step
+from gpumon.services.prometheus import Found, Measured
 from gpumon.services.request import Request, is_path, own_job
 from gpumon.services.runs import Stream, aggregated, open_attempts, open_last
 from gpumon.services.this_site import this_site
@@ -31,6 +32,8 @@ from gpumon.slurm.runner import LocalRunner, NoSlurmError, Runner, SlurmError
 
 _TAIL_BYTES = 16384
 #: recordings of an array's tasks are read up to so many; each takes up to a second
+#: of more jobs than these only means and maxima are asked of Prometheus
+_FEW_JOBS = 20
 _MAX_RUNS = 64
 #: attempts of a requeued job whose recordings are read, the newest
 _MAX_ATTEMPTS = 16
@@ -117,6 +120,10 @@ class _Maker:
         self._site = this_site()
         self._slurm = shared_slurm(runner_for(request.login), request.login)
         self._runs: dict[str, Run] | None = None
+        self._is_few = False  # jobs: the samples of each are read
+        # of a dump, which may be from elsewhere, only the server that the user names
+        is_here = not request.from_sacct or bool(request.prometheus)
+        self._measured = Measured(self._site, request.prometheus) if is_here else None
 
     # -- one job
 
@@ -221,18 +228,33 @@ class _Maker:
         if last in recorded and (job is None or not job.is_pending):
             report = self._of_streams(recorded[last], job, siblings)
         elif job is not None:
-            if job.is_running:
-                job = self._slurm.with_usage(job)
-            report = build(from_accounting(job, self._site, siblings=siblings))
+            report = self._of_server(job, siblings)
         return replace(report, attempts=attempts(runs, {**earlier, last: report}))
 
+    def _of_server(self, job: Job, siblings: Sequence[Job]) -> Report:
+        """From Prometheus where a server has samples of it, else from Slurm alone."""
+        found = self._measured.streams(job) if self._measured is not None else Found()
+        if found.streams:
+            return self._of_streams(found.streams, job, siblings, found)
+        if job.is_running and not self._request.from_sacct:
+            job = self._slurm.with_usage(job)
+        run = from_accounting(job, self._site, siblings=siblings)
+        return build(found.noted(run))
+
     def _accounted(self, job: Job, runs: Sequence[Job]) -> Report:
-        """From Slurm alone; `runs`: its attempts if it was requeued."""
-        report = build(from_accounting(job, self._site, siblings=runs))
+        """Without a recording; `runs`: its attempts if it was requeued."""
+        if self._is_few:
+            report = self._of_server(job, runs)
+        else:
+            report = build(from_accounting(job, self._site, siblings=runs))
         return replace(report, attempts=attempts(numbered(runs), {})) if runs else report
 
     def _of_streams(
-        self, streams: Sequence[Stream], job: Job | None, siblings: Sequence[Job] = ()
+        self,
+        streams: Sequence[Stream],
+        job: Job | None,
+        siblings: Sequence[Job] = (),
+        server: Found | None = None,
     ) -> Report:
         aggregation = aggregated(streams)
         self._note_problems(streams)
@@ -242,7 +264,9 @@ class _Maker:
         run = aggregation.evidence(
             job, self._site, live=live, log_tail=tail, siblings=siblings, shared=True
         )
-        run.coverage.source = "recording"  # of a running job too
+        if server is not None:
+            run = server.noted(run)
+        run.coverage.source = "recording" if server is None else "prometheus"  # if it runs, too
         if job is not None and any(gpu.gres for gpu in self._site.gpus):
             run.queue = self._queue()
         return build(run)
@@ -323,6 +347,11 @@ class _Maker:
         return self._of_many(jobs, recordings=True)
 
     def _of_many(self, jobs: Iterable[Job], *, recordings: bool) -> list[Report]:
+        jobs = list(jobs)
+        self._is_few = self._measured is not None and len(jobs) <= _FEW_JOBS
+        if self._measured is not None and not self._is_few:
+            jobs, why = self._measured.summarized(jobs)
+            self.notes += [why] if why else []
         arrays: dict[str, list[Job]] = defaultdict(list)
         reports = []
         for job, runs in with_attempts(jobs):

@@ -26,6 +26,7 @@ class Request(NamedTuple):
     until: str | None = None
     login: str | None = None  # [USER@]HOST that runs Slurm's commands
     diff: bool = False  # the changes of the job's script
+    prometheus: str | None = None  # URL of a server
 
     @property
     def is_window(self) -> bool:

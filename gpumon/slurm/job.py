@@ -12,6 +12,7 @@ from dataclasses import field, fields, replace
 from typing import Any, TypeVar
 
 from gpumon.plain import dataclass
+from gpumon.slurm.js1 import Summary
 from gpumon.slurm.states import ENDED_STATES, HELD_STATES, PENDING_STATES, RUNNING_STATES
 
 #: s; clocks that differ by less agree: Slurm counts whole seconds, and its answer takes a while
@@ -158,6 +159,7 @@ class Job:
     std_err: str = ""
     comment: str = ""
     admin_comment: str = ""
+    summary: Summary | None = None  # of its samples, where it was asked for; not Slurm's
     slurm_version: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)  # field -> command that supplied it
     missing: Mapping[str, str] = field(default_factory=dict)  # field -> why it is unknown

@@ -1,4 +1,5 @@
-"""Summaries that jobstats leaves in AdminComment: `JS1:` and base64 of gzipped JSON.
+"""Summaries of jobs: those that jobstats leaves in AdminComment (`JS1:` and base64 of gzipped
+JSON), and those that are asked from Prometheus.
 
 Its figures are means and peaks over the job. GPUs have their ordinals in gres.conf's order. A
 utilization that is missing (MIG) is not known, never 0.
@@ -45,10 +46,11 @@ class NodeSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """A job as jobstats saw it."""
+    """A job as jobstats, or Prometheus, saw it."""
 
     elapsed_s: float | None = None
     nodes: Mapping[str, NodeSummary] = field(default_factory=dict)
+    source: str = "jobstats"  # or prometheus
 
 
 def parse(admin_comment: str) -> Summary | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 #: by folder of tests, by fixture, and by program that a test starts
 _FOLDERS = {"e2e": "slow", "ssh": "ssh"}
-_FIXTURES = {"cluster": "slurm", "world": "ssh"}
+_FIXTURES = {"cluster": "slurm", "world": "ssh", "prometheus": "slow"}
 _PROGRAMS = {
     "cluster.sh": "slurm",
     "ssh": "ssh", "sshd": "ssh", "ssh-agent": "ssh", "ssh-add": "ssh", "ssh-keygen": "ssh",

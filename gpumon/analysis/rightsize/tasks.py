@@ -10,7 +10,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from statistics import median, quantiles
 
-from gpumon.analysis.accounting import POLL_S, has_completed, is_polled, out_of_memory, used
+from gpumon.analysis.accounting import (
+    POLL_S,
+    has_completed,
+    is_polled,
+    out_of_memory,
+    summary_of,
+    used,
+)
 from gpumon.analysis.known import highest, mean
 from gpumon.analysis.once import once
 from gpumon.analysis.rightsize import amounts
@@ -22,7 +29,6 @@ from gpumon.analysis.summary import RunSummary
 from gpumon.analysis.thresholds import Array, of_site
 from gpumon.plain import dataclass
 from gpumon.slurm.job import Job
-from gpumon.slurm.js1 import parse
 
 LEAST_TASKS = 5
 
@@ -133,10 +139,10 @@ def _recorded(data: RunData, job: Job, run: RunSummary) -> Task:
 
 
 def _summary_idle(job: Job) -> bool | None:
-    """By jobstats. None without its summary, where a GPU has no mean, or where a mean that is
+    """By a summary. None without one, where a GPU has no mean, or where a mean that is
     rounded to 0 may be some work.
     """
-    summary = parse(job.admin_comment)
+    summary = summary_of(job)
     gpus = [g for node in summary.nodes.values() for g in node.gpus.values()] if summary else []
     if any(gpu.busy_percent for gpu in gpus):
         return False

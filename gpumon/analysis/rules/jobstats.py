@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gpumon.analysis.accounting import used
+from gpumon.analysis.accounting import named, used
 from gpumon.analysis.finding import Action, Finding, Lack, NotEvaluable
 from gpumon.analysis.rightsize.changes import action_of, gpus_line
 from gpumon.analysis.rightsize.gpus import was_never_opened
@@ -24,7 +24,7 @@ _RECORD = Action(
 )
 #: a mean of 0 % may be as much, as jobstats rounds it
 _ROUNDED_PERCENT = 0.5
-_NO_UTILIZATION = "jobstats has no utilization of these GPUs, as for MIG instances"
+_NO_UTILIZATION = "the summary has no utilization of these GPUs, as for MIG instances"
 
 
 def mean_busy(run: RunData) -> dict[str, float] | NotEvaluable | None:
@@ -129,12 +129,13 @@ def _finding(
 ) -> Finding:
     values = "/".join(percent(value).removesuffix(" %") for value in busy.values())
     wasted_s = sum((1 - min(busy[each], 100.0) / 100) * run.elapsed_s for each in labels)
-    adds = f"jobstats' mean of {age_text(run.elapsed_s)}, without a time series"
+    who = named(used(run.job).source) if run.job is not None else ""
+    adds = f"mean by {who} over {age_text(run.elapsed_s)}, without a time series"
     return Finding(
         "",
         level,
         title,
-        f"jobstats: busy {values} % mean of {age_text(run.elapsed_s)}; no time series",
+        f"{who}: busy {values} % mean of {age_text(run.elapsed_s)}; no time series",
         "medium",
         subject=labels_text(labels),
         devices=tuple(labels),

@@ -1,0 +1,177 @@
+"""The series of one job, asked from a server: by the job's number, else by what its GPUs are."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+
+from gpumon.prometheus.client import Series, Server, TooMuchError
+from gpumon.prometheus.gathered import Gpu, NodeColumns, gpu_of
+from gpumon.prometheus.promql import hosts, job_ids, node_of, quoted, selector
+from gpumon.site.prometheus import Family
+
+#: s of one query times the nodes in it: an hour of 32 nodes is about 300,000 points at 30 s
+_NODE_SECONDS = 32 * 3600.0
+_MOST_NODES = 64
+#: s; a shorter piece is not divided again
+_SHORTEST_S = 60.0
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Whose series: of a job on these nodes, from `start` to `end` (epoch s)."""
+
+    ids: tuple[str, ...]  # its number, and its SLUID where it has one
+    nodes: tuple[str, ...]
+    start: float
+    end: float
+    gpus: dict[str, int | None] = field(default_factory=dict)  # of each node; None: not known
+    has_gpus: bool = True
+
+
+class Fetch:
+    """One job's series from one server."""
+
+    def __init__(self, server: Server, families: Sequence[Family], wanted: Wanted) -> None:
+        job_ids(wanted.ids)
+        hosts(wanted.nodes)
+        self._server, self._families, self._wanted = server, families, wanted
+        self._found = {node: NodeColumns(node) for node in wanted.nodes}
+        self.missing: dict[str, str] = {}  # what there is no reading of, and why
+
+    def run(self) -> list[NodeColumns]:
+        """The nodes of which there is anything. Raises PrometheusError."""
+        for family in self._families:
+            if family.job:
+                self._by_job(family)
+        if self._wanted.has_gpus:
+            self._devices_without_job()
+        for family in self._families:
+            if not family.job:
+                self._take(family, self._of_nodes(family, [m.name for m in family.metrics]))
+        return [each for each in self._found.values() if each.gpus or any(each.columns.values())]
+
+    # -- by the job's number
+
+    def _by_job(self, family: Family) -> None:
+        names = list(dict.fromkeys(metric.name for metric in family.metrics))
+        ids = quoted("|".join(self._wanted.ids))
+        asked = selector(names, self._server.labels, {family.job: ids})
+        found = self._asked(asked, len(self._wanted.nodes))
+        self._take(family, self._placed(family, found))
+
+    # -- by what GPUs it had
+
+    def _devices_without_job(self) -> None:
+        """Where no family names the job on its GPUs."""
+        for family in self._families:
+            lacking = [node for node, found in self._found.items() if not found.gpus]
+            if not lacking or not family.has_devices or not family.uuid:
+                continue
+            if family.job_metric and self._by_value(family):
+                continue
+            self._whole_nodes(family)
+
+    def _by_value(self, family: Family) -> bool:
+        """By a metric whose value is the job on each GPU; whether it has that."""
+        told = list(self._of_nodes(family, [family.job_metric]))
+        number = float(self._wanted.ids[0]) if self._wanted.ids[0].isdecimal() else -1.0
+        held: dict[tuple[str, Gpu], set[float]] = defaultdict(set)
+        for node, each in told:
+            gpu = gpu_of(family, each.labels)
+            if gpu is not None:
+                points = zip(each.times, each.values)
+                held[node, gpu].update(at for at, value in points if value == number)
+        if not any(held.values()):
+            return False
+        names = [metric.name for metric in family.metrics]
+        self._take(family, self._while_held(family, names, held))
+        return True
+
+    def _while_held(
+        self, family: Family, names: Sequence[str], held: dict[tuple[str, Gpu], set[float]]
+    ) -> Iterator[tuple[str, Series]]:
+        """The points of scrapes in which the GPU was the job's."""
+        for node, each in self._of_nodes(family, names):
+            gpu = gpu_of(family, each.labels)
+            times = held.get((node, gpu), set()) if gpu is not None else set()
+            points = [(at, value) for at, value in zip(each.times, each.values) if at in times]
+            if points:
+                yield node, Series(each.labels, [at for at, _ in points], [v for _, v in points])
+
+    def _whole_nodes(self, family: Family) -> None:
+        """All GPUs of a node, where the job had as many as it has."""
+        of_node: dict[str, list[Series]] = defaultdict(list)
+        for node, each in self._of_nodes(family, [metric.name for metric in family.metrics]):
+            is_others = each.labels.get(family.job, "") not in ("", *self._wanted.ids)
+            if not is_others and not self._found[node].gpus:
+                of_node[node].append(each)
+        for node, series in of_node.items():
+            here = {gpu for each in series if (gpu := gpu_of(family, each.labels)) is not None}
+            if len(here) == self._wanted.gpus.get(node):
+                self._take(family, ((node, each) for each in series))
+            elif here:
+                self.missing[f"GPUs of {node}"] = (
+                    f"{family.about} does not show which of its {len(here)} GPUs the job had"
+                )
+
+    # -- asking
+
+    def _of_nodes(self, family: Family, names: Sequence[str]) -> Iterator[tuple[str, Series]]:
+        nodes = self._wanted.nodes
+        names = list(dict.fromkeys(names))
+        for first in range(0, len(nodes), _MOST_NODES):
+            some = nodes[first : first + _MOST_NODES]
+            label = family.node[0]
+            asked = selector(names, self._server.labels, {label: hosts(some)})
+            yield from self._placed(family, self._asked(asked, len(some)))
+
+    def _placed(self, family: Family, series: Iterable[Series]) -> Iterator[tuple[str, Series]]:
+        for each in series:
+            label = next((each.labels[name] for name in family.node if name in each.labels), "")
+            node = node_of(label, self._wanted.nodes)
+            if node is not None:
+                yield node, each
+
+    def _take(self, family: Family, series: Iterable[tuple[str, Series]]) -> None:
+        of_node: dict[str, list[Series]] = defaultdict(list)
+        for node, each in series:
+            of_node[node].append(each)
+        for node, found in of_node.items():
+            self._found[node].take(family, merged(found))
+
+    def _asked(self, what: str, nodes: int) -> list[Series]:
+        """The raw points of the whole time, asked in pieces."""
+        start, end = self._wanted.start, self._wanted.end
+        piece_s = max(_SHORTEST_S, _NODE_SECONDS / max(1, nodes))
+        count = max(1, ceil((end - start) / piece_s))
+        found: list[Series] = []
+        for place in range(count):
+            first = start + (end - start) * place / count
+            found += self._piece(what, first, start + (end - start) * (place + 1) / count)
+        return found
+
+    def _piece(self, what: str, start: float, end: float) -> list[Series]:
+        """Halves it where the answer is too large."""
+        range_s = max(1, ceil(end - start))
+        try:
+            return self._server.series(f"{what}[{range_s}s]", end)
+        except TooMuchError:
+            if end - start <= _SHORTEST_S:
+                raise
+            middle = (start + end) / 2
+            return [*self._piece(what, start, middle), *self._piece(what, middle, end)]
+
+
+def merged(series: Iterable[Series]) -> list[Series]:
+    """The pieces of each series as one, in order of time, no point twice."""
+    of_labels: dict[tuple[tuple[str, str], ...], dict[float, float]] = {}
+    for each in series:
+        points = of_labels.setdefault(tuple(sorted(each.labels.items())), {})
+        points.update(zip(each.times, each.values))
+    return [
+        Series(dict(labels), times := sorted(points), [points[at] for at in times])
+        for labels, points in of_labels.items()
+    ]
