@@ -52,21 +52,16 @@ def memory_stats_as_nested_dict(device):
 from torch.optim import optimizer
 """,
     "torch/optim/optimizer.py": """
-_hooks = []
+from collections import OrderedDict
 
-class _Handle:
-    def __init__(self, hook):
-        self._hook = hook
-    def remove(self):
-        _hooks.remove(self._hook)
+_global_optimizer_post_hooks = OrderedDict()
 
 def register_optimizer_step_post_hook(hook):
-    _hooks.append(hook)
-    return _Handle(hook)
+    _global_optimizer_post_hooks[len(_global_optimizer_post_hooks)] = hook
 
 class Optimizer:
     def step(self):
-        for hook in _hooks:
+        for hook in _global_optimizer_post_hooks.values():
             hook(self, (), {})
 """,
     "torch/utils/data/__init__.py": """

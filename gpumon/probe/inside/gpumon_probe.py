@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from typing import Any
 
 _FIRST_LOOK_S, _SLOWEST_LOOK_S = 0.25, 5.0  # while there is nothing to tell
-_STACK_S = 0.2  # between two looks at the main thread
+_STACK_S = 0.25  # between two looks at the main thread
 _WRITE_S = 2.0
 _WINDOW_S = 10.0  # that rates and shares are of
-_MOST_STEPS = 4096  # times kept between two writings; beyond that they are only counted
-_MOST_OPTIMIZERS = 8
+_MOST_STEPS = 1 << 16  # times kept between two writings; beyond that they are only counted
+_KEPT_TIMES = 200  # of those, at even distances, for percentiles
+_MOST_OPTIMIZERS, _CHECKED_STEPS = 8, 8
+_BY_NAME = 1  # stands for an optimizer where the program calls its steps
 _MOST_FRAMES, _MOST_FILES = 200, 4096
 _TOLD_FRAMES, _FRAME_TEXT = 64, 80
 _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
@@ -127,63 +129,146 @@ def _tensorflow(tensorflow: "Any") -> "Iterator[dict[str, Any]]":
         yield {"device": number, "used": told["current"], "peak": told["peak"]}
 
 
-class _Steps:
-    """Steps of torch's optimizers. A program's step is that of the one that makes the most."""
+class _Hook:
+    """What torch calls after each step: it notes the time, and does no more than that.
+
+    Between two steps the program has all caches for itself, so a hook takes ten times what it takes
+    in a loop of its own, and the more the more it touches (benchmarks/probe.py).
+    """
+
+    __slots__ = ("aside", "times")
 
     def __init__(self) -> None:
-        # id of an optimizer -> [steps, time of the last, times since the last look]
+        self.times: "list[Any]" = []  # of steps; where it is known whose: (id, time)
+        self.aside: "Callable[[object], object] | None" = None  # called instead
+
+    def step(self, optimizer: object, args: object, kwargs: object) -> None:
+        if self.aside is None:
+            self.times.append(_clock())
+        else:
+            self.aside(optimizer)
+
+    step.__dict__["_torchdynamo_disable"] = True  # torch.compile would warn of the clock in it
+
+
+class _Steps:
+    """Steps of torch's optimizers, or those that the program itself calls by that name.
+
+    A program's step is that of the optimizer that makes the most. Whose step it is, is looked at
+    in the first few after each look of the thread, and in all while there are several optimizers.
+    """
+
+    def __init__(self) -> None:
+        self._is_hooked = False
+        self._hook = _Hook()
+        self._wake: "Callable[[], None]" = self.forget
+        self.forget()
+
+    def forget(self) -> None:
+        # id of an optimizer -> [steps, time of the last, times since the last telling]
         self._of: "dict[int, list[Any]]" = {}
-        self._hook: "Any" = None
-        self.wake: "Callable[[], None] | None" = None  # called at the next step, once
-        self._window: "list[tuple[float, list[float]]]" = []  # when told, times of steps in s
+        self._window: "list[tuple[float, int, float, list[float]]]" = []
+        self._whose, self._several_until = 0, 0.0  # by what was taken; in s
+        self._hook.times = []
+        self._check()
 
-    def hook(self) -> None:
-        """Ask torch to be told of each step; again and again until there is torch."""
-        optimizer = sys.modules.get("torch.optim.optimizer")
-        if self._hook is None and _is_whole(sys.modules.get("torch")) and optimizer is not None:
-            register = getattr(optimizer, "register_optimizer_step_post_hook", None)
-            self._hook = False if register is None else register(self._step)
+    def hook(self, beside_others: bool = True) -> None:
+        """Have torch call, once its optimizers are imported.
 
-    def unhook(self) -> None:
-        if self._hook:
-            self._hook.remove()
-        self._hook = None
-
-    def _step(self, optimizer: object, *_: object) -> None:
-        """Called by the program after each step, so it must do little."""
-        now = _clock()
-        wake = self.wake
-        if wake is not None:
-            self.wake = None
-            wake()
-        known = self._of.get(id(optimizer))
-        if known is None:
-            if len(self._of) < _MOST_OPTIMIZERS:
-                self._of[id(optimizer)] = [1, now, []]
+        `beside_others`: also where there are other such hooks; not from another thread, as torch
+        might just be going over them.
+        """
+        module: "Any" = sys.modules.get("torch.optim.optimizer")
+        if self._is_hooked or not _is_whole(module):
             return
-        known[0] += 1
-        if len(known[2]) < _MOST_STEPS:
-            known[2].append(now - known[1])
-        known[1] = now
+        register = getattr(module, "register_optimizer_step_post_hook", None)  # from torch 2.0 on
+        others = getattr(module, "_global_optimizer_post_hooks", None)
+        if beside_others or (others is not None and not others):
+            self._is_hooked = True
+            if register is not None:
+                register(self._hook.step)
+
+    def _check(self) -> None:
+        """Look at whose the next steps are."""
+        self._checks, self._checked = _CHECKED_STEPS, 0
+        self._hook.aside = self._aside
+
+    def _aside(self, optimizer: object) -> None:
+        whose, now = id(optimizer), _clock()
+        self._hook.times.append((whose, now))
+        self._checks -= 1
+        if self._checked not in (0, whose):
+            self._several_until = now + _WINDOW_S
+        self._checked = whose
+        if self._checks <= 0 and now > self._several_until:
+            self._hook.aside = None
+
+    def called(self) -> None:
+        """The program calls this a step."""
+        self._hook.times.append((_BY_NAME, _clock()))
+
+    def wake_at_next(self, wake: "Callable[[], None]") -> None:
+        """Call this at the next step."""
+        self._wake, self._hook.aside = wake, self._woken
+
+    def _woken(self, optimizer: object) -> None:
+        self._check()
+        self._aside(optimizer)
+        self._wake()
+
+    def stop(self) -> None:
+        """Nobody looks any more."""
+        self._hook.aside = id
+        self._hook.times = []
+
+    def look(self) -> bool:
+        """Take what the hook noted; whether there ever was a step."""
+        taken = self._hook.times[:]
+        del self._hook.times[: len(taken)]
+        for each in taken:
+            whose, time = each if type(each) is tuple else (self._whose, each)
+            if whose != _BY_NAME:
+                self._whose = whose
+            known = self._of.get(whose)
+            if known is not None:
+                known[0] += 1
+                if len(known[2]) < _MOST_STEPS:
+                    known[2].append(time - known[1])
+                known[1] = time
+            elif len(self._of) < _MOST_OPTIMIZERS or whose == _BY_NAME:
+                self._of[whose] = [1, time, []]
+        if taken:
+            self._check()
+        return bool(self._of)
 
     def told(self, now: float) -> "dict[str, Any]":
         """Steps so far, and of the last ten seconds how long one took: mean, 95th percentile, s."""
-        if not self._of:
+        if not self.look():
             return {}
-        times: "list[float]" = []
-        most = max(self._of.values(), key=lambda each: each[0])
-        for each in list(self._of.values()):
-            taken, each[2] = each[2], []
-            if each is most:
-                times = taken
-        self._window.append((now, times))
+        most = self._of.get(_BY_NAME) or max(self._of.values(), key=lambda each: each[0])
+        times = sorted(most[2])
+        for each in self._of.values():
+            each[2] = []
+        every = 1 + len(times) // _KEPT_TIMES
+        self._window.append((now, len(times), sum(times), times[every // 2 :: every]))
         self._window = [part for part in self._window if part[0] > now - _WINDOW_S]
-        recent = sorted(time for _, part in self._window for time in part)
         told = {"steps": most[0]}
-        if recent:
-            told["step_s"] = sum(recent) / len(recent)
-            told["step_p95_s"] = recent[min(int(0.95 * len(recent)), len(recent) - 1)]
+        count = sum(part[1] for part in self._window)
+        if count:
+            told["step_s"] = sum(part[2] for part in self._window) / count
+            told["step_p95_s"] = self._p95(count)
         return told
+
+    def _p95(self, count: int) -> float:
+        """Of the kept times, each of which stands for as many as its part had for each kept."""
+        left = 0.05 * count
+        kept = [(time, n / len(kept)) for _, n, _, kept in self._window for time in kept]
+        kept.sort(reverse=True)
+        for time, weight in kept:
+            left -= weight
+            if left < 0:
+                return time
+        return kept[-1][0]
 
 
 def _worker() -> "int | None":
@@ -308,19 +393,24 @@ class _Probe:
         self._ended: "Event | None" = None
         self._at_fork = False
         self._at_exit = False
+        self._steps = _Steps()
         self._renew()
 
     def _renew(self) -> None:
         self._pid = os.getpid()
         self._path = ""
         self._over: "Event | None" = None
-        self._pools, self._steps, self._places = _Pools(), _Steps(), _Places()
+        self._pools, self._places = _Pools(), _Places()
+        self._steps.forget()
         self._has_begun = self._has_device = False
         self._worker: "int | None" = None
 
     def found(self) -> None:
         """A framework is being imported: have a thread look, which `threading` does not list."""
-        if self._over is not None or self._folder is None:
+        if self._folder is None:
+            return
+        self._steps.hook()
+        if self._over is not None:
             return
         import _thread
         import threading
@@ -335,6 +425,7 @@ class _Probe:
             _thread.start_new_thread(self._run, (self._over, self._ended))
         except RuntimeError:  # no room for a thread
             self._folder = None
+            self._steps.stop()
 
     def _pause(self) -> None:
         """A process with threads is forked with care; Python warns of it."""
@@ -354,7 +445,7 @@ class _Probe:
         if self._has_device:
             self.found()
             return
-        self._steps.wake = self.found
+        self._steps.wake_at_next(self.found)
         if self._collecting not in gc.callbacks:
             gc.callbacks.append(self._collecting)
 
@@ -366,7 +457,6 @@ class _Probe:
 
     def _reborn(self) -> None:
         """In a fork's child: its own counts and its own file."""
-        self._steps.unhook()
         self._renew()
         self.found()
 
@@ -375,13 +465,12 @@ class _Probe:
         try:
             while not over.wait(look_s):
                 now = _clock()
-                self._steps.hook()
+                self._steps.hook(beside_others=False)
+                has_steps = self._steps.look()
                 if not self._has_begun:
                     self._has_device = bool(self._pools.read())
                     self._worker = _worker()
-                    self._has_begun = (
-                        self._has_device or self._worker is not None or bool(self._steps.told(now))
-                    )
+                    self._has_begun = self._has_device or self._worker is not None or has_steps
                     look_s = _STACK_S if self._has_begun else min(1.2 * look_s, _SLOWEST_LOOK_S)
                     continue
                 self._keep_at_exit()
@@ -391,6 +480,7 @@ class _Probe:
                     written = now
         except Exception:
             self._folder = None
+            self._steps.stop()
         finally:
             ended.set()
 
@@ -408,6 +498,7 @@ class _Probe:
             if self._has_begun and self._folder is not None and self._pid == os.getpid():
                 self._write(_clock())
             self._folder = None
+            self._steps.stop()
         except Exception:
             pass
 

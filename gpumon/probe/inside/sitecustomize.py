@@ -18,7 +18,7 @@ class _Finder:
     begin = None
 
     def find_spec(self, name, path=None, target=None):
-        if name in ("torch", "jax", "tensorflow"):
+        if name in ("torch", "jax", "tensorflow") or name.startswith("torch.optim."):
             try:
                 if self.begin is None:
                     self.begin = _begin_of_the_probe()
