@@ -15,7 +15,7 @@ from gpumon.plain import dataclass
 LEVELS = ("critical", "warning", "info")  # worst first
 CONFIDENCES = ("high", "medium", "low")
 #: what used device memory says about need (findings, "mem_truth")
-MEM_TRUTHS = ("real", "upper-bound", "unknown")
+MEM_TRUTHS = ("real", "upper-bound", "unknown", "measured")
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from math import isnan
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpumon.analysis.memory import mem_truth_of
 from gpumon.analysis.reservation import reserves
 from gpumon.analysis.signals import busy_track, last_active, node_of
 from gpumon.model.sample import Device, Header
@@ -44,6 +45,7 @@ class DeviceSummary(NamedTuple):
     reserved: bool  # its memory is a framework's reservation, not a need
     xids: list[str]  # "79", each time it was reported
     coverage: float  # part of the run in which it could be read
+    mem_in_use_peak_bytes: float | None = None  # in frameworks' pools, where that was measured
 
 
 class JobSummary(NamedTuple):
@@ -123,6 +125,7 @@ def device_summary(run: RunData, device: DeviceData, run_s: float) -> DeviceSumm
     known = sorted(busy.known())
     read_s = max(device.track(name).known_count() for name in _READ) * run.bin_s
     processes = sorted(device.processes, key=_size, reverse=True)
+    need = mem_truth_of(device).need
     return DeviceSummary(
         node=device.node,
         device=device.device,
@@ -139,9 +142,10 @@ def device_summary(run: RunData, device: DeviceData, run_s: float) -> DeviceSumm
         energy_j=device.counters.get("energy_j"),
         framework=next((each.facts.framework for each in processes if each.facts.framework), ""),
         command=next((each.facts.command for each in processes if each.facts.command), ""),
-        reserved=any(reserves(each.facts) for each in processes),
+        reserved=need is None and any(reserves(each.facts) for each in processes),
         xids=[event.text for event in device.xids],
         coverage=min(read_s / run_s, 1.0) if run_s else 0.0,
+        mem_in_use_peak_bytes=None if need is None else need.in_use_bytes,
     )
 
 

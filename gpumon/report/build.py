@@ -300,6 +300,7 @@ def _efficiency(
     limit = job.time_limit_s
     unlimited = job.time_limit_words or "the time limit is not known"
     total = _sum([row.mem_total_bytes for row in rows])
+    counted = _sum([row.mem_counted_bytes for row in rows]) or used.gpu_mem_peak_bytes
     unproven = any(row.has_unproven_need for row in rows)
     gpu_mem = None
     if job.gpus or rows:
@@ -313,7 +314,7 @@ def _efficiency(
             )
             missing["gpu_mem_percent"] = why
         else:
-            gpu_mem = share("gpu_mem_percent", used.gpu_mem_peak_bytes, total, "not measured")
+            gpu_mem = share("gpu_mem_percent", counted, total, "not measured")
         if lacking or used.gpu_busy_percent is None:
             missing["gpu_busy_percent"] = lacking or _why_busy(rows)
     else:

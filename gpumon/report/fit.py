@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from gpumon.analysis.memory import mem_truth_of
 from gpumon.analysis.rightsize.estimate import MODES, Estimate, Fit
-from gpumon.analysis.rundata import RunData
+from gpumon.analysis.rundata import DeviceData, RunData
 from gpumon.model.text import clean
 from gpumon.model.units import bytes_text
 from gpumon.report.render.layout import aligned
@@ -26,15 +26,17 @@ class Measured(NamedTuple):
 
 def measured_in(run: RunData) -> Measured | None:
     """None where no device's memory was recorded."""
-    peaks = [
-        (peak, device)
-        for device in run.devices
-        if (peak := device.track("mem_used_bytes").peak()) is not None
-    ]
+    peaks = [(peak, device) for device in run.devices if (peak := _need(device)) is not None]
     if not peaks:
         return None
     peak, device = max(peaks, key=lambda each: each[0])
     return Measured(device.label, device.device.name, round(peak), mem_truth_of(device).mem_truth)
+
+
+def _need(device: DeviceData) -> float | None:
+    """As far as it is known: what was used at most."""
+    need = mem_truth_of(device).need
+    return device.track("mem_used_bytes").peak() if need is None else need.proven_bytes
 
 
 def fit_text(need: Estimate, fits: Sequence[Fit], measured: Measured | None) -> str:
@@ -50,6 +52,7 @@ def fit_text(need: Estimate, fits: Sequence[Fit], measured: Measured | None) -> 
             "real": "which is the real need",
             "upper-bound": "an upper bound: an allocator's reserve is included",
             "unknown": "preallocated, so the real need is unknown",
+            "measured": "measured inside the program: the real need",
         }[measured.mem_truth]
         lines.append(
             f"Measured: {bytes_text(measured.mem_peak_bytes)} on {clean(measured.device)} "

@@ -75,6 +75,7 @@ def run_figures(report: Report) -> Figures:
     used, devices = report.used, report.devices
     totals = [each.mem_total_bytes for each in devices]
     notes = {each.note for each in devices if each.note and each.busy_mean is None}
+    counted = total(each.mem_counted_bytes for each in devices)
     none = "no GPU was seen" if report.job.gpus else NO_GPUS
     why = ", ".join(sorted(notes)) or none
     unknown = {
@@ -90,7 +91,7 @@ def run_figures(report: Report) -> Figures:
         gpus_active=used.gpus_active,
         gpus_seen=len(devices) or None,
         gpu_busy_percent=used.gpu_busy_percent,
-        gpu_mem_bytes=used.gpu_mem_peak_bytes,
+        gpu_mem_bytes=used.gpu_mem_peak_bytes if counted is None else counted,
         gpu_mem_total_bytes=total(totals),
         gpu_mem_is_need=not any(each.has_unproven_need for each in devices),
         mem_bytes=used.mem_peak_bytes,

@@ -30,7 +30,9 @@ class DeviceRow:
     idle_tail_s: float | None = None  # known to be idle without a break until the end
     mem_peak_bytes: float | None = None
     mem_total_bytes: float | None = None
-    mem_truth: str = "unknown"  # real, upper-bound, unknown
+    mem_truth: str = "unknown"  # real, upper-bound, unknown, measured
+    mem_in_use_peak_bytes: float | None = None  # in frameworks' pools, where a probe told of them
+    mem_need_bytes: float | None = None  # measured: that, and what lies beside the pools
     framework: str = ""
     power_mean_w: float | None = None
     energy_j: float | None = None
@@ -45,6 +47,11 @@ class DeviceRow:
     def has_unproven_need(self) -> bool:
         """Whether its peak of memory may be a reservation."""
         return self.mem_truth == "unknown" and bool(self.mem_peak_bytes)
+
+    @property
+    def mem_counted_bytes(self) -> float | None:
+        """The need where it was measured; else the peak."""
+        return self.mem_peak_bytes if self.mem_need_bytes is None else self.mem_need_bytes
 
     @property
     def mem_peak_percent(self) -> float | None:

@@ -44,7 +44,8 @@ PARTS = {
         "efficiency": "cpu_percent mem_percent time_percent gpu_busy_percent gpu_mem_percent",
         "seff": "cpu_percent mem_percent rule differs_because",
         "devices": "node index uuid name busy_mean busy_p50 busy_p95 idle_tail_s mem_peak_bytes "
-                   "mem_total_bytes mem_truth framework power_mean_w energy_j missing",
+                   "mem_total_bytes mem_truth mem_in_use_peak_bytes mem_need_bytes framework "
+                   "power_mean_w energy_j missing",
         "devices.missing": "",
         "events": "time duration_s subject kind text level count",
         "findings": " ".join(LEVELS),  # and their ids: see `counted`

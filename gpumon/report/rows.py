@@ -24,7 +24,8 @@ def device_rows(run: RunData) -> list[DeviceRow]:
 def _row(run: RunData, device: DeviceData) -> DeviceRow:
     summary = device_summary(run, device, run.elapsed_s)
     busy, memory = busy_track(device), device.track("mem_used_bytes")
-    total = device.mem_total_bytes
+    total, truth = device.mem_total_bytes, mem_truth_of(device)
+    need = truth.need
     missing = {
         name: str(reading)
         for name in _SHOWN
@@ -43,7 +44,9 @@ def _row(run: RunData, device: DeviceData) -> DeviceRow:
         idle_tail_s=summary.idle_tail_s,
         mem_peak_bytes=summary.mem_peak_bytes,
         mem_total_bytes=total,
-        mem_truth=mem_truth_of(device).mem_truth,
+        mem_truth=truth.mem_truth,
+        mem_in_use_peak_bytes=None if need is None else need.in_use_bytes,
+        mem_need_bytes=None if need is None else need.low_bytes,
         framework=next((each.facts.framework for each in _by_memory(device)), ""),
         power_mean_w=summary.power_mean_w,
         energy_j=summary.energy_j,

@@ -59,6 +59,8 @@ def _device(each: DeviceSummary) -> str:
         memory = bytes_text(each.mem_peak_bytes)
     else:
         memory = of_bytes_text(each.mem_peak_bytes, each.mem_total_bytes)
+    if each.mem_in_use_peak_bytes is not None:
+        memory = f"{bytes_text(each.mem_in_use_peak_bytes)} in use, {memory} reserved"
     return f"GPU {each.device.label} busy {busy} mem {memory}{'*' if each.reserved else ''}"
 
 

@@ -8,6 +8,7 @@ from gpumon.analysis.rundata import (
     Coverage,
     DeviceData,
     NodeData,
+    PoolData,
     ProcessData,
     ProgramData,
     RunData,
@@ -94,6 +95,21 @@ def held(mem_at, seconds, period_s=2.0, **rest):
         array("f", [nan if each is None else min(each) for each in bins]),
         array("f", [nan if each is None else max(each) for each in bins]),
     )
+    return made
+
+
+def pooled(made, used, reserved=None, *, peak=None, limit=None, retries=0.0, ooms=0.0, last=None):
+    """The process, whose probe tells of such a pool in every bin; `peak`: beyond what is read."""
+    bins = [at for at, value in enumerate(made.mem_bytes.mean) if value == value]
+
+    def course(value):
+        values = value if isinstance(value, list) else [value] * len(made.mem_bytes.mean)
+        return track([each if at in bins else None for at, each in enumerate(values)])
+
+    courses = course(used), course(reserved)
+    most = [max(each.known(), default=None) for each in courses]
+    made.pool = PoolData(made.last if last is None else last, *courses, peak or most[0], most[1],
+                         limit, retries, ooms)  # fmt: skip
     return made
 
 

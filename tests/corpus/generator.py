@@ -41,6 +41,33 @@ _NO_GPM = Missing("unsupported", "needs Hopper")
 
 
 @dataclass
+class Pool:
+    """What a probe tells of a framework's pool, by the seconds since its process came."""
+
+    used: Signal  # B
+    reserved: Signal | None = None
+    spike: float = 0.0  # on top of what is in use, between two samples
+    limit: float | None = None
+    retries: Signal = 0.0
+    ooms: Signal = 0.0
+    gaps: Sequence[tuple[float, float]] = ()  # in which it tells nothing
+    until: float = 1e12
+
+    def row(self, second: float, peak: float) -> dict[str, Reading]:
+        told: dict[str, Reading] = {"used_bytes": at(self.used, second), "peak_bytes": peak}
+        if self.reserved is not None:
+            reserved = at(self.reserved, second)
+            told.update(reserved_bytes=reserved, reserved_peak_bytes=reserved,
+                        retries=at(self.retries, second), ooms=at(self.ooms, second))  # fmt: skip
+        if self.limit is not None:
+            told["limit_bytes"] = self.limit
+        return told
+
+    def tells(self, second: float) -> bool:
+        return second < self.until and not any(since <= second < to for since, to in self.gaps)
+
+
+@dataclass
 class Proc:
     """A process: its memory on its device (by the seconds since it came), and its CPU use."""
 
@@ -59,6 +86,7 @@ class Proc:
     job: str = "4711"
     ppid: int = 4000
     hints: dict[str, str] = field(default_factory=dict)
+    pool: Pool | None = None
 
     @property
     def facts(self) -> Process:
@@ -235,6 +263,7 @@ class _Stream:
         self.cpu_s = self.cores_at(0.0) * node.since  # the kernel counts from the job's start
         self.energy_j = [0.0] * len(node.gpus)
         self.said: set[tuple[float, str]] = set()
+        self.peaks: dict[int, float] = {}  # of pools
 
     def cores_at(self, second: float) -> float:
         node = self.node
@@ -318,6 +347,14 @@ class _Stream:
                     "type": "C", "mem_bytes": int(held[proc.pid]),
                     "sm_percent": Missing("unsupported") if unknown else sm,
                 }  # fmt: skip
+                self._pool(rows, key, proc, second - proc.since)
+
+    def _pool(self, rows: Rows, key: int, proc: Proc, age: float) -> None:
+        pool = proc.pool
+        if pool is not None and age >= 4 and pool.tells(age):
+            peak = max(self.peaks.get(proc.pid, 0.0), at(pool.used, age) + pool.spike)
+            self.peaks[proc.pid] = peak
+            rows.setdefault("pool", {})[key, proc.pid] = pool.row(age, peak)
 
     def _slow(
         self, row: dict[str, Reading], key: int, gpu: Gpu, second: float, load: float

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+from gpumon.analysis.memory.need import Need
 from gpumon.analysis.memory.shape import CONTEXT_BYTES, LARGE_SHARE, Shape, shape_of
 from gpumon.analysis.rundata import ProcessData, Track
 
@@ -50,7 +51,9 @@ _FRAMEWORKS = ("torch", "jax", "tf")  # two of them in one process: either may h
 
 
 class ProcessMemory(NamedTuple):
-    """What one process holds on one device. `expected_bytes`: of the plateau, used in all."""
+    """What one process holds on one device. `expected_bytes`: of the plateau, used in all. `need`:
+    where a probe measured it.
+    """
 
     process: ProcessData
     kind: str  # of TRUTHS
@@ -58,10 +61,11 @@ class ProcessMemory(NamedTuple):
     why: str
     shape: Shape | None = None
     expected_bytes: float | None = None
+    need: Need | None = None
 
     @property
     def truth(self) -> str:
-        return TRUTHS[self.kind]
+        return "measured" if self.need is not None else TRUTHS[self.kind]
 
 
 class _Case(NamedTuple):

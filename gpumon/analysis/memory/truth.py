@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from gpumon.analysis.finding import CONFIDENCES
 from gpumon.analysis.memory.classify import ProcessMemory, classify
+from gpumon.analysis.memory.need import Need, course_of, need_of, together
 from gpumon.analysis.memory.shape import CONTEXT_BYTES
 from gpumon.analysis.once import once
 from gpumon.analysis.rundata import DeviceData, ProcessData, Track
 from gpumon.analysis.signals import capability
 
-_ORDER = ("unknown", "upper-bound", "real")  # the first that any process has holds for all
+#: the first that any process has holds for all
+_ORDER = ("unknown", "upper-bound", "real", "measured")
+#: of an inference engine what is in use in the pool is its cache
+_CACHES = ("kv",)
 
 
 class Truth(NamedTuple):
@@ -23,6 +28,14 @@ class Truth(NamedTuple):
     kind: str  # of memory.classify.TRUTHS; "" where no process decides
     why: str
     processes: tuple[ProcessMemory, ...] = ()
+    need: Need | None = None  # of all processes together, where it was measured
+
+    def needed(self, device: DeviceData) -> Track:
+        """The memory that is needed over time, as far as it is known; else what is used."""
+        if self.need is None:
+            return device.track("mem_used_bytes")
+        pools = [each.process.pool for each in self.processes if each.need is not None]
+        return course_of([pool for pool in pools if pool is not None], self.need.beside_bytes)
 
     @property
     def reason(self) -> str:
@@ -40,8 +53,9 @@ def mem_truth_of(device: DeviceData) -> Truth:
     total, cc = device.mem_total_bytes, capability(device)
     alone = _alone(device)
     processes = tuple(
-        classify(each, total, cc, _rest(device) if each is alone else None)
+        _known(classify(each, total, cc, rest), total, each.mem_bytes if rest is None else rest)
         for each in device.processes
+        for rest in (_rest(device) if each is alone else None,)
     )
     known = [each for each in processes if _counts(each)]
     if known:
@@ -49,6 +63,8 @@ def mem_truth_of(device: DeviceData) -> Truth:
             known,
             key=lambda each: (_ORDER.index(each.truth), CONFIDENCES.index(each.confidence)),
         )
+        if worst.truth == "measured":
+            return Truth("measured", "high", worst.kind, worst.why, processes, _most(processes))
         return Truth(worst.truth, worst.confidence, worst.kind, worst.why, processes)
     if processes:
         return Truth("upper-bound", "medium", "context", "contexts alone", processes)
@@ -58,6 +74,31 @@ def mem_truth_of(device: DeviceData) -> Truth:
     if used > (device.mem_before_bytes or 0.0) + CONTEXT_BYTES:
         return Truth("unknown", "low", "", "the owner of the memory is unknown")
     return Truth("real", "high" if device.process_list_known else "low", "", "nothing uses it")
+
+
+def _known(memory: ProcessMemory, total_bytes: float | None, mem: Track) -> ProcessMemory:
+    """With what a probe tells of its need."""
+    if memory.kind in _CACHES:
+        return memory
+    return memory._replace(need=need_of(memory.process, total_bytes, mem))
+
+
+def _most(processes: Sequence[ProcessMemory]) -> Need:
+    """What those that were there at the same time needed together, at most; of small ones that no
+    probe told of, all that they held.
+    """
+    needs = [(each.process, each.need or _all_of(each.process)) for each in processes]
+    return max(
+        (
+            together([need for other, need in needs if other.first <= at.first <= other.last])
+            for at, _ in needs
+        ),
+        key=lambda each: each.low_bytes,
+    )
+
+
+def _all_of(process: ProcessData) -> Need:
+    return Need(0.0, 0.0, process.mem_bytes.peak() or 0.0, "")
 
 
 def _counts(memory: ProcessMemory) -> bool:

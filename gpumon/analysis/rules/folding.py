@@ -42,12 +42,18 @@ def _root_of(each: Finding, roots: dict[str, list[Finding]], folds: Folds) -> st
     return ""
 
 
-def _covers(roots: Iterable[Finding], each: Finding) -> bool:
-    """The roots are about all devices of the finding; without devices, about its subject.
-
-    Information folds no warning in, or it would be lost.
+def _explains(root: Finding, each: Finding) -> bool:
+    """That memory is a reservation explains nothing of what rests on the measured need; and
+    information folds no warning in, or it would be lost.
     """
-    roots = [root for root in roots if root.level != "info" or each.level == "info"]
+    if root.id.startswith("alloc-all-") and each.mem_truth == "measured":
+        return False
+    return root.level != "info" or each.level == "info"
+
+
+def _covers(roots: Iterable[Finding], each: Finding) -> bool:
+    """The roots are about all devices of the finding; without devices, about its subject."""
+    roots = [root for root in roots if _explains(root, each)]
     if each.devices:
         devices = {label for root in roots if _is_within(each, root) for label in root.devices}
         if each.id in _OF_DEVICES_TOGETHER:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from gpumon.analysis.finding import Action, Finding, Lack, NotEvaluable, Outcome
 from gpumon.analysis.memory import Truth, mem_truth_of
+from gpumon.analysis.memory.need import Need
 from gpumon.analysis.rightsize.proof import PARTLY, is_seamless, unproven
 from gpumon.analysis.rightsize.requested import requested
 from gpumon.analysis.rightsize.slowdown import slowdown
@@ -15,12 +16,14 @@ from gpumon.analysis.rules.gpu_memory import NO_MEMORY, gpu_mem_headroom
 from gpumon.analysis.rules.needs import gpu_memory
 from gpumon.analysis.rules.phrasing import (
     SHARED,
+    beside_text,
     finding,
     gpus_text,
     least,
     missing,
     model_text,
     percent,
+    used_text,
 )
 from gpumon.analysis.rules.rule import Answers, rule
 from gpumon.analysis.rundata import DeviceData, RunData
@@ -63,6 +66,20 @@ class Used(NamedTuple):
     def need_bytes(self) -> float:
         return need_bytes(self.peak_bytes)
 
+    @property
+    def mem_truth(self) -> str:
+        """Of what the peak is."""
+        found = {truth.mem_truth for truth in self.truths}
+        return next(each for each in ("upper-bound", "real", "measured") if each in found)
+
+    @property
+    def need(self) -> Need | None:
+        """The greatest, where that of every device was measured."""
+        needs = [truth.need for truth in self.truths if truth.need is not None]
+        if len(needs) < len(self.truths):
+            return None
+        return max(needs, key=lambda each: each.proven_bytes)
+
 
 def need_bytes(peak_bytes: float) -> float:
     """1.15 × the peak and 1 GiB (findings, 10.4)."""
@@ -95,15 +112,18 @@ def smaller_gpu(run: RunData, t: SmallerGpu) -> Answers:
     """1.15 · peak + 1 GiB fits a smaller GPU or slice that is offered here. Warning where the GPU
     also was little busy in less than 32 GB of host memory.
 
-    Guards: never from a reservation; only where device memory was read from start to end without a
-    gap, in which a peak may lie; not of a program that used the video engines, which slices and
-    some types lack, nor of a GPU that another user's process used as well, or that was polled too
-    rarely to tell how busy it was; only what is at most 4 times as slow by peak rates of the
-    precision in use, of an unknown one by the worst of the plausible; without bf16 only where
-    tensor cores were not used; with NVLink traffic, only what has NVLink; on several nodes, only
-    what has InfiniBand; a slice only for one GPU that was little busy; where a
-    node of that type has the cores and memory requested. Source: jobstats' MIG rule,
-    job_defense_shield's "GPU too powerful", Alvis' order of memory, availability, price.
+    A peak that was measured inside the program decides, and all of the pool where allocations had
+    to be retried.
+
+    Guards: never from a reservation of unknown need; only where device memory was read from start
+    to end without a gap, in which a peak may lie; not of a program that used the video engines,
+    which slices and some types lack, nor of a GPU that another user's process used as well, or that
+    was polled too rarely to tell how busy it was; only what is at most 4 times as slow by peak
+    rates of the precision in use, of an unknown one by the worst of the plausible; without bf16
+    only where tensor cores were not used; with NVLink traffic, only what has NVLink; on several
+    nodes, only what has InfiniBand; a slice only for one GPU that was little busy; where a node of
+    that type has the cores and memory requested. Source: jobstats' MIG rule, job_defense_shield's
+    "GPU too powerful", Alvis' order of memory, availability, price.
     """
     if run.elapsed_s < t.seconds:
         yield NotEvaluable(Lack.TIME, f"needs {t.seconds / 60:g} min")
@@ -149,7 +169,10 @@ def _by_model(run: RunData) -> tuple[list[Used], list[NotEvaluable]]:
     found = []
     for key, devices in groups.items():
         truths = [mem_truth_of(each) for each in devices]
-        peaks = [each.track("mem_used_bytes").peak() for each in devices]
+        peaks = [
+            each.track("mem_used_bytes").peak() if truth.need is None else truth.need.proven_bytes
+            for each, truth in zip(devices, truths)
+        ]
         lacking = [
             missing(each, NO_MEMORY) if peak is None else missing(each, truth.reason, Lack.NEED)
             for each, truth, peak in zip(devices, truths, peaks)
@@ -217,19 +240,21 @@ def _smaller(run: RunData, used: Used, fitting: list[Candidate], t: SmallerGpu) 
     small_host = bool(host) and max(host) < 32e9
     idle = used.busy is not None and used.busy < t.busy_percent
     confidence = least("medium", *(truth.confidence for truth in used.truths))
-    is_bound = any(truth.mem_truth == "upper-bound" for truth in used.truths)
+    need = used.need
     best = [each.gpu for each in fitting[:_MOST_OFFERED]]
     offered = ", ".join(f"{each.key} ({bytes_text(each.mem_bytes)})" for each in best)
-    peak = f"{'at most ' if is_bound else ''}{bytes_text(used.peak_bytes)}"
+    peak = f"{'at most ' if used.mem_truth == 'upper-bound' else ''}{bytes_text(used.peak_bytes)}"
+    said = f"{peak} used" if need is None else used_text(need)
+    beside = "" if need is None else f", with {beside_text(need)}"
     busy = "" if used.busy is None else f", busy {percent(used.busy)}"
     gpu, times = fitting[0]
     proven = confidence != "low" and not is_interactive(run, job_devices(run))
     return finding(
         run,
         "warning" if idle and small_host and proven else "info",
-        f"{gpus_text(run, used.devices)} ({model_text(used.devices)}): {peak} used; {offered} "
+        f"{gpus_text(run, used.devices)} ({model_text(used.devices)}): {said}; {offered} "
         "would suffice",
-        f"peak {peak} of {bytes_text(used.own.mem_bytes)}{busy}; needs "
+        f"peak {peak} of {bytes_text(used.own.mem_bytes)}{beside}{busy}; needs "
         f"{bytes_text(used.need_bytes)} with a margin; {_speed(gpu, times)}",
         devices=used.devices,
         spans=[observed(run)],
@@ -241,7 +266,7 @@ def _smaller(run: RunData, used: Used, fitting: list[Candidate], t: SmallerGpu) 
             "slowdown": times,
         },
         actions=(_compare(run, gpu, confidence, times), *_or_batch(run, used)),
-        mem_truth="upper-bound" if is_bound else "real",
+        mem_truth=used.mem_truth,
     )
 
 

@@ -24,9 +24,10 @@ from gpumon.analysis.rules.phrasing import (
     missing,
     percent,
     range_text,
+    used_text,
 )
 from gpumon.analysis.rules.rule import Answers, Checked, rule
-from gpumon.analysis.rundata import DeviceData, ProcessData, RunData
+from gpumon.analysis.rundata import DeviceData, PoolData, ProcessData, RunData, Track
 from gpumon.analysis.signals import (
     Span,
     busy_track,
@@ -44,7 +45,7 @@ from gpumon.analysis.thresholds import Percent, Seconds
 from gpumon.model.lines import EMPTY, Line
 from gpumon.model.reading import number
 from gpumon.model.text import clean
-from gpumon.model.units import age_text, bytes_text, of_bytes_text
+from gpumon.model.units import age_text, bytes_text, of_bytes_text, plural
 
 _OUT_OF_MEMORY = re.compile(
     r".*(?:OutOfMemoryError|RESOURCE_EXHAUSTED|CUDA_ERROR_OUT_OF_MEMORY|CUDA out of memory).*"
@@ -72,18 +73,18 @@ class GpuMemFull(NamedTuple):
     needs=(gpu_memory,),
 )
 def gpu_mem_full(run: RunData, t: GpuMemFull) -> Answers:
-    """And not a reservation. Warning where memory is believed real; information where it is an
-    allocator's reserve ("reserved by PyTorch") and nothing failed, because such runs end well
-    (ECE459: 98.7 %). Never critical. Not where the job's output names a failed allocation:
-    `gpu-oom-suspect` says it better.
+    """And not a reservation. Warning where memory is believed real, or was measured inside the
+    program to be in use; information where it is an allocator's reserve ("reserved by PyTorch") and
+    nothing failed, because such runs end well (ECE459: 98.7 %). Never critical. Not where the job's
+    output names a failed allocation: `gpu-oom-suspect` says it better.
     """
     if _OUT_OF_MEMORY.search(run.log_tail):
         return
     found: list[_Full] = []
     for device in job_devices(run):
         total = device.mem_total_bytes
-        track = device.track("mem_used_bytes")
         truth = mem_truth_of(device)
+        track = truth.needed(device)
         if total is None or not track.known():
             yield missing(device, NO_MEMORY)
             continue
@@ -119,7 +120,7 @@ def _full(run: RunData, found: Sequence[_Full]) -> Finding:
     """Of devices that differ in nothing but their peaks."""
     first, devices = found[0], [each.device for each in found]
     total = first.total_bytes
-    is_real = first.truth.mem_truth == "real"
+    is_real = first.truth.mem_truth in ("real", "measured")
     peaks = [each.peak_bytes for each in found]
     size = range_text(peaks, lambda peak: of_bytes_text(peak, total))
     share = range_text(peaks, lambda peak: percent(100 * peak / total))
@@ -150,18 +151,20 @@ class GpuOomSuspect(NamedTuple):
     title="a process ended on a full GPU, or the job's output reports out of memory",
     why="The process was cut short; its unsaved work may be lost.",
     remedy="smaller batch, or a larger GPU",
-    folds=("smaller-gpu",),
+    folds=("smaller-gpu", "gpu-mem-headroom"),
 )
 def gpu_oom_suspect(run: RunData, t: GpuOomSuspect) -> Checked:
     """And the job went on or FAILED within a minute; or the end of its log names a failed
-    allocation. A warning where the log names it and the job FAILED; else the program may have gone
-    on with less.
+    allocation; or PyTorch counted one, which a probe tells. A warning where the log names it and
+    the job FAILED; else the program may have gone on with less.
 
     Guards: from outside never certain: low confidence without the log; a reservation (TensorFlow,
     JAX, vLLM) always leaves so, and says nothing. Inside warm-up a matter of configuration.
     """
     line = _OUT_OF_MEMORY.search(run.log_tail)
     said = clean(line.group().strip(), 160) if line else ""
+    if counted := list(_counted(run)):
+        return _failed_inside(run, counted, said)
     unknown = []
     left: list[tuple[float, DeviceData, ProcessData]] = []
     for device in job_devices(run):
@@ -186,13 +189,46 @@ def gpu_oom_suspect(run: RunData, t: GpuOomSuspect) -> Checked:
     return unknown if job_devices(run) else gpus(run)
 
 
+def _counted(run: RunData) -> Iterator[tuple[DeviceData, ProcessData, PoolData]]:
+    """Processes in which an allocation failed."""
+    for device in job_devices(run):
+        for process in job_processes(device):
+            if process.pool is not None and process.pool.ooms:
+                yield device, process, process.pool
+
+
+def _failed_inside(
+    run: RunData, counted: Sequence[tuple[DeviceData, ProcessData, PoolData]], said: str
+) -> Finding:
+    """The program may have caught them, as those do that try how large a batch may be."""
+    devices = list({device.label: device for device, *_ in counted}.values())
+    device, process, pool = max(counted, key=lambda each: each[2].ooms or 0.0)
+    count = sum(int(each.ooms or 0) for *_, each in counted)
+    used = of_bytes_text(pool.peak_bytes or 0.0, device.mem_total_bytes or 0.0)
+    return finding(
+        run,
+        _oom_level(run, "counted"),
+        f"{plural(count, 'allocation')} of GPU memory failed in the program",
+        f"pid {process.facts.pid}: {used} in use at most"
+        + (f"; its output: {said}" if said else ""),
+        head=f"{gpus_text(run, devices)}: ",
+        devices=devices,
+        numbers={"ooms": count, "in_use_peak_bytes": pool.peak_bytes},
+        actions=_smaller(run),
+    )
+
+
 def _ended_holding(device: DeviceData, *, logged: bool) -> Iterator[tuple[ProcessData, float]]:
-    """Processes that ended, and what they held; of those that reserve only if the log says so."""
+    """Processes that ended, and what they held; only if the log says so of those that reserve, and
+    of those that told to their end of no failed allocation.
+    """
     kinds = {id(each.process): each.kind for each in mem_truth_of(device).processes}
     for process in job_processes(device):
         held = process.mem_bytes.known()
+        pool = process.pool
+        is_well = pool is not None and pool.ooms == 0 and pool.last >= process.last
         is_reserved = kinds.get(id(process)) in (*RESERVED, "early")
-        if process.ended and held and (logged or not is_reserved):
+        if process.ended and held and (logged or not (is_reserved or is_well)):
             yield process, held[-1]
 
 
@@ -265,6 +301,7 @@ def gpu_mem_headroom(run: RunData, t: GpuMemHeadroom) -> Answers:
     for device in job_devices(run):
         total, peak = device.mem_total_bytes, device.track("mem_used_bytes").peak()
         truth = mem_truth_of(device)
+        peak = peak if truth.need is None else truth.need.proven_bytes
         warm = warm_up_end(run, device)
         busy = busy_track(device)
         if total is None or peak is None:
@@ -288,14 +325,16 @@ def gpu_mem_headroom(run: RunData, t: GpuMemHeadroom) -> Answers:
     total = device.mem_total_bytes or 1.0
     times = int(0.9 * total / peak)
     what = f"{of_bytes_text(peak, total)} at {percent(mean)} busy"
-    bound = "; the peak includes an allocator's reserve, so even more may be free"
+    rest = f"; {used_text(truth.need)}" if truth.need is not None else ""
+    if truth.mem_truth == "upper-bound":
+        rest = "; the peak includes an allocator's reserve, so even more may be free"
     text = f"Up to × {times} by memory; stop when it gets no faster."
     yield finding(
         run,
         "info",
         what,
         head=f"{gpus_text(run, devices)}: room for a larger batch, peak ",
-        rest=bound if truth.mem_truth == "upper-bound" else "",
+        rest=rest,
         devices=devices,
         spans=[observed(run)],
         confidence=least(*(truth.confidence for *_, truth in found)),
@@ -323,10 +362,12 @@ def _spins(device: DeviceData, first: int) -> bool:
 def gpu_leak(run: RunData) -> Answers:
     """The leak rule (`analysis.leak`) on a process's device memory: 10 min of warm-up, 40 of data.
 
-    Guards: never of a reservation; growth by doubling is a staircase, which the rule does not take.
-    Information where a run COMPLETED and its memory grew ever faster: a leak grows by as much with
-    each step, and it is inputs sorted by size that take more and more. Information, too, where the
-    memory lasts for longer than any run of the job.
+    Where a probe tells of the framework's pool, on what is in use in it.
+
+    Guards: else never of a reservation; growth by doubling is a staircase, which the rule does not
+    take. Information where a run COMPLETED and its memory grew ever faster: a leak grows by as much
+    with each step, and it is inputs sorted by size that take more and more. Information, too, where
+    the memory lasts for longer than any run of the job.
     """
     need_s = WARM_UP_S + LEAST_S
     found: list[_Leaking] = []
@@ -336,15 +377,16 @@ def gpu_leak(run: RunData) -> Answers:
             yield missing(device, NO_MEMORY if total is None else NO_PROCESSES)
             continue
         for memory in mem_truth_of(device).processes:
-            mem = memory.process.mem_bytes
-            if memory.kind in (*RESERVED, "early", "growth"):
+            pool = memory.process.pool if memory.need is not None else None
+            mem = memory.process.mem_bytes if pool is None else pool.used_bytes
+            if pool is None and memory.kind in (*RESERVED, "early", "growth"):
                 continue
             if known_s(run, mem) < need_s:
                 yield missing(device, f"needs {age_text(need_s)} of a process", Lack.TIME)
             elif not (run.live and memory.process.ended):
-                grows = leak(mem.mean, run.bin_s, total)
+                grows = leak(mem.mean if pool is None else mem.low, run.bin_s, total)
                 if grows is not None:
-                    found.append(_Leaking(device, memory, grows, total))
+                    found.append(_Leaking(device, memory, mem, grows, total))
     completed = run.job is not None and not run.live and run.job.state == "COMPLETED"
     for same in alike(
         found,
@@ -358,6 +400,7 @@ class _Leaking(NamedTuple):
 
     device: DeviceData
     memory: ProcessMemory
+    mem: Track  # that grows
     grows: Leak
     total_bytes: float
 
@@ -368,14 +411,15 @@ def _leak(run: RunData, found: Sequence[_Leaking], *, is_by_inputs: bool) -> Fin
     worst = min(found, key=lambda each: each.grows.full_in_s)
     grows, total = worst.grows, worst.total_bytes
     pace = range_text((3600 * each.grows.per_s for each in found), bytes_text)
-    known = [each.memory.process.mem_bytes.known()[-1] for each in found]
+    known = [each.mem.known()[-1] for each in found]
+    what = "memory in use" if worst.memory.need is not None else "memory"
     used = range_text(known, lambda last: of_bytes_text(last, total))
     full_s = run.elapsed_s + grows.full_in_s
     faster = "; it grew ever faster, as with inputs sorted by size" if is_by_inputs else ""
     return finding(
         run,
         "info" if is_by_inputs or outlasts(run, full_s) else "warning",
-        f"memory {'grows' if run.live else 'grew'} by {pace}/h to {used}",
+        f"{what} {'grows' if run.live else 'grew'} by {pace}/h to {used}",
         head=f"{gpus_text(run, devices)}: ",
         rest=faster or f"; {_full_at(run, grows)}",
         devices=devices,

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from gpumon.analysis.finding import Action, Lack
+from gpumon.analysis.finding import Action, Finding, Lack
 from gpumon.analysis.memory import ProcessMemory, mem_truth_of
 from gpumon.analysis.rules.needs import gpu_memory
-from gpumon.analysis.rules.phrasing import finding, gpus_text, least, missing, percent
+from gpumon.analysis.rules.phrasing import (
+    alike,
+    beside_text,
+    finding,
+    gpus_text,
+    least,
+    missing,
+    percent,
+)
 from gpumon.analysis.rules.rule import Answers, Checked, Rule, rule
 from gpumon.analysis.rundata import DeviceData, RunData
 from gpumon.analysis.signals import job_devices, observed
 from gpumon.model.lines import EMPTY, Line
 from gpumon.model.text import clean
-from gpumon.model.units import age_text, of_bytes_text
+from gpumon.model.units import age_text, bytes_text, of_bytes_text
 
 _SAYS = {
     "tf": "TensorFlow preallocated {size}; the real need is unknown",
     "jax": "JAX preallocated {size}; the real need is unknown",
     "kv": "an inference engine fills {size} with its cache, by design",
     "pool": "{size} look like a preallocated pool; the real need is unknown",
+}
+_MEASURED = {
+    "tf": "TensorFlow preallocated {size}; {used} in use at most",
+    "jax": "JAX preallocated {size}; {used} in use at most",
+    "pool": "{size} preallocated; {used} in use at most",
 }
 #: kinds of memory that is taken ahead (`memory.classify`)
 RESERVED = tuple(_SAYS)
@@ -126,13 +139,17 @@ def _reserved(run: RunData, kind: str) -> Answers:
         truth = mem_truth_of(device)
         held = [each for each in truth.of_kind(kind) if each.shape is not None]
         if held:
-            found.append((device, max(held, key=_plateau)))
+            found.append((device, max(held, key=_most)))
         elif truth.mem_truth == "unknown" and truth.kind in ("", "early"):
             yield missing(device, truth.reason, Lack.NEED)
-    if not found:
-        return
-    device, memory = max(found, key=lambda each: _plateau(each[1]))
-    shape = memory.shape
+    for same in alike(found, lambda each: each[1].need is None):
+        yield _found(run, kind, same)
+
+
+def _found(run: RunData, kind: str, found: Sequence[tuple[DeviceData, ProcessMemory]]) -> Finding:
+    """Of devices whose need is known, or is not."""
+    device, memory = max(found, key=lambda each: _most(each[1]))
+    shape, need = memory.shape, memory.need
     assert shape is not None
     devices = [device for device, _ in found]
     size = of_bytes_text(shape.plateau_bytes, device.mem_total_bytes or 0.0)
@@ -142,12 +159,16 @@ def _reserved(run: RunData, kind: str) -> Answers:
         if rise_s is None
         else f"allocated within {max(1, round(rise_s))} s"
     )
-    yield finding(
+    used = "" if need is None else bytes_text(need.in_use_bytes)
+    said = (_SAYS if need is None else _MEASURED)[kind].format(size=size, used=used)
+    measured = "" if need is None else f"; {used} of it in use at most, {beside_text(need)}"
+    return finding(
         run,
         "info",
-        f"{gpus_text(run, devices)}: {_SAYS[kind].format(size=size)}",
+        f"{gpus_text(run, devices)}: {said}",
         f"pid {memory.process.facts.pid} {clean(memory.process.facts.name, 40)}: {size}, {how}, "
-        f"flat within {percent(100 * shape.flat)} for {age_text(shape.flat_s)}; {memory.why}",
+        f"flat within {percent(100 * shape.flat)} for {age_text(shape.flat_s)}; {memory.why}"
+        f"{measured}",
         adds="",
         devices=devices,
         spans=[observed(run)],
@@ -157,10 +178,19 @@ def _reserved(run: RunData, kind: str) -> Answers:
             "total_bytes": device.mem_total_bytes,
             "expected_bytes": memory.expected_bytes,
             "rise_s": rise_s,
+            "in_use_peak_bytes": None if need is None else need.in_use_bytes,
+            "need_bytes": None if need is None else need.low_bytes,
         },
-        actions=_RECIPES[kind] if kind != "pool" or _is_python(memory) else _OWN_FIGURES,
-        mem_truth="unknown",
+        actions=_actions(kind, memory),
+        mem_truth=memory.truth,
     )
+
+
+def _actions(kind: str, memory: ProcessMemory) -> tuple[Action, ...]:
+    """How to learn the need, where it is not known."""
+    if memory.need is not None:
+        return ()
+    return _RECIPES[kind] if kind != "pool" or _is_python(memory) else _OWN_FIGURES
 
 
 def _is_python(memory: ProcessMemory) -> bool:
@@ -168,5 +198,8 @@ def _is_python(memory: ProcessMemory) -> bool:
     return "python" in f"{facts.name} {facts.command}"
 
 
-def _plateau(memory: ProcessMemory) -> float:
+def _most(memory: ProcessMemory) -> float:
+    """What the greatest is of: the need where it is known."""
+    if memory.need is not None:
+        return memory.need.low_bytes
     return memory.shape.plateau_bytes if memory.shape else 0.0

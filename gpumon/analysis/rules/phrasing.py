@@ -7,6 +7,7 @@ from math import inf
 from typing import TypeVar
 
 from gpumon.analysis.finding import CONFIDENCES, Action, Change, Finding, Lack, NotEvaluable
+from gpumon.analysis.memory.need import Need
 from gpumon.analysis.rightsize import amounts
 from gpumon.analysis.rightsize.changes import action_of, gpus_line, memory_line
 from gpumon.analysis.rightsize.requested import requested
@@ -108,6 +109,21 @@ def filling_text(per_s: float | None, left_s: float | None) -> str:
     if per_s is None or left_s is None:
         return ""
     return f", +{bytes_text(60 * per_s)}/min, full in {age_text(left_s)}"
+
+
+def used_text(need: Need) -> str:
+    """`TensorFlow used 9.4 of the 77.4 GiB it reserved`."""
+    used, reserved = bytes_text(need.in_use_bytes), bytes_text(need.reserved_bytes)
+    amount, _, unit = used.partition(" ")
+    used = amount if unit == reserved.partition(" ")[2] else used
+    they = "they" if len(need.pids) > 1 else "it"
+    return f"{need.by} used {used} of the {reserved} {they} reserved"
+
+
+def beside_text(need: Need) -> str:
+    """`620 MiB beside it (CUDA context, libraries)`."""
+    about = "" if need.is_beside_known else "about "
+    return f"{about}{bytes_text(need.beside_bytes)} beside it (CUDA context, libraries)"
 
 
 def most_on_a_node(devices: Sequence[DeviceData]) -> int:

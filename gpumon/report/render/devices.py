@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gpumon.chart.bars import spark_of_all
 from gpumon.model.text import clean
-from gpumon.model.units import age_text, plural
+from gpumon.model.units import age_text, bytes_text, plural
 from gpumon.report.model import DeviceRow, Report
 from gpumon.report.render.layout import NOT_KNOWN, SIGNS, Row, percent, size, watts, wrapped
 from gpumon.report.render.plots import plot_rows
@@ -38,7 +38,9 @@ def device_rows(report: Report, width: int, glyphs: str, plots: bool) -> list[Ro
         more = len(report.devices) - _MAX_DEVICES
         rows.append([(f"and {more} more; --format json lists all", "dim")])
     note = star_note(report.devices)
-    return [*rows, *([[(f"* {note}", "dim")]] if note else []), *drawn]
+    notes = [f"* {note}"] if note else []
+    notes += need_notes(report.devices[:_MAX_DEVICES])
+    return [*rows, *([(each, "dim")] for each in notes), *drawn]
 
 
 def _has_gpu_use(report: Report) -> bool:
@@ -54,6 +56,27 @@ def star_note(devices: Sequence[DeviceRow]) -> str:
     if all(row.framework for row in starred):
         return "preallocated by the framework; the real need is unknown"
     return "may be preallocated by a framework; the real need is unknown"
+
+
+def need_notes(devices: Sequence[DeviceRow]) -> list[str]:
+    """What was in use of what frameworks reserved, where that was measured: `GPU gpu01:0: 9.4 GiB
+    of the memory in use by TensorFlow, 77.4 GiB reserved`.
+    """
+    return [
+        f"{clean(row.label, 24)}: {memory_text(row)}"
+        for row in devices
+        if row.mem_in_use_peak_bytes is not None
+    ]
+
+
+def memory_text(row: DeviceRow) -> str:
+    """`9.4 GiB in use, 77.4 GiB reserved` where that was measured; else the peak."""
+    if row.mem_peak_bytes is None:
+        return NOT_KNOWN
+    peak = bytes_text(row.mem_peak_bytes)
+    if row.mem_in_use_peak_bytes is None:
+        return peak
+    return f"{bytes_text(row.mem_in_use_peak_bytes)} in use, {peak} reserved"
 
 
 def _device(row: DeviceRow, label_width: int, width: int, glyphs: str) -> Row:

@@ -14,11 +14,11 @@ from html import escape as _escape
 
 from gpumon.analysis.finding import Finding
 from gpumon.model.text import clean
-from gpumon.model.units import bytes_text, plural
+from gpumon.model.units import plural
 from gpumon.report.model import DeviceRow, Report
 from gpumon.report.provenance import missing_text, provenance_lines
 from gpumon.report.render import heading
-from gpumon.report.render.devices import busy_text, idle_text, star_note
+from gpumon.report.render.devices import busy_text, idle_text, memory_text, star_note
 from gpumon.report.render.forms import Medium
 from gpumon.report.render.html_chart import Axis, Mark, axis_of, chart, heat_map, windows_of
 from gpumon.report.render.html_events import Flag, events_list, flags_of, flags_on
@@ -305,9 +305,7 @@ def _row(row: DeviceRow) -> tuple[str, ...]:
 
 
 def _memory(row: DeviceRow) -> str:
-    if row.mem_peak_bytes is None:
-        return NOT_KNOWN
-    return bytes_text(row.mem_peak_bytes) + ("*" if row.has_unproven_need else "")
+    return memory_text(row) + ("*" if row.has_unproven_need else "")
 
 
 def _provenance(report: Report) -> list[str]:

@@ -10,11 +10,10 @@ from collections.abc import Collection, Sequence
 
 from gpumon.chart.bars import spark_of_all
 from gpumon.model.text import clean
-from gpumon.model.units import bytes_text
 from gpumon.report.model import DeviceRow, Report
 from gpumon.report.provenance import provenance_lines
 from gpumon.report.render import heading
-from gpumon.report.render.devices import busy_text, idle_text, star_note
+from gpumon.report.render.devices import busy_text, idle_text, memory_text, star_note
 from gpumon.report.render.events import MOST, clock, more_text, words, worst
 from gpumon.report.render.forms import Medium
 from gpumon.report.render.layout import SIGNS, watts
@@ -156,7 +155,7 @@ def _device(row: DeviceRow) -> tuple[str, ...]:
         escape(row.label),
         busy_text(row) if row.busy_mean is not None else escape(row.note or "n/a"),
         idle_text(row),
-        "n/a" if row.mem_peak_bytes is None else bytes_text(row.mem_peak_bytes) + star,
+        memory_text(row) + star,
         watts(row.power_mean_w),
         spark_of_all(row.busy_over_time, 16),
     )

@@ -76,6 +76,7 @@ _MEMORY = {
     "real": "the memory in use is needed",
     "upper-bound": "the memory in use is an upper bound of the need",
     "unknown": "the memory in use does not show the need",
+    "measured": "the need was measured inside the program",
 }
 
 

@@ -59,6 +59,7 @@ gpu-never-used gpu-allocated-no-process gpus-partly-idle gpu-idle-now policy-kil
 idle-time gpus-in-turns
 jupyter-idle nodes-idle low-busy low-sm low-power-high-busy no-tensor suspected-hang input-bound
 host-stall comm-bound gpu-imbalance straggler alloc-all-tf alloc-all-jax alloc-all-kv alloc-all-pool
+gpu-mem-retries
 gpu-mem-full gpu-oom-suspect gpu-mem-headroom smaller-gpu gpu-type-scarce gpu-leak leftover-procs
 foreign-proc cpu-never-used cpu-low cpu-mostly-idle cpu-underused serial-many-cores cpu-starved
 cpu-binding cpu-idle-time cpu-environments cpu-oversubscribed
