@@ -7,11 +7,14 @@ real device pass: a refused measurement is as false as an impossible one.
 from __future__ import annotations
 
 from math import inf, isfinite
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, Iterable, List, Mapping, Optional, Tuple
 
 from gpumon.model.fields import FIELDS, GROUP_BY_KEY, OF_BOTH, Field
 from gpumon.model.reading import Missing, Reading, number
-from gpumon.model.sample import Device, Key, Rows
+from gpumon.model.sample import Key, Rows
+
+#: (field, the maximum for a device), as `ceilings` gives them
+Ceilings = Tuple[Tuple[str, float], ...]
 
 #: of the highest settable limit: boards exceed it for milliseconds. A generous guess, which no
 #: real board has confirmed; what it must refuse is far beyond
@@ -90,18 +93,18 @@ def narrowed(field: Field, most: Mapping[str, float]) -> Field:
 
 
 def narrowed_columns(
-    devices: Sequence[Device], columns: Mapping[str, List[Optional[Field]]]
+    bounds: Iterable[Tuple[Key, Ceilings]], columns: Mapping[str, List[Optional[Field]]]
 ) -> Dict[Tuple[str, Key], List[Optional[Field]]]:
     """(group, device) -> the group's columns with the ranges that they have on this device."""
-    alike: Dict[Tuple[Tuple[str, float], ...], List[Key]] = {}  # mostly all devices of a node
-    for device in devices:
-        alike.setdefault(tuple(ceilings(device.facts).items()), []).append(device.key)
+    alike: Dict[Ceilings, List[Key]] = {}  # mostly all devices of a node
+    for key, most in bounds:
+        alike.setdefault(most, []).append(key)
     found: Dict[Tuple[str, Key], List[Optional[Field]]] = {}
-    for bounds, keys in alike.items():
-        most = dict(bounds)
+    for most, keys in alike.items():
+        highs = dict(most)
         for group, fields in columns.items():
             if GROUP_BY_KEY[group].entity in ("device", *OF_BOTH):
-                ranges = [None if field is None else narrowed(field, most) for field in fields]
+                ranges = [None if field is None else narrowed(field, highs) for field in fields]
                 found.update(((group, key), ranges) for key in keys)
     return found
 

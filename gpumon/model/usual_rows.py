@@ -8,11 +8,12 @@ is left to a reader that looks at each value.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from gpumon.model.fields import Field
+from gpumon.model.plausible import Ceilings, ceilings, narrowed_columns
 from gpumon.model.reading import Missing, Reading
-from gpumon.model.sample import Key
+from gpumon.model.sample import Device, Key
 from gpumon.model.untrusted import text_of
 
 MAX_TEXT = 256  # characters of a value that is a text
@@ -23,27 +24,50 @@ Columns = List[Optional[Field]]
 _Read = Callable[[List[Any]], Optional[Dict[str, Reading]]]
 
 
+class Layout(NamedTuple):
+    """What rows a header declares. Streams that declare the same share one."""
+
+    columns: Mapping[str, Columns]  # by group, behind the key
+    narrowed: Mapping[Tuple[str, Key], Columns]  # of single devices, by their facts
+    by_group: Mapping[str, Mapping[Optional[Key], Columns]]  # both; None: of the other devices
+    whole: Mapping[str, Mapping[Optional[Key], _Read]]  # functions for rows without nulls
+
+
+def layout(columns: Mapping[str, Columns], devices: Iterable[Device]) -> Layout:
+    """The layout of a header with these columns and devices."""
+    return _layout(
+        tuple((group, tuple(fields)) for group, fields in columns.items()),
+        tuple((device.key, tuple(ceilings(device.facts).items())) for device in devices),
+    )
+
+
+@lru_cache(maxsize=16)  # kinds of nodes; each takes 30 KB
+def _layout(
+    groups: Tuple[Tuple[str, Tuple[Optional[Field], ...]], ...],
+    bounds: Tuple[Tuple[Key, Ceilings], ...],
+) -> Layout:
+    columns = {group: list(fields) for group, fields in groups}
+    narrowed = narrowed_columns(bounds, columns)
+    by_group: Dict[str, Dict[Optional[Key], Columns]] = {
+        group: {None: fields} for group, fields in columns.items()
+    }
+    for (group, device), fields in narrowed.items():
+        by_group[group][device] = fields
+    whole: Dict[str, Dict[Optional[Key], _Read]] = {
+        group: {device: _compiled(tuple(fields), ()) for device, fields in own.items()}
+        for group, own in by_group.items()
+    }
+    return Layout(columns, narrowed, by_group, whole)
+
+
 class UsualRows:
     """Rows of one header's columns. A line with truth values must not come here: they compare as
     numbers.
     """
 
-    def __init__(
-        self,
-        columns: Mapping[str, Columns],
-        narrowed: Mapping[Tuple[str, Key], Columns],
-        missing: Callable[[str, Key, str, str], Missing],
-    ) -> None:
-        """`narrowed`: columns of single devices; `missing`: by group, key, field and letter."""
-        self._columns: Dict[str, Dict[Optional[Key], Columns]] = {
-            group: {None: fields} for group, fields in columns.items()
-        }
-        for (group, device), fields in narrowed.items():
-            self._columns[group][device] = fields
-        self._whole: Dict[str, Dict[Optional[Key], _Read]] = {
-            group: {device: _compiled(tuple(fields), ()) for device, fields in own.items()}
-            for group, own in self._columns.items()
-        }
+    def __init__(self, layout: Layout, missing: Callable[[str, Key, str, str], Missing]) -> None:
+        """`missing`: by group, key, field and letter."""
+        self._columns, self._whole = layout.by_group, layout.whole
         self._gaps: Dict[Tuple[int, Tuple[int, ...]], _Read] = {}
         self._missing = missing
 

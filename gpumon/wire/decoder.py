@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 from gpumon.errors import ForeignLineError, WireError
 from gpumon.model.fields import GROUP_BY_KEY, GROUPS, OF_BOTH, Field
-from gpumon.model.plausible import narrowed_columns
 from gpumon.model.reading import IMPLAUSIBLE, REASON_OF_LETTER, Missing, Reading
 from gpumon.model.sample import Device, Event, Header, Key, Received, Rows, Sample, State
 from gpumon.model.text import clean
@@ -28,7 +27,7 @@ from gpumon.model.untrusted import (
     text_of,
     time_of,
 )  # fmt: skip
-from gpumon.model.usual_rows import MAX_TEXT, UsualRows
+from gpumon.model.usual_rows import MAX_TEXT, Layout, UsualRows, layout
 from gpumon.wire import (
     MAX_DATA,
     MAX_DEVICES,
@@ -58,6 +57,8 @@ _PRINTABLE = bytes(range(0x20, 0x7F))
 _SAMPLE_KEYS = frozenset(("t", "m", "rows", "why", "states", "events"))
 _KEPT_BYTES = MAX_LINE_BYTES // 2  # a recording adds a check
 
+_NO_LAYOUT = layout({}, ())
+_PLAIN = {letter: Missing(reason) for letter, reason in REASON_OF_LETTER.items()}
 _OUR_COLUMNS = {group.key: list(group.fields) for group in GROUPS}
 
 
@@ -84,15 +85,13 @@ class Decoder:
         self._is_ours = False  # the columns are those that we write
         self._is_whole = True  # nothing of the line was left out or replaced
         #: group -> the fields of its rows behind the key, as the header declares them
-        self.columns: Dict[str, List[Optional[Field]]] = {}
+        self.columns: Mapping[str, List[Optional[Field]]] = {}
         self.is_lost = False  # a header could not be taken: nothing is known of the columns
         #: what of the stream is beyond a bound and was left out -> how much of it
         self.left_out: Dict[str, int] = {}
-        self._narrowed: Dict[Tuple[str, Key], List[Optional[Field]]] = {}
-        self._usual = UsualRows({}, {}, self._missing)
+        self._lay_out(_NO_LAYOUT)
         self._has_truths = False  # the line may hold truth values, which compare as numbers
         self._why: Dict[Place, Missing] = {}
-        self._plain = {letter: Missing(reason) for letter, reason in REASON_OF_LETTER.items()}
         self.header: Optional[Header] = None
 
     def line(self, line: Union[str, bytes]) -> Union[Header, Sample, None]:
@@ -206,12 +205,15 @@ class Decoder:
             agent_uid=int_of(agent.get("uid", -1)),
             agent_pid=int_of(agent.get("pid", 0)),
         )
-        self.header, self.columns, self.is_lost = header, columns, False
+        self.header, self.is_lost = header, False
         self._is_ours = columns == _OUR_COLUMNS and len(groups) == len(columns)
-        self._narrowed = narrowed_columns(header.devices, columns)
-        self._usual = UsualRows(columns, self._narrowed, self._missing)
+        self._lay_out(layout(columns, header.devices))
         self._why.clear()
         return header
+
+    def _lay_out(self, found: Layout) -> None:
+        self.columns, self._narrowed = found.columns, found.narrowed
+        self._usual = UsualRows(found, self._missing)
 
     def _devices(self, entries: List[Any]) -> List[Device]:
         if len(entries) > MAX_DEVICES:
@@ -347,7 +349,7 @@ class Decoder:
         return self._narrowed.get((group, device)) or self.columns[group]
 
     def _missing(self, group: str, key: Key, field: str, letter: str) -> Missing:
-        plain = self._plain.get(letter)
+        plain = _PLAIN.get(letter)
         if plain is None:  # a reason of a newer version
             self._is_whole = False
             return Missing("error", "unknown reason")
