@@ -5,12 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from itertools import compress
 from math import ceil, floor, inf, isfinite, nan
-from operator import le, lt
 from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gpumon.model.backfill import BackfillSeries
 from gpumon.model.retention import RETENTIONS, Tiers
 from gpumon.model.rollup import Bucket, Rollup, clamped
+from gpumon.model.runs import Grid, Part, behind, grid_of
 from gpumon.model.tier import Tier
 
 #: two samples at most so many periods apart have no gap between them; one missed sample is two
@@ -20,6 +20,7 @@ _VALUE_LIMIT = 3e38  # single precision holds no more
 _TIME_LIMIT = 1e11  # epoch seconds; 3,000 years
 _SHORTEST_S = 1e-3  # no bucket that is shown can be shorter
 _MINUTE_S = 60
+_HAIR_S = 1e-3  # more than a sum of times may be rounded by
 #: samples that take less time one by one than together
 _FEW = 5
 
@@ -31,26 +32,6 @@ class Stats(NamedTuple):
     low: Optional[float]
     high: Optional[float]
     coverage: float  # 0 to 1
-
-
-class _Part:
-    """Samples of one bucket together."""
-
-    __slots__ = ("count", "held", "largest", "least", "place", "since", "total")
-
-    def __init__(
-        self, since: float, total: float, count: int, least: float, largest: float, held: float
-    ) -> None:
-        self.since, self.total, self.count = since, total, count  # time of the first, sum, number
-        self.least, self.largest = least, largest
-        self.held = held  # what stood before the first
-        self.place = 0.0  # of the bucket
-
-    def join(self, other: _Part) -> None:
-        self.total += other.total
-        self.count += other.count
-        self.least = min(self.least, other.least)
-        self.largest = max(self.largest, other.largest)
 
 
 class Series:
@@ -81,7 +62,7 @@ class Series:
         self._least, self._largest = inf, -inf
         self._held_at_first = nan
         self._batch_end = -inf
-        self._coarse: Optional[_Part] = None  # what waits for those behind the second
+        self._coarse: Optional[Part] = None  # what waits for those behind the second
         self._last_time, self._last_value = -inf, nan  # the newest
         self._held_until = -inf  # a sample up to then continues the line without a gap
         self._first_time = self._past_time = inf
@@ -137,34 +118,54 @@ class Series:
         finest = self._tiers[0]
         if not finest.count and len(times) > _FEW:
             self.add(times[0], values[0], lows[0], highs[0])
-            times, values, lows, highs = times[1:], values[1:], lows[1:], highs[1:]
-        places = [int(time // finest.step_s) for time in times] if len(times) > _FEW else []
+            times, values, lows, highs = behind(1, times, values, lows, highs)
+        grid = grid_of(times, finest.step_s) if len(times) > _FEW else None
         if not (
-            places
+            grid is not None
             and finest.count
             and finest.step_s < _MINUTE_S
-            and finest.index <= places[0]
-            and places[-1] < finest.index + finest.kept
-            and all(map(le, times, times[1:]))
+            and finest.index <= grid.places[0]
+            and grid.places[-1] < finest.index + finest.kept
+            and grid.is_ordered
             and min(lows) > -_VALUE_LIMIT
             and max(highs) < _VALUE_LIMIT
         ):
             for each in zip(times, values, lows, highs):
                 self.add(*each)
             return
-        begin = bisect_right(places, finest.index)  # before that the open bucket
-        for each in zip(times[:begin], values[:begin], lows[:begin], highs[:begin]):
-            self.add(*each)
-        if begin == len(places):
-            return
+        begin = bisect_right(grid.places, finest.index)  # before that the open bucket
         if begin:
-            places = places[begin:]
-            times, values, lows, highs = (each[begin:] for each in (times, values, lows, highs))
-        if places[-1] - finest.index == len(places) and all(map(lt, places, places[1:])):
+            for each in zip(times[:begin], values[:begin], lows[:begin], highs[:begin]):
+                self.add(*each)
+            if begin == len(times):
+                return
+            times, values, lows, highs = behind(begin, times, values, lows, highs)
+            grid = grid_of(times, finest.step_s)
+        if grid.stride == 1 and grid.places[0] == finest.index + 1:
             finest.extend([1] * len(values), values, lows, highs)
+        elif grid.stride and grid.longest_s < BRIDGE_PERIODS * self.period_s - _HAIR_S:
+            finest.extend(*self._at_strides(grid, times[0], values, lows, highs))
         else:
-            finest.extend(*zip(*self._buckets(places, times, values, lows, highs)))
+            finest.extend(*zip(*self._buckets(grid.places, times, values, lows, highs)))
         self._wait(times, values, lows, highs)
+
+    def _at_strides(
+        self, grid: Grid, time: float, *columns: Sequence[float]
+    ) -> Tuple[List[int], List[float], List[float], List[float]]:
+        """What `_buckets` gives of samples in every so many buckets, with no gap between them."""
+        values, stride = columns[0], grid.stride
+        lead = grid.places[0] - self._tiers[0].index - 1
+        before = self._last_value if time <= self._held_until else nan
+        size = lead + (len(values) - 1) * stride + 1
+        counts = [0] * size
+        counts[lead::stride] = [1] * len(values)
+        held = [before] * size
+        for place in range(1, stride):
+            held[lead + place :: stride] = values[:-1]
+        found = [held, held[:], held[:]]
+        for each, column in zip(found, columns):
+            each[lead::stride] = column
+        return counts, found[0], found[1], found[2]
 
     def _buckets(
         self, places: Sequence[int], times: Sequence[float], *columns: Sequence[float]
@@ -195,22 +196,52 @@ class Series:
         highs: Sequence[float],
     ) -> None:
         """Have them wait for the coarse tiers; each is newer than what waits."""
-        bridge_s, begin = BRIDGE_PERIODS * self.period_s, 0
+        time = times[0]
+        held = self._last_value if time <= self._held_until else nan
+        if not self._last_time <= time < self._batch_end:
+            self._begin_batch(time)
+        if not self._count:
+            self._since, self._held_at_first = time, held
+        end = bisect_left(times, self._batch_end)
+        self._total = sum(values[:end], self._total)
+        self._count += end
+        self._least = min(self._least, *lows[:end])
+        self._largest = max(self._largest, *highs[:end])
+        self._last_time, self._last_value = times[end - 1], values[end - 1]
+        self._held_until = self._last_time + BRIDGE_PERIODS * self.period_s
+        if end < len(times):
+            self._wait_in_runs(*behind(end, times, values, lows, highs))
+
+    def _wait_in_runs(
+        self,
+        times: Sequence[float],
+        values: Sequence[float],
+        lows: Sequence[float],
+        highs: Sequence[float],
+    ) -> None:
+        """The same with those behind the bucket of what waits, which is complete: all buckets of
+        the second tier but the last go there together.
+        """
+        self._settle_second()
+        step_s, bridge_s = self._tiers[1].step_s, BRIDGE_PERIODS * self.period_s
+        last, until, begin = self._last_value, self._held_until, 0
+        runs: List[Part] = []
         while begin < len(times):
-            time = times[begin]
-            held = self._last_value if time <= self._held_until else nan
-            if not self._last_time <= time < self._batch_end:
-                self._begin_batch(time)
-            if not self._count:
-                self._since, self._held_at_first = time, held
+            since = times[begin]
+            self._batch_end = (since // step_s + 1) * step_s
             end = bisect_left(times, self._batch_end, begin)
-            self._total = sum(values[begin:end], self._total)
-            self._count += end - begin
-            self._least = min(self._least, *lows[begin:end])
-            self._largest = max(self._largest, *highs[begin:end])
-            self._last_time, self._last_value = times[end - 1], values[end - 1]
-            self._held_until = self._last_time + bridge_s
-            begin = end
+            own = values[begin:end]
+            least = own if lows is values else lows[begin:end]
+            largest = own if highs is values else highs[begin:end]
+            held = last if since <= until else nan
+            runs.append(Part(since, sum(own, 0.0), len(own), min(least), max(largest), held))
+            last, until, begin = own[-1], times[end - 1] + bridge_s, end
+        newest = runs.pop()
+        self._settle_runs(runs)
+        self._since, self._total, self._count = newest.since, newest.total, newest.count
+        self._least, self._largest = newest.least, newest.largest
+        self._held_at_first = newest.held
+        self._last_time, self._last_value, self._held_until = times[-1], last, until
 
     def _begin_batch(self, time: float) -> None:
         """What waits is complete: `time` lies in another bucket of the second tier."""
@@ -280,10 +311,37 @@ class Series:
         """Bring it into the second tier, and have it wait for those behind."""
         if not self._count:
             return
-        part = _Part(
+        part = Part(
             self._since, self._total, self._count, self._least, self._largest, self._held_at_first
         )
+        self._total, self._count, self._least, self._largest = 0.0, 0, inf, -inf
+        self._settle_part(part)
+
+    def _settle_part(self, part: Part) -> None:
         self._add_to(self._tiers[1], part)
+        self._settle_behind(part)
+
+    def _settle_runs(self, runs: Sequence[Part]) -> None:
+        """Several parts, in order of time and each of a bucket of its own behind the open one."""
+        second = self._tiers[1]
+        places = [int(part.since // second.step_s) for part in runs]
+        is_short = bool(runs) and places[-1] < second.index + second.kept
+        if not (is_short and second.count and second.step_s < _MINUTE_S):
+            for part in runs:
+                self._settle_part(part)
+            return
+        rows: List[Tuple[int, float, float, float]] = []
+        index = second.index + 1
+        for place, part in zip(places, runs):
+            rows += [(0, part.held, part.held, part.held)] * (place - index)
+            rows.append((part.count, part.total, part.least, part.largest))
+            index = place + 1
+        second.extend(*zip(*rows))
+        for part in runs:
+            self._settle_behind(part)
+
+    def _settle_behind(self, part: Part) -> None:
+        """Have it wait for the tiers behind the second."""
         if len(self._tiers) > 2:
             waiting = self._coarse
             if waiting is not None and part.since // self._tiers[2].step_s == waiting.place:
@@ -292,11 +350,10 @@ class Series:
                 self._settle_coarse()
                 part.place = part.since // self._tiers[2].step_s
                 self._coarse = part
-        if self._since < self._first_time:
-            self._first_time = self._since
-        if self._largest > self._high:
-            self._high = self._largest
-        self._total, self._count, self._least, self._largest = 0.0, 0, inf, -inf
+        if part.since < self._first_time:
+            self._first_time = part.since
+        if part.largest > self._high:
+            self._high = part.largest
 
     def _settle_coarse(self) -> None:
         part, self._coarse = self._coarse, None
@@ -304,7 +361,7 @@ class Series:
             for tier in self._tiers[2:]:
                 self._add_to(tier, part)
 
-    def _add_to(self, tier: Tier, part: _Part) -> None:
+    def _add_to(self, tier: Tier, part: Part) -> None:
         if tier.step_s == _MINUTE_S and part.since >= tier.end:
             self._note_peak(tier)
         tier.add(part.since, part.total, part.count, part.least, part.largest, part.held)

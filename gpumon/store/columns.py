@@ -60,6 +60,10 @@ def _extend(
 ) -> None:
     """Add a column; where a reading is missing, the line ends."""
     values = group.column(field) or []
+    if None not in values and not lows and not highs:
+        known = array("d", cast("List[float]", values))
+        series.extend(group.times, known, known, known)
+        return
     begin = 0
     while begin < len(values):
         if values[begin] is None:
