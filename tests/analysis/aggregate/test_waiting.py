@@ -62,7 +62,7 @@ def as_columns(monkeypatch):
 
 
 def test_the_same_evidence_and_nearly_all_of_it_from_columns(as_columns):
-    found = same_evidence(stream(1, 300, [(0, "comes"), (150, "xid")]), 37)
+    found = same_evidence(stream(1, 300, [(0, "comes"), (0, "probe"), (150, "xid")]), 37)
     assert found.devices[0].processes
     assert sum(as_columns) > 200
 
