@@ -230,6 +230,15 @@ def _energy_wh(run: RunSummary) -> float | None:
     return None if energy_j is None else energy_j / 3600
 
 
+def _stepped(name: str) -> Callable[[RunSummary], float | None]:
+    return lambda run: None if run.steps is None else getattr(run.steps, name)
+
+
+def _per_1000_steps(value: float, run: RunSummary) -> float | None:
+    steps = run.steps.steps if run.steps is not None else None
+    return 1000 * value / steps if steps and value else None
+
+
 def _core_hours(run: RunSummary) -> float | None:
     core_s = total(job.cpu_core_s for job in run.jobs)
     return None if core_s is None else core_s / 3600
@@ -253,6 +262,14 @@ _METRICS: tuple[tuple[str, str, str, int, Callable[[RunSummary], float | None]],
         "gpu_energy_wh_per_gpu_hour", "  per GPU-hour", "Wh", 0,
         lambda run: _per_gpu_hour(_energy_wh(run), run),
     ),
+    ("steps", "steps", "", 0, _stepped("steps")),
+    ("step_mean_s", "time of a step", "s/step", -1, _stepped("step_mean_s")),
+    ("step_p95_s", "  95th percentile", "s/step", -1, _stepped("step_p95_s")),
+    (
+        "gpu_hours_per_1000_steps", "  GPU-hours per 1,000", "", -1,
+        lambda run: _per_1000_steps(gpu_hours(run), run),
+    ),
+    ("data_wait_percent", "  waiting for data", "%", -1, _stepped("data_wait_percent")),
     (
         "xids", "Xid errors", "", -1,
         lambda run: total(map(_xids, run.devices)),

@@ -33,7 +33,7 @@ class Place(NamedTuple):
     @property
     def shown(self) -> str:
         """`train.py:88 → DataLoader.__next__`."""
-        found = _LINE.fullmatch(self.text)
+        found = _LINE.fullmatch(self.text.replace("_BaseDataLoaderIter.", "DataLoader."))
         if found is None:
             return self.text
         return f"{found['line']} → {found['call']}" if found["call"] else found["line"]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpumon.analysis.memory import mem_truth_of
 from gpumon.analysis.reservation import reserves
 from gpumon.analysis.signals import busy_track, last_active, node_of
+from gpumon.analysis.steps import Steps, ranks_of, steps_of
 from gpumon.model.sample import Device, Header
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class RunSummary(NamedTuple):
     jobs: list[JobSummary]  # one per node that told about its job
     #: from each of the user's marks to the next one, in s
     stages: Mapping[str, float] = {}
+    steps: Steps | None = None  # as the probe saw them
 
     @property
     def elapsed_s(self) -> float:
@@ -96,6 +98,7 @@ def run_summary(run: RunData) -> RunSummary:
         devices=[device_summary(run, each, runs[each.node]) for each in run.devices],
         jobs=[_job(node) for node in nodes if node.last],
         stages=_stages(run),
+        steps=steps_of(ranks_of(run)),
     )
 
 

@@ -15,6 +15,7 @@ from gpumon.analysis.rightsize.threads import threads_of_job, usable_cpus
 from gpumon.analysis.rules.catalogue import evaluate
 from gpumon.analysis.rundata import Coverage, NodeData, RunData
 from gpumon.analysis.signals import job_devices
+from gpumon.analysis.steps import ranks_of
 from gpumon.analysis.use import gpus_worth
 from gpumon.analysis.whole_run import counted_core_s, host_peak
 from gpumon.model.sample import JobContext
@@ -82,6 +83,7 @@ def build(run: RunData) -> Report:
         unattributed_gpu_hours=found.unattributed_gpu_hours,
         segments=segments(run),
         happenings=happenings(run),
+        ranks=tuple(ranks_of(run)),
         version=__version__,
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpumon.analysis.comparison import Comparison, Metric
 from gpumon.analysis.summary import DeviceSummary, RunSummary
-from gpumon.model.units import bytes_text, clock_text
+from gpumon.model.units import bytes_text, clock_text, step_text
 
 _WIDTHS = (22, 18, 17, 19)  # 79 columns with the blanks between: beside a scroll bar, too
 _NOT_KNOWN = "n/a"
@@ -71,6 +71,8 @@ def _value(value: float | None, unit: str) -> str:
         return clock_text(value)
     if unit == "%":
         return f"{value:.1f} %"
+    if unit == "s/step":
+        return step_text(1e6 * value)
     text = f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.2f}"
     return f"{text} {unit}".rstrip()
 
@@ -95,9 +97,11 @@ def _change(metric: Metric) -> str:
 
 
 def _scaling(comparison: Comparison) -> str:
-    """The same work in both runs: by the user's marks, else by the whole time."""
+    """The same work in both runs: by the user's marks, by steps, else by the whole time."""
     by_name = {each.name: each for each in comparison.metrics}
     known = by_name.get("same_work_s")
+    if not known and by_name["step_mean_s"].ratio and by_name["gpu_hours_per_1000_steps"].ratio:
+        return _by_steps(by_name)
     time = known or by_name["elapsed_s"]
     hours = by_name["same_work_gpu_hours" if known else "gpu_hours"]
     of_a, of_b = (sum(pair[n] is not None for pair in comparison.pairs) for n in (0, 1))
@@ -116,6 +120,15 @@ def _scaling(comparison: Comparison) -> str:
         f"B ran {time.ratio:.2f} × as long as A{gpus}. If both did the same work, B was "
         f"{', '.join(costs)}. How much work a run did is not recorded: to compare the same steps, "
         "mark them alike in both runs (gpumon mark 'epoch 1')."
+    )
+
+
+def _by_steps(by_name: dict[str, Metric]) -> str:
+    time, hours = by_name["step_mean_s"].ratio, by_name["gpu_hours_per_1000_steps"].ratio
+    return (
+        f"For the same number of steps: B was {1 / (time or 1):.2f} × as fast, with {hours:.2f} × "
+        "the GPU-hours (pauses between steps count). If the batch differs, so does the work of a "
+        "step."
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import field
 
 from gpumon.analysis.finding import Finding, NotEvaluable, Recommendation
 from gpumon.analysis.rundata import Coverage
+from gpumon.analysis.steps import Rank
 from gpumon.plain import dataclass
 from gpumon.slurm.job import Job
 
@@ -169,6 +170,7 @@ class Report:
     attempts: tuple[Attempt, ...] = ()
     segments: tuple[Attempt, ...] = ()  # between the user's marks
     happenings: tuple[Happening, ...] = ()  # marks, Xids, lost and throttled GPUs, by time
+    ranks: tuple[Rank, ...] = ()  # processes that the probe reports on
     tasks: Tasks | None = None
     notes: tuple[str, ...] = ()
     version: str = ""  # gpumon's

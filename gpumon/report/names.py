@@ -28,9 +28,9 @@ _SEGMENT = (
 PARTS = {
     path: tuple(names.split())
     for path, names in {
-        "": "version gpumon job requested allocated used efficiency seff devices events findings "
-            "recommendations waste_gpu_hours unattributed_gpu_hours gpu_hours not_evaluable "
-            "coverage missing notes attempts segments tasks",
+        "": "version gpumon job requested allocated used efficiency seff devices ranks events "
+            "findings recommendations waste_gpu_hours unattributed_gpu_hours gpu_hours "
+            "not_evaluable coverage missing notes attempts segments tasks",
         "job": "id raw_id name user account partition state exit_code cluster nodes submit start "
                "end running elapsed_s suspended_s time_limit_s time_limit restarts "
                "sources",
@@ -47,6 +47,10 @@ PARTS = {
                    "mem_total_bytes mem_truth mem_in_use_peak_bytes mem_need_bytes framework "
                    "power_mean_w energy_j missing",
         "devices.missing": "",
+        "ranks": "node pid rank devices steps steps_per_s step_mean_s step_p95_s "
+                 "data_wait_percent workers places worker_places",
+        "ranks.places": "place percent",
+        "ranks.worker_places": "place percent",
         "events": "time duration_s subject kind text level count",
         "findings": " ".join(LEVELS),  # and their ids: see `counted`
         "recommendations": "directive before after basis confidence finding",
@@ -72,6 +76,9 @@ _TEXTS = {
         "used": "mem_source mem_note cpu_note",
         "seff": "rule differs_because",
         "devices": "node uuid name mem_truth framework",
+        "ranks": "node devices",
+        "ranks.places": "place",
+        "ranks.worker_places": "place",
         "events": "subject kind text level",
         "recommendations": "directive before after basis confidence finding",
         "coverage": "source",

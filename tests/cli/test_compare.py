@@ -183,6 +183,34 @@ def test_text_fits_80_columns(tmp_path, capsys):
     assert "B was 2.02 × as fast, with 0.99 × the GPU-hours" in said_of_it
 
 
+def with_steps(items, per_s, step_us, wait=5):
+    """What the probe of two ranks reports of `per_s` steps a second."""
+    for at, sample in enumerate(items[1:]):
+        sample.rows["program"] = {
+            pid: {"steps": at * per_s, "step_us": step_us, "data_wait_percent": wait, "rank": pid}
+            for pid in (7, 8)
+        }
+    return items
+
+
+def test_the_same_number_of_steps(tmp_path, capsys):
+    slow = with_steps(run(40, seconds=101), 2, 5e5, wait=40)
+    fast = with_steps(run(40, 80, seconds=201), 5, 2e5)
+    both = compared(slow, fast)
+    assert (metric(both, "steps").a, metric(both, "steps").b) == (200, 1000)
+    took = metric(both, "step_mean_s")
+    assert (took.a, took.b, took.better) == (pytest.approx(0.5), pytest.approx(0.2), "b")
+    cost = metric(both, "gpu_hours_per_1000_steps")
+    assert (cost.a, cost.b) == (pytest.approx(500 / 3600), pytest.approx(400 / 3600))
+    assert metric(both, "data_wait_percent").better == "b"
+    out = said(capsys, record(tmp_path / "a", slow), record(tmp_path / "b", fast))
+    assert "500 ms" in out
+    assert "For the same number of steps: B was 2.50 × as fast, with 0.80 × the" in " ".join(
+        out.split()
+    )
+    assert metric(compared(run(40), run(40)), "step_mean_s").a is None
+
+
 def with_marks(items, *marks):
     """`marks`: (s after the start, text)."""
     for at, text in marks:

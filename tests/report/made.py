@@ -12,7 +12,9 @@ from gpumon.analysis.finding import (
     Recommendation,
     ask_for,
 )
+from gpumon.analysis.places import Place
 from gpumon.analysis.rundata import Coverage
+from gpumon.analysis.steps import Rank
 from gpumon.model.lines import Line
 from gpumon.report.model import DeviceRow, Happening, Report, SeffFigures, Used
 from gpumon.slurm.job import ExitCode, Job, Resources
@@ -60,6 +62,16 @@ def happened(
 ):
     """So many seconds after the begin."""
     return Happening(1_795_200_000.0 + at, label, text, level, kind, **more)
+
+
+def stepped(n=0, text="train.py:88 _BaseDataLoaderIter.__next__", **changes):
+    """Rank n, as the probe saw it."""
+    known = Rank(
+        "gpu01", 4312 + n, n, (f"gpu01:{n}",), 12_400.0, 3.1, 0.312, 0.41, 72.0, 4,
+        ((Place(text, "data"), 72.4), (Place("train.py:131"), 20.0)),
+        ((Place("data.py:31 open"), 90.0),),
+    )  # fmt: skip
+    return known._replace(**changes)
 
 
 def events():

@@ -32,7 +32,7 @@ from gpumon.report.render.page import page
 from gpumon.report.render.table import ranked, text_table, totals
 from gpumon.report.render.text import text
 
-from .made import GIB, HOSTILE, events, finding, happened, job, report, row
+from .made import GIB, HOSTILE, events, finding, happened, job, report, row, stepped
 
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 
@@ -46,6 +46,7 @@ def hostile():
         coverage=Coverage("recording", 50.0, 1.0, missing={HOSTILE: HOSTILE}),
         notes=(HOSTILE,),
         happenings=(happened(HOSTILE, text=HOSTILE), happened("", text=f"mark: {HOSTILE}")),
+        ranks=(stepped(text=HOSTILE, devices=(HOSTILE,)), stepped(1, text=f"{HOSTILE}:8 f")),
     )
 
 
@@ -350,6 +351,7 @@ def test_the_names_of_texts_are_what_a_document_has():
         attempts=(Attempt("1", 0.0, 1.0, "FAILED", "failed node n1"),),
         segments=(Attempt("2", 0.0, 1.0),),
         happenings=events(),
+        ranks=(stepped(),),
         tasks=Tasks({"COMPLETED": 2}, 2, (Spread("cpu", "cores", 1, 2, 3, 4, 5, ("4711_3",)),)),
         notes=("a row was not read",),
     )
@@ -365,6 +367,25 @@ def objects(value, path=""):
             yield path, set(each)
             for name, inner in each.items():
                 yield from objects(inner, f"{path}.{name}".strip("."))
+
+
+def test_steps_are_listed_with_where_each_rank_stands():
+    nobody = stepped(1, rank=None, devices=(), steps_per_s=None, data_wait_percent=None,
+                     step_p95_s=None, places=(), worker_places=())  # fmt: skip
+    made = report(ranks=(stepped(), nobody, *(stepped(n) for n in range(2, 12))))
+    text = "\n".join(plain(page(made)))
+    assert re.search(
+        r"rank 0 gpu01:0 +12,400 +3\.1 +312 ms +410 ms +72 %\n  in train.py:88 → ", text
+    )
+    assert re.search(r"\n4313 +12,400 +n/a +312 ms +n/a +n/a\n  in n/a", text)
+    assert "\nand 4 more; --format json lists all\n" in text
+    assert "| rank 0 gpu01:0 | 12,400 |   3.1 |" in markdown(made)
+    assert "train.py:88 → DataLoader" in html_page([made])
+    assert [each["rank"] for each in document(made)["ranks"][:3]] == [0, None, 2]
+    assert document(made)["ranks"][0]["worker_places"] == [
+        {"place": "data.py:31 open", "percent": 90.0}
+    ]
+    assert "steps by" not in "\n".join(plain(page(report())))
 
 
 def test_csv_has_the_figures_of_the_json_by_their_names():
@@ -408,6 +429,7 @@ def test_the_table_of_names_is_what_a_document_has():
         attempts=(Attempt("1", 0.0, 1.0),),
         segments=(Attempt("2", 0.0, 1.0),),
         happenings=events(),
+        ranks=(stepped(),),
         tasks=Tasks({"COMPLETED": 2}, 2, (Spread("cpu", "cores", 1, 2, 3, 4, 5),)),
     )
     seen = {}

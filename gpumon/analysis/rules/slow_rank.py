@@ -10,9 +10,10 @@ from gpumon.analysis.finding import Action, Finding
 from gpumon.analysis.places import share
 from gpumon.analysis.rules.phrasing import alike, finding, percent
 from gpumon.analysis.rules.programs import program
-from gpumon.analysis.rules.stands import line_of, most_text, probed, probed_on, ranks_text, seen
+from gpumon.analysis.rules.stands import line_of, most_text, ranks_text, seen
 from gpumon.analysis.rundata import ProgramData, RunData
 from gpumon.analysis.signals import job_devices, observed
+from gpumon.analysis.steps import probed, probed_on
 from gpumon.model.lines import EMPTY
 from gpumon.model.units import step_text
 

@@ -5,46 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from gpumon.analysis.once import once
 from gpumon.analysis.places import Place, ranked
 from gpumon.analysis.rules.phrasing import alike, percent
-from gpumon.analysis.rundata import DeviceData, NodeData, ProgramData, RunData
-from gpumon.analysis.signals import is_of_job, job_processes, node_of
+from gpumon.analysis.rundata import DeviceData, ProgramData, RunData
+from gpumon.analysis.steps import probed_on
 from gpumon.model.text import clean
 from gpumon.model.units import plural
 
 _MOST_GROUPS = 3
 _MOST_NAMES = 4
-
-
-def probed_on(run: RunData, device: DeviceData) -> list[ProgramData]:
-    """The processes of the job on a device that the probe reports on; all of its node where the
-    driver's process numbers are of another namespace.
-    """
-    node = node_of(run, device)
-    programs = [] if node is None else probed(node)
-    if device.node not in _with_known_numbers(run):
-        return programs
-    here = {each.facts.pid for each in job_processes(device)}
-    return [each for each in programs if each.facts.pid in here]
-
-
-@once
-def _with_known_numbers(run: RunData) -> set[str]:
-    """Nodes on whose devices the driver names a process that the probe reports on."""
-    known = {(node.node, each.facts.pid) for node in run.nodes for each in node.programs}
-    return {
-        device.node
-        for device in run.devices
-        for process in device.processes
-        if (device.node, process.facts.pid) in known
-    }
-
-
-def probed(node: NodeData) -> list[ProgramData]:
-    """Those of the job, by rank."""
-    own = [each for each in node.programs if is_of_job(each.facts) or not each.facts.user]
-    return sorted(own, key=lambda each: (each.rank is None, each.rank or 0, each.facts.pid))
 
 
 def probed_of(run: RunData, devices: Iterable[DeviceData]) -> list[ProgramData]:

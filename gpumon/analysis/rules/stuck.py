@@ -8,9 +8,10 @@ from typing import NamedTuple
 from gpumon.analysis.once import once
 from gpumon.analysis.rules.phrasing import alike
 from gpumon.analysis.rules.programs import program
-from gpumon.analysis.rules.stands import mostly_in, probed, probed_on, seen, where_text
+from gpumon.analysis.rules.stands import mostly_in, seen, where_text
 from gpumon.analysis.rundata import DeviceData, ProgramData, RunData
 from gpumon.analysis.signals import Span, io_tracks, job_devices
+from gpumon.analysis.steps import probed, probed_on
 from gpumon.analysis.thresholds import Seconds, of_site
 from gpumon.model.units import plural
 

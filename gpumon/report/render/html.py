@@ -24,6 +24,7 @@ from gpumon.report.render.html_chart import Axis, Mark, axis_of, chart, heat_map
 from gpumon.report.render.html_events import Flag, events_list, flags_of, flags_on
 from gpumon.report.render.html_style import SCRIPT, STYLE
 from gpumon.report.render.layout import NOT_KNOWN, SIGNS, watts
+from gpumon.report.render.steps import listed, rank_table
 from gpumon.report.render.table import HEAD, cells, ranked, total_lines
 from gpumon.report.render.used import (
     Resource,
@@ -79,7 +80,8 @@ def _body(report: Report) -> str:
     parts = [
         *_head(report), *_findings(report), *_changes(report), *_used(report),
         *_tasks(report), *_attempts("Attempts", report), *_attempts("Segments", report),
-        *_charts(report), *events_list(report), *_devices(report), *_provenance(report),
+        *_charts(report), *events_list(report), *_devices(report), *_steps(report),
+        *_provenance(report),
     ]  # fmt: skip
     return "\n".join(parts)
 
@@ -218,6 +220,14 @@ def _tasks(report: Report) -> list[str]:
 def _attempts(title: str, report: Report) -> list[str]:
     found = report.attempts if title == "Attempts" else report.segments
     return [f"<h2>{title}</h2>", _table(attempt_table("", found))] if found else []
+
+
+def _steps(report: Report) -> list[str]:
+    ranks, more = listed(report.ranks)
+    if not ranks:
+        return []
+    note = [f'<p class="dim">{_text(more)}</p>'] if more else []
+    return ["<h2>Steps</h2>", _table(rank_table(ranks), [6]), *note]
 
 
 # -- GPUs ----------------------------------------------------------------------------------------

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpumon.analysis.finding import Finding, Recommendation
+from gpumon.analysis.places import Place
 from gpumon.analysis.rules.catalogue import why
+from gpumon.analysis.steps import Rank
 from gpumon.report.model import Report, Spread
 from gpumon.report.names import PARTS
 from gpumon.report.provenance import missing_text
@@ -36,6 +38,7 @@ def document(report: Report) -> Json:
         "efficiency": dict(report.efficiency),
         "seff": _values(report.seff, "seff"),
         "devices": [_values(row, "devices") for row in report.devices],
+        "ranks": [_rank(each) for each in report.ranks],
         "events": [_values(each, "events", {"subject": each.label}) for each in report.happenings],
         "findings": [finding_json(each) for each in (*report.findings, *report.suppressed)],
         "recommendations": [_recommendation(each) for each in report.recommendations],
@@ -59,6 +62,14 @@ def document(report: Report) -> Json:
         spreads = [_spread(each) for each in report.tasks.spreads]
         body["tasks"] = _values(report.tasks, "tasks", {"spreads": spreads})
     return body
+
+
+def _rank(rank: Rank) -> Json:
+    def table(places: Sequence[tuple[Place, float]]) -> list[Json]:
+        return [{"place": place.text, "percent": round(share, 1)} for place, share in places]
+
+    tables = {"places": table(rank.places), "worker_places": table(rank.worker_places)}
+    return _values(rank, "ranks", tables)
 
 
 def _job(report: Report) -> Json:

@@ -17,6 +17,7 @@ from gpumon.report.render.devices import busy_text, idle_text, memory_text, star
 from gpumon.report.render.events import MOST, clock, more_text, words, worst
 from gpumon.report.render.forms import Medium
 from gpumon.report.render.layout import SIGNS, watts
+from gpumon.report.render.steps import listed, rank_table
 from gpumon.report.render.table import HEAD, are_several, cells, ranked, total_lines
 from gpumon.report.render.used import (
     Table,
@@ -68,7 +69,7 @@ def markdown(report: Report) -> str:
     parts = [f"## gpumon report {escape(heading.job_name(report))}", *_summary(report)]
     parts += [*_findings(report), *_changes(report)]
     parts += [*_tasks(report), *_attempts("attempt", report), *_attempts("segment", report)]
-    parts += [*_devices(report), *_events(report), *_used(report), ""]
+    parts += [*_devices(report), *_steps(report), *_events(report), *_used(report), ""]
     parts += [f"- {escape(line)}" for line in provenance_lines(report)]
     return "\n".join(parts).rstrip() + "\n"
 
@@ -131,6 +132,16 @@ def _tasks(report: Report) -> list[str]:
 def _attempts(word: str, report: Report) -> list[str]:
     found = report.attempts if word == "attempt" else report.segments
     return ["", *_figures(attempt_table(word, found))] if found else []
+
+
+def _steps(report: Report) -> list[str]:
+    ranks, more = listed(report.ranks)
+    if not ranks:
+        return []
+    table = rank_table(ranks)
+    rows = [[*map(escape, cells), code(place)] for *cells, place in table.rows]
+    figures = _table(table.head, rows, range(1, len(table.head) - 1))
+    return ["", *figures, *(["", escape(more)] if more else [])]
 
 
 def _figures(table: Table) -> list[str]:

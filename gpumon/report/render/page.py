@@ -18,6 +18,7 @@ from gpumon.report.render import heading
 from gpumon.report.render.devices import device_rows
 from gpumon.report.render.events import event_rows
 from gpumon.report.render.layout import ASCII_SIGNS, ROLES, SIGNS, Row, cut, flow, wrapped
+from gpumon.report.render.steps import step_rows
 from gpumon.report.render.used import attempt_rows, resource_rows, task_rows
 from gpumon.report.sentences import Step, sentences, step_of, steps_of
 
@@ -48,6 +49,7 @@ def _page(report: Report, width: int, glyphs: str, plots: bool) -> list[Row]:
         attempt_rows("attempt", report.attempts, width),
         attempt_rows("segment", report.segments, width),
         device_rows(report, width, glyphs, plots),
+        step_rows(report, width),
         event_rows(report, width, glyphs),
         resource_rows(report, width),
         _provenance(report, width),

@@ -99,7 +99,7 @@ def test_so_many_programs_and_no_more(monkeypatch):
 
 def test_a_place_in_words():
     assert WAIT.line == "train.py:88"
-    assert WAIT.shown == "train.py:88 → _BaseDataLoaderIter.__next__"
+    assert WAIT.shown == "train.py:88 → DataLoader.__next__"
     assert LOSS.shown == "train.py:131"
     assert (REST.line, REST.shown) == ("", "Queue.get")
     assert Place("my train.py:8 f").line == "my train.py:8"

@@ -37,9 +37,8 @@ def test_a_loader_without_workers_is_named_with_its_line():
 def test_the_line_is_that_of_the_workers_where_they_are_at_work():
     found = only(bottleneck.input_bound(fed(workers=4, worker_places={READ: 18, REST: 2})))
     assert found.title.startswith("GPU 0 waits for data (data.py:31): ")
-    assert (
-        "in train.py:88 → _BaseDataLoaderIter.__next__ (4 workers at data.py:31 → open, 90 %"
-        in (found.evidence)
+    assert "in train.py:88 → DataLoader.__next__ (4 workers at data.py:31 → open, 90 %" in (
+        found.evidence
     )
     faster, more = found.actions
     assert faster.text.startswith("Make data.py:31 faster")
