@@ -148,3 +148,45 @@ def _of_job(values: Iterable[tuple[int | None, float | None]]) -> float | None:
         if value is not None:
             together[rank] += value
     return max(together.values(), default=None)
+
+
+class StepsNow(NamedTuple):
+    """Of the job in its last minute. None where it is not known."""
+
+    per_s: float | None
+    step_s: float | None  # mean of the ranks
+    data_wait_percent: float | None  # the same
+    still_s: float  # since the last step of any
+    programs: list[ProgramData]  # that are there, by rank
+
+
+@once
+def steps_now(run: RunData) -> StepsNow | None:
+    """None where the probe reports on nothing that makes steps."""
+    programs = [
+        each
+        for node in run.nodes
+        for each in probed(node)
+        if each.stepped is not None and run.end - each.last <= _NOW_S
+    ]
+    if not programs:
+        return None
+    times = [(each.rank, _recently(run, each, "step_us")) for each in programs]
+    known = [time for _, time in times if time]
+    waits = [_recently(run, each, "data_wait_percent") for each in programs]
+    waited = [each for each in waits if each is not None]
+    stepped = max(each.stepped or 0.0 for each in programs)
+    return StepsNow(
+        _of_job((rank, 1e6 / time) for rank, time in times if time),
+        sum(known) / len(known) / 1e6 if known else None,
+        sum(waited) / len(waited) if waited else None,
+        max(0.0, max(each.last for each in programs) - stepped),
+        programs,
+    )
+
+
+_NOW_S = 60.0
+
+
+def _recently(run: RunData, program: ProgramData, name: str) -> float | None:
+    return program.track(name).average(max(0, run.count - run.bins(_NOW_S)), run.count)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gpumon.analysis.finding import Finding
     from gpumon.analysis.rules.hysteresis import Live
     from gpumon.analysis.rundata import RunData
+    from gpumon.analysis.steps import StepsNow
     from gpumon.model.backfill import Backfill
     from gpumon.model.batch import ColumnBatch
     from gpumon.report.model import Report
@@ -48,6 +49,7 @@ class LiveEvaluation(NamedTuple):
     run: RunData  # of the devices what charts show: the whole is 1 MiB a node in an hour
     report: Report | None  # as if the job ended now; only where somebody looks at it
     left_out: Sequence[str] = ()  # what these do not rest on, in sentences
+    steps: StepsNow | None = None  # where the probe reports on the job's processes
 
 
 class Evaluator:
@@ -203,12 +205,13 @@ class Evaluator:
 
     def _evaluation(self, aggregation: Aggregation, live: Live, job: Job | None) -> LiveEvaluation:
         from gpumon.analysis.rules.catalogue import evaluate
+        from gpumon.analysis.steps import steps_now
         from gpumon.report.build import build
 
         site = self._site()
         run = aggregation.evidence(job, site, live=True, shared=True)
         findings, report = live.update(evaluate(run), run.end), None
-        charted = _charted(run)
+        charted, steps = _charted(run), steps_now(run)
         if self.wants_report:
             run = aggregation.evidence(job, site, shared=True)
             report = build(replace(run, coverage=replace(run.coverage, source="live")))
@@ -216,7 +219,7 @@ class Evaluator:
         if self.backlog.left_out:
             count = f"{self.backlog.left_out:,}"
             left_out.append(f"{count} samples that arrived too fast are not in the findings.")
-        return LiveEvaluation(findings, charted, report, left_out)
+        return LiveEvaluation(findings, charted, report, left_out, steps)
 
 
 def _while_running(item: Item, job: Job | None) -> Item:

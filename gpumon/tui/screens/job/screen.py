@@ -14,6 +14,7 @@ from gpumon.tui.screens.job.host import host_rows
 from gpumon.tui.screens.job.not_running import connecting_rows, ended_rows, pending_rows
 from gpumon.tui.screens.job.notes import note_rows
 from gpumon.tui.screens.job.request import request_rows
+from gpumon.tui.screens.job.steps import step_rows
 from gpumon.tui.screens.nodes.screen import NodesPane
 from gpumon.tui.screens.processes.screen import ProcessesPane
 from gpumon.tui.selection import Selection
@@ -97,6 +98,7 @@ def _standing(moment: Moment, width: int, height: int) -> list[Row]:
     requests = request_rows(
         moment, _REQUEST_WIDTH if is_wide else width, is_low=height < _HIGH and not is_wide
     )
+    requests += step_rows(moment, _REQUEST_WIDTH if is_wide else width)
     in_job = any(moment.job_of(node) for node in moment.nodes)
     usual = few if in_job and (few > 2 or height >= _LOW) else 0  # that a job mostly has
     room = next(rows for rows in _NOTE_ROOMS if rows >= len(notes) and rows >= usual)
