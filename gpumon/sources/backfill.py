@@ -201,6 +201,23 @@ class _Gathered:
         return found
 
 
+def opening(items: Iterator[Header | Sample], begin: float) -> list[Backfill]:
+    """What the frame that holds `begin` repeats and says of processes before it."""
+    header: Header | None = None
+    rest: list[Header | Sample] = []
+    for item in items:
+        if item.time >= begin:
+            break
+        if isinstance(item, Sample):
+            events = [event for event in item.events if event.kind in PROCESS_EVENTS]
+            rest.append(item._replace(rows={}, events=events))
+        elif header is None:
+            header = item
+        else:
+            rest.append(item)
+    return [] if header is None else [Backfill(header, {}, rest)]
+
+
 def _bins_of(node: NodeAggregate) -> dict[tuple[str, Key], dict[str, Rollup]]:
     """What the store may keep: (entity, key or a device's place) -> field -> bins."""
     found: dict[tuple[str, Key], dict[str, Rollup]] = {}

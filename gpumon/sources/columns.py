@@ -1,4 +1,4 @@
-"""A stretch of a recorded stream in columns: what a far seek feeds, many samples at a time."""
+"""What a seek feeds: a stretch of a recorded stream in columns, or less of each sample."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import floor
 from typing import Union
 
 from gpumon.model.batch import CELL_S, ColumnBatch
-from gpumon.model.sample import Header, Sample
+from gpumon.model.sample import Header, Key, Sample
 from gpumon.sources.tracks import Track
 
 Item = Union[Header, Sample, ColumnBatch]
@@ -44,3 +44,11 @@ def first_time(item: Item) -> float:
 
 def last_time(item: Item) -> float:
     return item.times[-1] if isinstance(item, ColumnBatch) else item.time
+
+
+def with_courses(sample: Sample, on_gpus: set[Key]) -> Sample:
+    """Without processes on no GPU; `on_gpus`: those that were on one, which gets the new ones."""
+    on_gpus.update(key[1] for key in sample.rows.get("usage", ()) if isinstance(key, tuple))
+    processes = sample.rows.get("process", {})
+    kept = {pid: row for pid, row in processes.items() if pid in on_gpus}
+    return sample._replace(rows={**sample.rows, "process": kept})

@@ -110,7 +110,7 @@ class Past:
     def _gathered(self, recordings: Sequence[Recording], end: float) -> Store:
         """What a screen would hold that has shown them up to `end`."""
         from gpumon.recording.joined import Joined
-        from gpumon.sources.backfill import FileBackfill
+        from gpumon.sources.backfill import FileBackfill, opening
         from gpumon.sources.buckets import END_S
         from gpumon.sources.replay import FINE_S
 
@@ -118,14 +118,15 @@ class Past:
         if joined.end - joined.start > _LONG_S:
             self._news.append("reading earlier recordings of this job …")
         node = recordings[0].header.node
-        begin = floor((end - FINE_S) / END_S) * END_S
+        begin = floor((min(end, joined.end) - FINE_S) / END_S) * END_S
         is_long = joined.start < begin
         if is_long:
             backfill = FileBackfill(partial(joined.rolled, shown=True), joined.items)
             for _ in backfill.read():
                 if self._stopping:
                     return store
-            store.backfill(node, backfill.before(begin))
+            named = opening(joined.items(begin), begin)
+            store.backfill(node, [*backfill.before(begin), *named])
         for item in joined.items(begin if is_long else None):
             if item.time >= end or self._stopping:
                 break

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from math import floor, inf, lcm, nextafter
 from typing import Protocol, TypeVar, runtime_checkable
@@ -12,12 +13,12 @@ from typing import Protocol, TypeVar, runtime_checkable
 from gpumon.errors import GpumonError, WireError
 from gpumon.model.backfill import Backfill
 from gpumon.model.batch import CELL_S, ColumnBatch
-from gpumon.model.sample import Header, Sample
+from gpumon.model.sample import Header, Key, Sample
 from gpumon.model.view import Status
-from gpumon.sources.backfill import PROCESS_EVENTS, FileBackfill, Item
+from gpumon.sources.backfill import FileBackfill, Item, opening
 from gpumon.sources.base import Sink
 from gpumon.sources.buckets import END_S
-from gpumon.sources.columns import cell_of, first_time, last_time, rest, stretch
+from gpumon.sources.columns import cell_of, first_time, last_time, rest, stretch, with_courses
 from gpumon.sources.tracks import Track
 
 _Some = TypeVar("_Some", bound="Header | Sample | ColumnBatch")
@@ -322,7 +323,7 @@ class ReplaySource:
         """Empty the sink, and feed what was before `begin` in buckets."""
         sink.reset()
         for number, (track, backfill) in enumerate(zip(self._tracks, self._backfills)):
-            backfills = [*backfill.before(begin), *_opening(track.items(begin), begin)]
+            backfills = [*backfill.before(begin), *opening(track.items(begin), begin)]
             if backfills:
                 node = self._nodes[number] = backfills[0].header.node
                 sink.backfill(node, backfills, backfill.items_before(begin))
@@ -366,12 +367,13 @@ class ReplaySource:
 
     def _feed_until(self, sink: Sink, to: float) -> None:
         """Deliver what was recorded up to `to`; of long ago only what series are made of."""
+        on_gpus: dict[int, set[Key]] = defaultdict(set)  # of each track, who has a course
         while (entry := self._next()) is not None and entry[0] <= to:
             if self._stopping or self._target is not None:
                 return
             self._note_progress(entry[0])
             if entry[0] < to - _WHOLE_S and isinstance(entry[2], Sample):
-                entry = (*entry[:2], _without_processes(entry[2]))
+                entry = (*entry[:2], with_courses(entry[2], on_gpus[entry[1]]))
             self._deliver(entry, sink)
 
     def _merged(self, *, loop: bool, since: float | None = None) -> Iterator[_Item]:
@@ -442,11 +444,6 @@ _MOST_S = 16 * 86_400.0
 _ASK_S = 1.0
 
 
-def _without_processes(sample: Sample) -> Sample:
-    rows = {e: table for e, table in sample.rows.items() if e not in ("process", "usage")}
-    return sample._replace(rows=rows)
-
-
 def _time_of(entry: tuple[float, int, object]) -> float:
     return entry[0]
 
@@ -464,23 +461,6 @@ def _backfills_of(tracks: Sequence[Track]) -> list[FileBackfill]:
         return []
     found = [FileBackfill(t.rolled, t.items) for t in tracks if t.rolled is not None]
     return found if len(found) == len(tracks) else []
-
-
-def _opening(items: Iterator[Header | Sample], begin: float) -> list[Backfill]:
-    """What the frame that holds `begin` repeats and says of processes before it."""
-    header: Header | None = None
-    rest: list[Header | Sample] = []
-    for item in items:
-        if item.time >= begin:
-            break
-        if isinstance(item, Sample):
-            events = [event for event in item.events if event.kind in PROCESS_EVENTS]
-            rest.append(item._replace(rows={}, events=events))
-        elif header is None:
-            header = item
-        else:
-            rest.append(item)
-    return [] if header is None else [Backfill(header, {}, rest)]
 
 
 def _shifted(item: Header | Sample, shift: float) -> Header | Sample:

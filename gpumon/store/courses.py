@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from math import inf
+from typing import Collection, Iterator, Mapping, Tuple
 
 from gpumon.model.backfill import BackfillRows
 from gpumon.model.retention import COURSE_TIERS
 from gpumon.model.sample import Key
 from gpumon.model.series import Series
 from gpumon.store.aging import period_s
+from gpumon.store.row import Table
 
 #: who was not read for so long after a backfill has ended; its number may come back as another's
 _WAITS_S = 60.0
@@ -42,3 +44,17 @@ class Courses:
         self._until = min(self._until, time + _WAITS_S)
         if time >= self._until:
             self._before.clear()
+
+
+def keys_in_past(
+    rows: Table, same: Collection[int], devices: Mapping[int, int]
+) -> Iterator[Tuple[Key, Key]]:
+    """Of each row with a course of a process in `same`, its key, and the one it had before.
+
+    devices: keys of the devices, and those that they had.
+    """
+    for key, row in rows.items():
+        its = (devices.get(key[0], -1), key[1]) if isinstance(key, tuple) else key
+        pid = its[1] if isinstance(its, tuple) else its
+        if row.series and pid in same:
+            yield key, its

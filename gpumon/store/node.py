@@ -23,7 +23,7 @@ from gpumon.model.spacing import Spacing
 from gpumon.model.view import LEFT, DeviceView, Latest, ProcessView, Status
 from gpumon.store.aging import LeastDelay, aged, fresh_for_s, fresh_limits, period_s
 from gpumon.store.columns import rows_of, take_columns
-from gpumon.store.courses import Courses
+from gpumon.store.courses import Courses, keys_in_past
 from gpumon.store.devices import DeviceRecord, Devices
 from gpumon.store.processes import Processes
 from gpumon.store.row import Kept, Row, Table
@@ -447,6 +447,12 @@ class NodeView:
                     key = devices.get(key, -1)  # a device that it had not
                 if (before := table.get(key)) is not None:
                     pairs += row.with_past(before, new)
+        same = self._processes.same_in(past._processes)
+        for entity in COURSES:
+            own, before_all = self._tables.get(entity, {}), past._tables.get(entity, {})
+            for key, its in keys_in_past(own, same, devices):
+                new = partial(self._courses.new, entity, key, interval_s=self.interval_s)
+                pairs += own[key].with_past(before_all[its], new) if its in before_all else []
         return pairs
 
     def take_past_events(self, past: NodeView) -> None:

@@ -44,6 +44,14 @@ class Processes:
         """What does not change of it; of one whose facts never came, its pid."""
         return self._facts.get(pid) or Process(pid, "", "", "")
 
+    def same_in(self, others: Processes) -> Set[int]:
+        """The numbers of those that are known there, too: what was recorded before is of them."""
+        return {
+            pid
+            for pid, facts in self._facts.items()
+            if (before := others._facts.get(pid)) is not None and _is_same(before, facts)
+        }
+
     def ended(self, pid: int) -> Optional[float]:
         """Epoch s; None: it lives."""
         return self._ended.get(pid)
@@ -89,7 +97,7 @@ class Processes:
         before = self._facts.get(pid)
         self._facts.keep(pid, facts)
         self._ended.pop(pid, None)
-        return before is not None and abs(before.start - facts.start) >= _SAME_START_S
+        return before is not None and not _is_same(before, facts)
 
     def _forget(self, pids: Set[int]) -> None:
         """What was read of them."""
@@ -119,3 +127,8 @@ class Processes:
                 key for key, row in table.items() if time - max(row.times.values()) > ENDED_KEPT_S
             ]:
                 del table[key]
+
+
+def _is_same(one: Process, other: Process) -> bool:
+    """Of two with the same number."""
+    return abs(one.start - other.start) < _SAME_START_S

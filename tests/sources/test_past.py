@@ -12,6 +12,7 @@ from gpumon.store import Store
 from tests.support.waiting import until
 
 START = 1_795_200_000.0
+PID = 77
 BUSY = {"busy_percent": 90, "mem_used_bytes": 1 << 30}
 
 
@@ -26,8 +27,16 @@ def sample(at, busy=90, events=()):
     rows = {
         "host": {"": {"cpu_percent": 10.0}},
         "device": {0: {"busy_percent": busy}, 1: {"busy_percent": 5}},
+        "usage": {(0, PID): {"mem_bytes": float(busy << 20)}},
+        "process": {PID: {"cpu_percent": float(busy), "rss_bytes": 1e9}},
     }
     return Sample(at, at - START + 9, rows, {}, list(events))
+
+
+def runs(at, start=START - 50):
+    """The event that names the process, which began then."""
+    facts = {"user": "ada", "command": "python a.py", "name": "python", "start": start}
+    return Event(at, "process", pid=PID, data=facts)
 
 
 def record(begin, seconds, *, events=(), **known):
@@ -37,7 +46,9 @@ def record(begin, seconds, *, events=(), **known):
     recorder.header(first)
     for second in range(seconds):
         at = begin + second
-        recorder.add(sample(at, events=[each for each in events if at <= each.time < at + 1]))
+        of_process = [] if second else [runs(at)]
+        told = [each for each in events if at <= each.time < at + 1]
+        recorder.add(sample(at, events=[*of_process, *told]))
     recorder.end("done")
     recorder.close()
     return recorder.path
@@ -48,14 +59,16 @@ class Live:
 
     name = "ssh"
 
-    def __init__(self, at, seconds=30, **known):
+    def __init__(self, at, seconds=30, began=START - 50, **known):
         self.header, self.at, self.seconds = header(at, pid=2, **known), at, seconds
+        self.began = began
 
     def start(self, sink):
         sink.status("gpu01", Status("live", self.at))
         sink.header("gpu01", self.header)
         for second in range(self.seconds):
-            sink.add("gpu01", sample(self.at + second, 20))
+            events = [] if second else [runs(self.at, self.began)]
+            sink.add("gpu01", sample(self.at + second, 20, events))
 
     def now(self):
         return self.at + self.seconds - 1
@@ -122,6 +135,41 @@ def test_a_day_is_read_in_buckets(pipeline):
     values = shown(live, 4200, 70)
     assert values[-1] == 20
     assert values[2:-3] == [90] * 65
+
+
+COURSES = (("usage", (0, PID), "mem_bytes"), ("process", PID, "cpu_percent"))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "uuids"), [(200, ("GPU-a", "GPU-b")), (2000, ("GPU-b", "GPU-a"))]
+)
+def test_a_process_that_still_runs_is_drawn_from_before(pipeline, seconds, uuids):
+    record(START, seconds)
+    live = pipeline(Live(START + seconds + 1000, uuids=uuids), Past())
+    live.show_from(START)
+    until(lambda: "are shown" in live.news())
+    (node,) = live.nodes()
+    before = START + seconds - 5
+    buckets = node.window("process", PID, "cpu_percent", before, 100.0, 10)
+    assert {round(each.mean) for each in buckets[:-1]} == {90}
+    resident = node.window("process", PID, "rss_bytes", before, 100.0, 10)
+    assert {round(each.mean) for each in resident[:-1]} == {10**9}
+    if uuids[0] == "GPU-a":
+        buckets = node.window("usage", (0, PID), "mem_bytes", before, 100.0, 10)
+        assert {round(each.mean) for each in buckets[:-1]} == {90 << 20}
+    else:  # it uses another GPU now
+        buckets = node.window("usage", (0, PID), "mem_bytes", before, 100.0, 10)
+        assert set(buckets) == {None}
+
+
+def test_another_process_with_its_number_has_no_past(pipeline):
+    record(START, 200)
+    live = pipeline(Live(START + 300, began=START + 290), Past())
+    live.show_from(START)
+    until(lambda: "are shown" in live.news())
+    (node,) = live.nodes()
+    for key in COURSES:
+        assert set(node.window(*key, START + 195, 100.0, 10)) == {None}
 
 
 def test_devices_are_found_by_their_uuid_whatever_their_number(pipeline):

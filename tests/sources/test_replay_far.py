@@ -210,7 +210,7 @@ def test_what_is_shown_is_what_playing_would_have_shown(playing, files, hours):
 
 def test_the_screens_are_those_of_live(playing, files):
     source, store, _ = playing
-    now = START + 2.45 * HOUR_S  # no process runs, whose host memory has no buckets
+    now = START + 2.45 * HOUR_S
     go(source, START + 4.95 * HOUR_S)
     go(source, now)
     lived = live(files, now)
@@ -226,6 +226,23 @@ def test_the_screens_are_those_of_live(playing, files):
         unlike = [both for both in zip(played, seen) if both[0] != both[1]]
         assert all(is_of_plot(cell) for both in unlike for cell in both), unlike
         assert len(unlike) <= PLOT_EDGES  # half a bin counts as a whole
+
+
+def test_a_process_is_shown_from_its_start_on(playing):
+    source, store, _ = playing
+    go(source, START + 4.95 * HOUR_S)
+    now = START + 4 * HOUR_S
+    go(source, now)
+    node = store.node("n1")
+    for *key, mean in (
+        ("process", 77, "cpu_percent", 90),
+        ("process", 77, "rss_bytes", 1 << 30),
+        ("usage", (0, 77), "mem_bytes", 1 << 30),
+    ):
+        assert node.first_time(*key) == pytest.approx(START + 9000, abs=BIN_S)
+        shown = node.window(*key, now, 6000.0, 60)
+        assert {bucket and bucket.mean for bucket in shown[:3]} == {None}, key
+        assert [each.mean for each in shown[12:-1]] == [pytest.approx(mean, rel=1e-3)] * 47, key
 
 
 def is_of_plot(cell):

@@ -1,8 +1,10 @@
-"""What is gathered of a node's processes: which use the CPU, their threads, and who waits."""
+"""What is gathered of a node's processes: which use the CPU, their threads, and who waits; and
+host memory of those on GPUs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from gpumon.model.batch import ColumnOf, Cut, KeyRows, cut
 from gpumon.model.reading import number
@@ -25,8 +27,11 @@ def _counts(process: Process, in_job: bool) -> bool:
 class CpuAggregate:
     """The processes of one node."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, with_shown: bool) -> None:
+        """`with_shown`: also readings that no rule asks for."""
+        self._with_shown = with_shown
         self.cpu: dict[int, Rollup] = {}  # of those that were seen using it
+        self.resident: dict[int, Rollup] = {}  # memory of those that were seen on a GPU; shown
         self.threads = Rollup()  # of all together
         #: how many processes run or wait for a core, and how many sleep uninterruptibly (`_STATES`)
         self.runnable, self.blocked = Rollup(), Rollup()
@@ -35,11 +40,16 @@ class CpuAggregate:
         """The series that are of no single process, by kind."""
         return {"threads": self.threads, "runnable": self.runnable, "blocked": self.blocked}
 
-    def series_of(self, pid: int) -> Rollup:
+    def of_processes(self) -> dict[str, dict[int, Rollup]]:
+        """The series of single processes, by kind."""
+        return {"cpu": self.cpu, "resident": self.resident}
+
+    def series_of(self, kind: str, pid: int) -> Rollup:
         """The series of one process. Raises ValueError where there can be none."""
-        if not isinstance(pid, int) or (pid not in self.cpu and len(self.cpu) >= MAX_PROCESSES):
+        kept = self.of_processes()[kind]
+        if not isinstance(pid, int) or (pid not in kept and len(kept) >= MAX_PROCESSES):
             raise ValueError("too many processes")
-        return self.cpu.setdefault(pid, Rollup())
+        return kept.setdefault(pid, Rollup())
 
     def take(
         self, index: int, samples: list[Sample], facts: Facts, in_job: bool, agent: int
@@ -81,16 +91,38 @@ class CpuAggregate:
                 bins = self.cpu[pid] = Rollup()
             if bins is not None:
                 bins.put(index, values)
+        self._take_memory(index, samples)
+
+    def _take_memory(self, index: int, samples: list[Sample]) -> None:
+        for key in {key for sample in samples for key in sample.rows.get("usage", ())}:
+            self._watch(key)
+        for pid, bins in self.resident.items():
+            rows = (sample.rows.get("process", {}).get(pid, {}) for sample in samples)
+            values = [used for row in rows if (used := number(row.get("rss_bytes"))) is not None]
+            if values:
+                bins.put(index, values)
+
+    def _watch(self, on_gpu: Key) -> None:
+        """Keep the memory of a process from now on. `on_gpu`: key of its usage of a device."""
+        if self._with_shown and isinstance(on_gpu, tuple) and len(self.resident) < MAX_PROCESSES:
+            self.resident.setdefault(on_gpu[1], Rollup())
 
     def take_columns(
         self,
         of_pid: Mapping[Key, tuple[list[Cut], KeyRows]],
+        on_gpus: Iterable[Key],
         step_s: float,
         facts: Facts,
         in_job: bool,
         agent: int,
     ) -> None:
-        """The same of many bins."""
+        """The same of many bins; `on_gpus`: keys of usage of devices."""
+        for key in on_gpus:
+            self._watch(key)
+        for shown, bins in self.resident.items():
+            if shown in of_pid:
+                cuts, series = of_pid[shown]
+                bins.put_all(cuts, series.column("rss_bytes") or [])
         threads: dict[float, float] = {}
         states: dict[float, list[object]] = {}
         for pid, (cuts, series) in of_pid.items():

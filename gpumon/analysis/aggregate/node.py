@@ -65,7 +65,7 @@ class NodeAggregate:
         self._room_for_processes = Allowance(MAX_PROCESSES)
         self._devices_left_out = 0
         self._series = SeriesAggregate(with_shown=room.with_shown)
-        self._cpu = CpuAggregate()
+        self._cpu = CpuAggregate(with_shown=room.with_shown)
         self._programs = ProgramsAggregate()
         self._covered = Rollup()
         self._job = JobAggregate()
@@ -130,7 +130,8 @@ class NodeAggregate:
     @property
     def series_count(self) -> int:
         """How many series it has, about."""
-        own = len(self._series.bins) + len(self._cpu.cpu) + SERIES_A_PROGRAM * len(self._programs)
+        own = len(self._series.bins) + len(self._cpu.cpu) + len(self._cpu.resident)
+        own += SERIES_A_PROGRAM * len(self._programs)
         return own + SERIES_A_DEVICE * len(self._devices) + 2 * self._room_for_processes.used
 
     def left_out(self) -> dict[str, int]:
@@ -325,7 +326,8 @@ class NodeAggregate:
             pid: (self._cuts(series.times, step_s), series)
             for pid, series in batch.groups.get("process.process", {}).items()
         }
-        self._cpu.take_columns(processes, step_s, self._facts, self._in_job, self._agent)
+        on_gpus = batch.groups.get("usage.usage", ())
+        self._cpu.take_columns(processes, on_gpus, step_s, self._facts, self._in_job, self._agent)
         for pid, series in batch.groups.get("program.program", {}).items():
             if isinstance(pid, int):
                 cuts = self._cuts(series.times, step_s)
@@ -366,8 +368,9 @@ class NodeAggregate:
             yield from device.series(place)
         for (entity, key, name), bins in self._series.bins.items():
             yield (entity, name, key), bins
-        for pid, bins in self._cpu.cpu.items():
-            yield ("cpu", "", pid), bins
+        for kind, of_pid in self._cpu.of_processes().items():
+            for pid, bins in of_pid.items():
+                yield (kind, "", pid), bins
         for kind, bins in self._cpu.all_together().items():
             yield (kind, "", ""), bins
         yield ("covered", "", ""), self._covered
@@ -382,13 +385,15 @@ class NodeAggregate:
                     yield entity, (place, pid), field, bins
         for pid, bins in self._cpu.cpu.items():
             yield "process", pid, "cpu_percent", bins
+        for pid, bins in self._cpu.resident.items():
+            yield "process", pid, "rss_bytes", bins
 
     def series_of(self, kind: str, name: str, key: Any) -> Rollup:
         """Raises ValueError, TypeError, LookupError where there can be no such series."""
         if kind in TRACKED:
             return self._series.series_of(kind, key, name)
-        if kind == "cpu":
-            return self._cpu.series_of(key)
+        if kind in self._cpu.of_processes():
+            return self._cpu.series_of(kind, key)
         if kind == "covered":
             return self._covered
         if kind == "program":
@@ -414,6 +419,7 @@ class NodeAggregate:
         told = [[place, device.news()] for place, device in enumerate(self._devices)]
         for pid in self._ended:
             self._facts.pop(pid, None)
+            self._cpu.resident.pop(pid, None)
         self._ended.clear()
         return [each for each in told if each[1]]
 
@@ -485,7 +491,8 @@ class NodeAggregate:
         for device in self._devices:
             yield from device.bins()
         yield from self._series.bins.values()
-        yield from self._cpu.cpu.values()
+        for of_pid in self._cpu.of_processes().values():
+            yield from of_pid.values()
         yield from self._cpu.all_together().values()
         yield self._covered
 

@@ -107,4 +107,6 @@ def _drained(
 
 def _is_shown(kind: str, name: str) -> bool:
     """Whether no rule asks for the series."""
+    if kind == "resident":
+        return True
     return name in (device.SHOWN if kind == "device" else series.SHOWN.get(kind, ()))
