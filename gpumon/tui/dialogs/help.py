@@ -17,8 +17,8 @@ _TERMS = (
     ("busy", "share of time in which at least one kernel ran (NVML utilization.gpu); does not "
      "show how many of the SMs were used"),
     ("SM, tensor, DRAM", "share of time in which these units worked (GPM, Hopper and later)"),
-    ("mem", "device memory in use, as the driver reports it; a star: reserved by a framework, so "
-     "the real need is unknown"),
+    ("mem", "device memory, by the driver; a star: reserved, so the need is unknown; 60/75 %: in "
+     "use/reserved (with --probe)"),
     ("plots", "the area is busy, bright as far as the SMs worked; the line is device memory; "
      "single dots are short maxima; gaps are times without samples"),
     ("mem-ctrl", "share of time in which device memory was read or written"),

@@ -11,6 +11,7 @@ from gpumon.model.fields import ACTIVE_PERCENT, THROTTLE_REASONS
 from gpumon.model.reading import number
 from gpumon.model.view import DeviceView
 from gpumon.store import NodeView
+from gpumon.tui.moment.pools import in_use
 
 _SMOOTHED_S = 10.0
 _LEAST_SLOWING = min(bit for bit, name in THROTTLE_REASONS if name in SLOWING)
@@ -66,19 +67,27 @@ class Facts(NamedTuple):
     left_out: str  # what of its stream is not kept, as a sentence
     throttled: dict[int, int]  # devices -> why their clocks are lowered, NVML's bits
     idle_since: dict[int, float]  # devices that never worked -> since when that is known, node's s
-    frameworks: dict[int, str]  # devices -> what takes memory ahead of need there
+    #: devices -> what takes memory ahead of need there, nobody knows how far ahead
+    frameworks: dict[int, str]
+    pools: dict[int, float]  # devices -> bytes in use of what frameworks reserve there
     faults: dict[int, Fault]  # of the devices that have one, as long as nothing is evaluated
 
 
 def facts_of(node: NodeView, devices: list[DeviceView], now: float, *, is_evaluated: bool) -> Facts:
     keys = [device.key for device in devices]
     masks = {key: _throttled(node, key, now) for key in keys}
+    pools = {key: found for key in keys if (found := in_use(node, key, now)) is not None}
     return Facts(
         _failures(node, now),
         node.left_out(),
         {key: mask for key, mask in masks.items() if mask},
         {key: since for key in keys if (since := _idle_since(node, key)) is not None},
-        {key: name for key in keys if (name := reserving_framework(node, key))},
+        {
+            key: name
+            for key in keys
+            if key not in pools and (name := reserving_framework(node, key))
+        },
+        {key: found.used_bytes for key, found in pools.items()},
         {} if is_evaluated else _faults(node, keys, now),
     )
 

@@ -13,7 +13,7 @@ from gpumon.store import NodeView
 from gpumon.tui.lines import Row, fit, fit_row
 from gpumon.tui.moment import Moment, states
 from gpumon.tui.moment.facts import reserving_framework
-from gpumon.tui.parts.heading import mem_percent, mem_text, name_of, state_of
+from gpumon.tui.parts.heading import in_use_percent, mem_percent, mem_text, name_of, state_of
 from gpumon.tui.parts.phrasing import FRAMEWORK_NAMES, cursor, signs
 from gpumon.tui.parts.plots import period_of
 from gpumon.tui.parts.view import View, Zone
@@ -21,6 +21,7 @@ from gpumon.tui.selection import Selection
 from gpumon.tui.values import brief, percent
 
 _READINGS = 32  # cells of the numbers in a row
+_MEM = 7  # of them, of the memory
 _LEAST_SPARK, _LEAST_WHO = 8, 12
 #: of width, from which memory is also in GiB and power has its limit beside it, in so many cells
 _WIDE, _GIB, _LIMIT = 110, 9, 4
@@ -29,12 +30,16 @@ _WIDE, _GIB, _LIMIT = 110, 9, 4
 class _Widths:
     """Cells of the parts of a row; what is left of it is the line over time."""
 
-    def __init__(self, width: int, names: list[str], states: list[str], who: list[str]) -> None:
+    def __init__(
+        self, width: int, names: list[str], states: list[str], who: list[str], mem: list[str]
+    ) -> None:
         self.name = max(7, min(24, max(map(len, names)) + 1))
         self.bar = min(24, max(6, (width - self.name - _READINGS) // 5))
         self.state = max(map(len, states)) + 2 if any(states) else 0
         self.gib, self.limit = (_GIB, _LIMIT) if width >= _WIDE else (0, 0)
-        rest = width - self.name - 2 * self.bar - _READINGS - self.state - self.gib - self.limit
+        self.mem = max(_MEM, 1 + max(map(len, mem), default=0))
+        readings = _READINGS + self.mem - _MEM
+        rest = width - self.name - 2 * self.bar - readings - self.state - self.gib - self.limit
         room = rest - _LEAST_SPARK
         wanted = max(map(len, who), default=0) + 2 if who else 0
         self.who = min(wanted, room) if room >= _LEAST_WHO else 0
@@ -62,6 +67,7 @@ def device_rows(
         [name_of(moment, *moment.devices[place]) for place in places],
         [text for text, _ in states_now.values()],
         [_process_text(moment, *moment.devices[place]) for place in seen] if with_processes else [],
+        [mem_text(moment, *moment.devices[place]) for place in seen],
     )
     part = f"{top + 1}-{top + room} of {len(places)}" if room < len(places) else ""
     rows: list[Row] = [[(_header(moment, widths, part), "dim")]]
@@ -83,7 +89,7 @@ def _header(moment: Moment, widths: _Widths, part: str) -> str:
     name, cells = widths.name, widths.bar
     over = f"busy over {span_text(moment.span_s)}"
     busy = f"{fit(part, name)}busy" if len(part) < name else f"{part} busy"
-    text = f" {fit(busy, name + cells + 7)}{fit('memory', cells + 8 + widths.gib)}"
+    text = f" {fit(busy, name + cells + 7)}{fit('memory', cells + 1 + widths.mem + widths.gib)}"
     power = fit("W/limit" if widths.limit else "W", 4 + widths.limit, right=True)
     return f"{text}{power}{'°C':>5}  {fit(over, widths.spark + widths.state)}"
 
@@ -127,12 +133,15 @@ def _row(
     row.append((fit(brief(busy.reading, percent), 6, right=True), "busy" if busy.fresh else "dim"))
     row.append((" ", ""))
     used = mem_percent(node, device, now)
+    needed = in_use_percent(node, device, now)
     reserved = used or 0.0 if reserving_framework(node, key) else 0.0
+    if used is not None and needed is not None:
+        reserved = max(0.0, used - needed)
     row += _bar(
         None if used is None else used - reserved, reserved, ("mem", "bar2"), widths.bar,
         moment.glyphs,
     )  # fmt: skip
-    row.append((fit(mem_text(moment, node, device), 7, right=True), "mem"))
+    row.append((fit(mem_text(moment, node, device), widths.mem, right=True), "mem"))
     if widths.gib:
         reading = node.latest("device", key, "mem_used_bytes", now).reading
         row.append((fit(brief(reading, bytes_text), widths.gib, right=True), ""))

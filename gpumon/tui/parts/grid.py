@@ -11,8 +11,9 @@ from gpumon.store import NodeView
 from gpumon.tui.lines import Row
 from gpumon.tui.moment import Moment
 from gpumon.tui.moment.facts import reserved_since
+from gpumon.tui.moment.pools import in_use
 from gpumon.tui.parts.device_rows import device_rows
-from gpumon.tui.parts.heading import device_title
+from gpumon.tui.parts.heading import IN_USE, device_title
 from gpumon.tui.parts.plots import (
     THROTTLED,
     Kept,
@@ -136,14 +137,15 @@ def _scale(rows: int) -> list[str]:
 
 
 def _kept(moment: Moment, node: NodeView, device: DeviceView, columns: int, rows: int) -> Kept:
-    layers = device_layers(node, device)
+    layers = device_layers(node, device, moment.now)
     return kept_plot(moment, node, "device", device.key, layers, columns, rows)
 
 
-def device_layers(node: NodeView, device: DeviceView) -> list[Layer]:
+def device_layers(node: NodeView, device: DeviceView, now: float) -> list[Layer]:
     """Busy as an area, bright as far as the SMs worked, under memory as a line; all in percent.
 
-    What a framework reserved of the memory is hatched.
+    What a framework reserved of the memory is hatched, with a line where a probe tells what is in
+    use of it.
     """
     key, total = device.key, number(device.device.facts.get("mem_total_bytes"))
 
@@ -158,8 +160,18 @@ def device_layers(node: NodeView, device: DeviceView) -> list[Layer]:
     layers.append(THROTTLED)
     if total:
         memory = Layer("mem_used_bytes", "mem", factor=100 / total)
-        since = reserved_since(node, key)
-        if since:
-            layers.append(memory._replace(role="hatch", kind="hatch", since=since))
-        layers.append(memory)
+        layers += memory_layers(node, key, now, memory)
+    return layers
+
+
+def memory_layers(node: NodeView, key: int, now: float, memory: Layer) -> list[Layer]:
+    """The memory of a device as a line; what is reserved hatched, what is in use of it a line."""
+    pool = in_use(node, key, now)
+    since = reserved_since(node, key) if pool is None else pool.since
+    layers = [memory]
+    if since:
+        layers.insert(0, memory._replace(role="hatch", kind="hatch", since=since))
+    if pool is not None and pool.pid is not None:
+        used = memory._replace(field="used_bytes", role=IN_USE, entity="pool")
+        layers.append(used._replace(key=(key, pool.pid)))
     return layers

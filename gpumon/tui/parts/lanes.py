@@ -160,7 +160,8 @@ def _spark(moment: Moment, node: NodeView, lane: Lane, kept: Kept) -> Row:
     plot = kept.plot
     step_s, columns = plot.step_s * BUCKETS, plot.buckets // BUCKETS
     end = (plot.begin // BUCKETS + columns - 0.5) * step_s
-    buckets = node.window(lane.entity, lane.key, layer.field, end, columns * step_s, columns)
+    place = layer.place(lane.entity, lane.key)
+    buckets = node.window(*place, layer.field, end, columns * step_s, columns)
     values = [None if each is None else each.mean * layer.factor for each in buckets]
     text = spark(values, columns, 0.0, lane.high * _SPARK_HEADROOM, moment.glyphs)
     known = plot.column_of(moment.now - node.clock_offset_s) + 1  # what is to come is blank

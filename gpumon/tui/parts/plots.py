@@ -47,6 +47,12 @@ class Layer(NamedTuple):
     factor: float = 1.0
     instead: int | None = None
     since: float = 0.0
+    #: where it is read, if not from what the plot is about
+    entity: str = ""
+    key: Key = ""
+
+    def place(self, entity: str, key: Key) -> tuple[str, Key]:
+        return (self.entity, self.key) if self.entity else (entity, key)
 
 
 #: areas get another colour while the clocks were lowered
@@ -87,7 +93,9 @@ def kept_plot(
     high: float = 100.0,
 ) -> Kept:
     """The plot without axes, in exactly so many cells; what is new is painted."""
-    since = tuple(node.first_time(entity, key, layer.field, past=True) for layer in layers)
+    since = tuple(
+        node.first_time(*layer.place(entity, key), layer.field, past=True) for layer in layers
+    )
     look = (moment.span_s, columns, rows, high, moment.glyphs, tuple(layers), since)
     now = moment.now - node.clock_offset_s
     at = period_of(now, moment.span_s / columns)
@@ -159,7 +167,7 @@ def _draw(
     end, span_s = (newest + 0.5) * step_s, count * step_s
     values: list[Values] = []
     for layer in layers:
-        buckets = node.window(entity, key, layer.field, end, span_s, count)
+        buckets = node.window(*layer.place(entity, key), layer.field, end, span_s, count)
         if layer.since:
             unseen = min(max(floor(layer.since / step_s) - first, 0), count)
             buckets = [*[None] * unseen, *buckets[unseen:]]

@@ -8,8 +8,9 @@ from gpumon.model.reading import Missing, number
 from gpumon.model.units import bytes_text, rate_text
 from gpumon.model.view import DeviceView
 from gpumon.store import NodeView
+from gpumon.tui.moment.pools import in_use
 from gpumon.tui.parts.lanes import Lane, lane_of, short_bytes
-from gpumon.tui.parts.plots import THROTTLED
+from gpumon.tui.parts.plots import THROTTLED, Layer
 from gpumon.tui.values import celsius, percent, watts
 
 #: names as on every other screen
@@ -73,10 +74,20 @@ def _memory(node: NodeView, device: DeviceView, now: float) -> Lane | None:
     total = number(device.device.facts.get("mem_total_bytes"))
     if not total or not _known(node, device, "mem_used_bytes"):
         return None
-    return lane_of(
+    lane = lane_of(
         node, "device", device.key, "mem_used_bytes", "GPU memory", "mem", bytes_text, total,
         short_bytes(total), now,
     )  # fmt: skip
+    pool = in_use(node, device.key, now)
+    if pool is None or pool.pid is None:
+        return lane
+    used = Layer("used_bytes", "mem", "area", entity="pool", key=(device.key, pool.pid))
+    reserved = lane.layers[0]._replace(role="hatch", kind="hatch", since=pool.since)
+    held = number(node.latest("device", device.key, "mem_used_bytes", now).reading)
+    note = f"in use of {short_bytes(held)}" if held is not None else "in use"
+    return lane._replace(
+        value=(bytes_text(pool.used_bytes), "mem"), note=note, layers=[used, reserved]
+    )
 
 
 def _mhz(value: float) -> str:

@@ -12,6 +12,7 @@ from gpumon.tui.lines import Row, fit_row
 from gpumon.tui.moment import Moment, states
 from gpumon.tui.moment.facts import reserving_framework
 from gpumon.tui.parts.aligned import Fact, aligned
+from gpumon.tui.parts.heading import mem_words
 from gpumon.tui.parts.phrasing import FRAMEWORK_NAMES, device_name
 from gpumon.tui.parts.title import short_name
 from gpumon.tui.screens.device.courses import absent
@@ -81,10 +82,9 @@ def _facts(moment: Moment, node: NodeView, device: DeviceView) -> list[Fact]:
             return []
         return [(label, shown(latest, form))]
 
-    star = reserving_framework(node, device.key)
     return [
         *_limited(node, device, now),
-        *([("memory preallocated by", (FRAMEWORK_NAMES[star], "attention"))] if star else []),
+        *_memory(node, device, now),
         *one("driver memory", "mem_reserved_bytes", bytes_text),
         *one("ECC errors", "ecc_uncorrected", lambda v: f"{v:.0f} uncorrected"),
         *one("memory controller", "mem_controller_percent", percent),
@@ -95,6 +95,15 @@ def _facts(moment: Moment, node: NodeView, device: DeviceView) -> list[Fact]:
         *one("state", "pstate", lambda v: f"P{v:.0f}"),
         *one("fan", "fan_percent", percent),
     ]
+
+
+def _memory(node: NodeView, device: DeviceView, now: float) -> list[Fact]:
+    """Where not all that is used is in use; amber where nobody knows how much is."""
+    used, reserved = mem_words(node, device, now)
+    if used:
+        return [("memory", (f"{used}, {reserved}", "mem"))]
+    star = reserving_framework(node, device.key)
+    return [("memory preallocated by", (FRAMEWORK_NAMES[star], "attention"))] if star else []
 
 
 def _pcie(node: NodeView, device: DeviceView, now: float) -> list[Fact]:

@@ -252,7 +252,7 @@ def _gpus(moment: Moment) -> list[Line]:
     some = f" ({mem_known} of {counted})" if mem_known < counted else ""
     reserved, reserved_bytes = _reserved(moment)
     brief = _of(used_bytes, total_bytes)
-    if reserved:
+    if reserved_bytes:
         alone, _, total = _of(used_bytes - reserved_bytes, total_bytes).partition("/")
         brief = f"{alone} + {_of(reserved_bytes, total_bytes).partition('/')[0]} reserved/{total}"
     memory = Line(
@@ -273,7 +273,9 @@ def _few(names: list[str]) -> str:
 
 
 def _reserved(moment: Moment) -> tuple[str, float]:
-    """The first framework that takes memory ahead of need, and how much all of them hold so."""
+    """The first framework that takes memory ahead of need, nobody knows how far, and how much all
+    of them hold so; with what others hold that is known not to be in use.
+    """
     name, size_bytes = "", 0.0
     for node, facts in moment.facts().items():
         if facts.frameworks:
@@ -281,6 +283,9 @@ def _reserved(moment: Moment) -> tuple[str, float]:
             keys = list(facts.frameworks)
             known = node.numbers("device", keys, "mem_used_bytes", moment.now)
             size_bytes += sum(used for used in known if used is not None)
+        known = node.numbers("device", list(facts.pools), "mem_used_bytes", moment.now)
+        for used, in_use_bytes in zip(known, facts.pools.values()):
+            size_bytes += max(0.0, (used or 0.0) - in_use_bytes)
     return name, size_bytes
 
 
