@@ -63,11 +63,22 @@ def shown(words: list[str], size: tuple[int, int], home: str) -> Iterator[Image.
     env = {"PYTHONPATH": str(ROOT), "TZ": "UTC", "HOME": home, "PATH": os.defpath}
     with Session([sys.executable, "-m", "gpumon", *words], size, env) as session:
         session.wait_for("Quit")
+        if words[0] == "replay":  # 20 × a tenth of the plots' time: far enough for findings
+            session.keys(*("]",) * 20, pause_s=0.3)
         time.sleep(6)  # findings come every 5 s
         for keys in STEPS:
             session.keys(*keys, pause_s=0.3)
             time.sleep(1)
+            wait_for_report(session)
             yield render(session.screen(), theme)
+
+
+def wait_for_report(session: Session) -> None:
+    """It comes with the next evaluation."""
+    for _ in range(10):
+        if "collecting data" not in session.screen().text():
+            return
+        time.sleep(1)
 
 
 def below_each_other(screens: list[Image.Image]) -> Image.Image:

@@ -237,7 +237,7 @@ def cpu_mostly_idle(run: RunData, t: CpuMostlyIdle) -> Checked:
     cores, mean = cores_in_all(run), measured.core_s / measured.window_s
     if cores <= 2 or mean >= t.share * cores or _said_better(run):
         return None
-    text = "Request fewer, if no part of the run needs more; a recording of a whole run shows this."
+    text = "Record a whole run, which shows whether any part of it needs more cores."
     if measured.confidence == "low":
         text = COUNT_ALL
     elif request.is_alone:

@@ -118,6 +118,10 @@ class Moment:
         """Of each node, MIG instances in the place of their device."""
         return {node: without_parents(self._devices_on(node)) for node in self.nodes}
 
+    def devices_on(self, node: NodeView) -> list[DeviceView]:
+        """Those of one node; none of one that is the job's no more."""
+        return self._own.get(node, [])
+
     def job_of(self, node: NodeView) -> JobContext | None:
         """The job to show for this node; None when the whole node is wanted."""
         return None if self.whole_node or node.header is None else node.header.job

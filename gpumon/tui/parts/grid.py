@@ -28,7 +28,7 @@ from gpumon.tui.parts.view import View, Zone
 from gpumon.tui.selection import Selection
 
 MIN_PLOT_WIDTH, MIN_PLOT_HEIGHT = 44, 6  # cells, the title row included
-_MOST_HEIGHT = 26  # of a plot: a higher one shows no more
+_MOST_HEIGHT = 36  # of a plot: a higher one shows no more
 _SCALE = 3  # cells of it, left of a row of plots
 _AXIS = 1  # row: the time below all plots
 

@@ -25,7 +25,7 @@ from gpumon.tui.values import Format, shown
 
 _TWO_COLUMNS, _THREE_COLUMNS = 110, 220  # cells of width from which lanes are side by side
 _LABEL_CELLS, _VALUE_CELLS, _SCALE_CELLS = 12, 10, 5
-_MOST_ROWS = 24  # of one lane
+_MOST_ROWS = 36  # of one lane
 _BLANK = (" ", "")
 _AXIS_ROWS = 2
 _PLAIN = str.maketrans({"↓": "in", "↑": "out"})

@@ -525,3 +525,14 @@ def test_a_filter_keeps_the_nodes_it_names_or_whose_trouble_it_names(eight):
     assert looking.pane.name == "nodes"
     looking.nodes.action_leave()
     assert looking.pane.name == "job"
+
+
+def test_a_wide_screen_has_the_gpus_of_a_node_together_and_over_time(eight):
+    looking = looking_at(eight)
+    rows = looking.text("nodes", 300, 40).splitlines()
+    assert "GPU mem     power  max °C  busy over" in rows[1]
+    (idle,) = [row for row in rows[2:10] if "gpu03" in row]
+    assert re.search(r"\b0 B +420 W +31 +·+▁+ +● GPU 7 lost", idle)
+    (fine,) = [row for row in rows[2:10] if "gpu01" in row]
+    assert re.search(r"560 GiB +2\.\d\d kW +6\d  ·+▇+", fine)
+    assert "power" not in looking.text("nodes", 170, 40).splitlines()[1]

@@ -78,7 +78,7 @@ class NodesPane(Pane):
         self._top = scrolled(self._top, selected, room_for_nodes(height), len(found))
         return node_table(
             found, selected, self._top, self.metric, self.sort, self.reverse,
-            self.filter_text, moment.glyphs, width, height,
+            self.filter_text, moment, width, height,
         )  # fmt: skip
 
     def choose(self, moment: Moment) -> None:

@@ -6,9 +6,11 @@ from typing import NamedTuple
 
 from gpumon.model.units import bytes_text, plural
 from gpumon.tui.lines import Row, fit, fit_row, row_width
+from gpumon.tui.moment import Moment
 from gpumon.tui.moment.summaries import Cell, Host, Metric, Summary
 from gpumon.tui.parts.phrasing import cursor, signs
 from gpumon.tui.parts.view import View, Zone
+from gpumon.tui.screens.nodes.together import Together, together
 from gpumon.tui.theme import HEATS
 
 _SHADES = {"ascii": ".-=*#"}
@@ -16,7 +18,7 @@ _BLOCKS = "·░▒▓█"
 _TROUBLES = {"lost": ("×", "x"), "hung": ("!", "!")}
 _NUMBER_CELLS = 4  # cells of the screen for a device, where its number fits; else one glyph
 _NAME = "node"
-_REMARK_CELLS = 28  # room that is kept for what stands out
+_REMARK_CELLS = 25  # room that is kept for what stands out
 _ORDERS = {"worst": "worst first", "cells": "{metric}", "cpu": "CPU"}  # else as they are named
 
 
@@ -27,6 +29,7 @@ class _Layout(NamedTuple):
     each: int
     most: int
     host: tuple[tuple[str, int], ...]  # heading, width
+    together: Together | None = None  # where there is room
 
     @property
     def heat(self) -> int:
@@ -41,7 +44,7 @@ def node_table(
     order: str,
     reverse: bool,
     filter_text: str,
-    glyphs: str,
+    moment: Moment,
     width: int,
     height: int,
 ) -> View:
@@ -49,7 +52,7 @@ def node_table(
 
     order: one of the orders of nodes, `reverse`d or not.
     """
-    layout = _layout(found, width)
+    layout, glyphs = _layout(found, moment, width), moment.glyphs
     last = min(len(found), top + room_for_nodes(height))
     legend, zones = _legend(found, layout, range(top, last), metric, order, reverse, glyphs, width)
     if filter_text:
@@ -67,7 +70,7 @@ def room_for_nodes(height: int) -> int:
     return max(1, height - 2)
 
 
-def _layout(found: list[Summary], width: int) -> _Layout:
+def _layout(found: list[Summary], moment: Moment, width: int) -> _Layout:
     name = min(20, max([len(_NAME), *(len(s.node.name) for s in found)])) + 2
     host: tuple[tuple[str, int], ...] = (
         ("node CPU", 9), ("node mem", 9), ("net ↓", 6), ("↑ B/s", 6),
@@ -80,7 +83,9 @@ def _layout(found: list[Summary], width: int) -> _Layout:
         (each for each in (_NUMBER_CELLS, 2) if fixed + each * count + _REMARK_CELLS <= width), 1
     )
     most = min(count, max(8, (width - fixed - 12) // each))
-    return _Layout(name, each, most, host)
+    layout = _Layout(name, each, most, host)
+    used = 1 + name + layout.heat + sum(cells for _, cells in host)
+    return layout._replace(together=together(moment, width - used))
 
 
 def _legend(
@@ -135,6 +140,8 @@ def _headings(layout: _Layout, metric: Metric, glyphs: str) -> Row:
         if glyphs == "ascii":
             heading = heading.replace("↓", "rx").replace("↑", "tx")
         text += fit(heading, cells, right=True)
+    if layout.together is not None:
+        text += layout.together.heading
     return [(text, "dim")]
 
 
@@ -148,6 +155,8 @@ def _row(
         *_cell_runs(layout, load.cells, metric, glyphs),
         (_host_text(layout, load.host), "" if summary.level != "unknown" else "dim"),
     ]
+    if layout.together is not None:
+        row += layout.together.row(summary.node)
     if summary.remark:
         sign = signs(glyphs)[summary.level or "note"]
         row.append((f"  {sign} {summary.remark}", summary.level or "dim"))

@@ -29,6 +29,7 @@ def process_view(entry: Entry, moment: Moment, width: int, height: int) -> View:
     room = height - least_height(len(lanes), width) if lanes else height
     rows = [_title(entry, moment.now), *_command(entry, width)]
     rows += aligned(list(_facts(entry, moment)), width)
+    rows += _place(entry, moment.now, width)
     rows += _parents(entry, moment, width)[: max(0, room - len(rows))]
     del rows[max(1, room) :]
     plots = lanes_view(moment, entry.node, lanes, width, height - len(rows)).below(rows)
@@ -94,12 +95,19 @@ def _probed(entry: Entry, now: float) -> Iterator[Fact]:
             yield label, shown(latest, form)
 
 
+def _place(entry: Entry, now: float, width: int) -> list[Row]:
+    """The line of its program that it is at: too long for a column."""
+    latest = entry.node.latest("program", entry.process.facts.pid, "place", now)
+    if isinstance(latest.reading, Missing):
+        return []
+    return [fit_row([(" at ", "dim"), shown(latest, str)], width)]
+
+
 _STEPS: tuple[tuple[str, str, Format], ...] = (
     ("steps", "steps", lambda value: f"{value:,.0f}"),
     ("a step", "step_us", step_text),
     ("95 % of steps under", "step_p95_us", step_text),
     ("waiting for data", "data_wait_percent", percent),
-    ("at", "place", str),
 )
 
 

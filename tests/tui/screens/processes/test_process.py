@@ -1,5 +1,7 @@
 """One process in full: its command, where it comes from, and what it used over time."""
 
+import re
+
 from gpumon.model.sample import Event, Sample
 from tests.tui.by_hand import NOW, device_row, one_node, process
 from tests.tui.looking import Looking
@@ -70,7 +72,7 @@ def test_what_the_probe_tells_of_it_stands_beside():
         assert "of it in use" in text
         assert "steps 18" in text
         assert "21.4 ms" in text
-        assert "train.py:9 loss.item" in text
+        assert "\n at train.py:9 loss.item\n" in re.sub(" +\n", "\n", text)  # a row of its own
     assert "19 GiB" in text
 
 
