@@ -18,7 +18,7 @@ import sys
 import tempfile
 from statistics import median
 
-from gpumon.services.probing import _INSIDE, probe_of
+from gpumon.services.probing import INSIDE, probe_of
 
 _NET = """
 import os, random, sys, time, torch
@@ -105,7 +105,7 @@ def _environ(folder: str, *, probed: bool) -> dict[str, str]:
 
 def _run(python: str, program: str, seconds: float, folder: str, *, probed: bool = False) -> str:
     environ = {**_environ(folder, probed=probed), "GPUMON_PROBE_DIR": folder}
-    command = [python, "-c", program, str(seconds), str(SIZE), _INSIDE]
+    command = [python, "-c", program, str(seconds), str(SIZE), INSIDE]
     return subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout
 
 

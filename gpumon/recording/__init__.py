@@ -7,6 +7,10 @@ read by `Recording` in whatever state a crash, a full disk or a copy left them, 
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
+from typing import Any
+
 from gpumon.recording.file import CannotRecordError
 from gpumon.recording.reader import Recording, is_recording
 from gpumon.recording.runs import (
@@ -49,3 +53,15 @@ __all__ = [
     "resolve",
     "state_dir",
 ]
+
+
+class _Callable(ModuleType):
+    """`gpumon.recording` is also the function of this name that programs use."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        from importlib import import_module  # what it calls lies above
+
+        return import_module("gpumon.api.recorder").recording(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _Callable

@@ -8,9 +8,10 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from gpumon.collect.proc.probed import usual_folder
 from gpumon.private import make_folder, open_folder
 
-_INSIDE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "probe", "inside")
+INSIDE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "probe", "inside")
 _NAME = re.compile(r"(?P<pid>\d{1,10})-\d{1,20}\.json(?:\.new)?")
 _OLD_S = 60.0  # who watches besides has read a file by then
 
@@ -24,26 +25,21 @@ class Probe(NamedTuple):
 
 def probe_of(environ: Mapping[str, str]) -> Probe:
     """For a command that is to have this environment."""
-    folder = os.path.abspath(folder_of(environ))
+    folder = os.path.abspath(usual_folder(environ, os.getuid()))
     try:
         make_folder(folder)
         os.close(open_folder(folder))
     except OSError as error:
         return Probe({}, f"no probe: {folder}: {error.strerror}")
     before = environ.get("PYTHONPATH")
-    path = os.pathsep.join([_INSIDE, before] if before else [_INSIDE])
+    path = os.pathsep.join([INSIDE, before] if before else [INSIDE])
     return Probe({"PYTHONPATH": path, "GPUMON_PROBE_DIR": folder})
-
-
-def folder_of(environ: Mapping[str, str]) -> str:
-    """Of all probes of this user on this node; not in a home that nodes share."""
-    return os.path.join(environ.get("TMPDIR") or "/tmp", f"gpumon-probe-{os.getuid()}")
 
 
 def sweep(environ: Mapping[str, str]) -> None:
     """Remove what processes left that have ended."""
     try:
-        within = open_folder(folder_of(environ))
+        within = open_folder(usual_folder(environ, os.getuid()))
     except OSError:
         return
     try:

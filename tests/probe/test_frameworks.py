@@ -267,5 +267,5 @@ print(*sorted(tensorflow.config.experimental.get_memory_info("CPU:0")))
 )
 def test_it_begins_nothing_and_finds_what_it_asks_for(real, name, said):
     allocator = {"TF_ENABLE_ONEDNN_OPTS": "1"}  # the one on a CPU that has figures
-    begin = f"import sys; sys.path.append({probing._INSIDE!r}); import gpumon_probe as probe"
+    begin = f"import sys; sys.path.append({probing.INSIDE!r}); import gpumon_probe as probe"
     assert real.whole(f"{begin}\n{ASKED[name]}", **allocator) == said

@@ -11,7 +11,7 @@ from gpumon.services import probing
 from tests.probe.standins import JAX, TENSORFLOW, TORCH, plant
 from tests.probe.world import WAIT, World
 
-INSIDE = Path(probing._INSIDE)
+INSIDE = Path(probing.INSIDE)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import math
 import os
 import stat
 import time
-from typing import Any, Callable, Dict, NamedTuple
+from typing import Any, Callable, Dict, Mapping, NamedTuple
 
 from gpumon.collect.base import Tick
 from gpumon.collect.proc.frameworks import parse_environ
@@ -48,6 +48,11 @@ _STEPS = {
     "worker": ("worker", 1),
 }
 _WAITS_FOR = ("", "data", "work", "ranks")
+
+
+def usual_folder(environ: Mapping[str, str], uid: int) -> str:
+    """Of all probes of this user on this node; not in a home that nodes share."""
+    return os.path.join(environ.get("TMPDIR") or "/tmp", f"gpumon-probe-{uid}")
 
 
 class _Probed(NamedTuple):
@@ -104,7 +109,7 @@ class Probed:
         return None if known is None else _read(known)
 
     def _file(self, here: Stat, uid: int) -> _Probed | None:
-        folder = self._folder(here.pid)
+        folder = self._folder(here.pid, uid)
         if not folder:
             return None
         status = self._proc.status(here.pid)
@@ -112,11 +117,13 @@ class Probed:
         name = f"{folder}/{(inner or (here.pid,))[-1]}-{here.start_ticks}.json"
         return _Probed((name, f"{self._proc.root}/{here.pid}/root{name}"), uid)
 
-    def _folder(self, pid: int) -> str:
+    def _folder(self, pid: int, uid: int) -> str:
+        """The one it was given; else the one that `gpumon.watch()` in it would take."""
         content = self._proc.content(pid, "environ")
         if isinstance(content, Missing):
             return ""
-        folder = (parse_environ(content) or {}).get(VARIABLE, "")
+        environ = parse_environ(content) or {}
+        folder = environ.get(VARIABLE) or usual_folder(environ, uid)
         return folder if folder.startswith("/") else ""
 
     def put(self, tick: Tick, pid: int) -> None:

@@ -427,6 +427,11 @@ class _Probe:
             self._folder = None
             self._steps.stop()
 
+    def counted(self) -> None:
+        """The program has made a step of its own."""
+        if self._folder is not None:
+            self._steps.called()
+
     def _pause(self) -> None:
         """A process with threads is forked with care; Python warns of it."""
         if self._over is not None and self._ended is not None:
@@ -549,6 +554,13 @@ def begin() -> None:
     """Begin to look, if there is a folder to write to; called when a framework is imported."""
     if _PROBE is not None:
         _PROBE.found()
+
+
+def step() -> None:
+    """Count a step that the program calls one."""
+    if _PROBE is not None:
+        _PROBE.found()
+        _PROBE.counted()
 
 
 _FOLDER = _private(os.environ.get("GPUMON_PROBE_DIR"))

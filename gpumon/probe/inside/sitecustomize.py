@@ -15,26 +15,30 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 class _Finder:
     """Finds nothing; hears when a framework is imported."""
 
-    begin = None
+    probe = None
+
+    def gpumon_probe(self):
+        """The probe of this process; `gpumon.step()` asks for it too."""
+        if self.probe is None:
+            self.probe = _the_probe()
+        return self.probe
 
     def find_spec(self, name, path=None, target=None):
         if name in ("torch", "jax", "tensorflow") or name.startswith("torch.optim."):
             try:
-                if self.begin is None:
-                    self.begin = _begin_of_the_probe()
-                self.begin()
+                self.gpumon_probe().begin()
             except Exception:
                 pass
 
 
-def _begin_of_the_probe():
+def _the_probe():
     sys.path.insert(0, _HERE)
     try:
         import gpumon_probe
     finally:
         sys.path.remove(_HERE)
     del sys.modules["gpumon_probe"]
-    return gpumon_probe.begin
+    return gpumon_probe
 
 
 def _import_the_next():

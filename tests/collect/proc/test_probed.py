@@ -65,6 +65,16 @@ def test_pools_are_those_of_devices_and_steps_those_of_the_process(tmp_path):
     }
 
 
+def test_a_program_that_began_to_watch_itself_writes_to_the_usual_folder(tmp_path):
+    proc, folder = ProcFs("/proc"), tmp_path / f"gpumon-probe-{os.getuid()}"
+    folder.mkdir()
+    with program(TMPDIR=str(tmp_path)) as child:
+        stat = proc.stat(child.pid)
+        (folder / f"{child.pid}-{stat.start_ticks}.json").write_text('{"steps": 5}')
+        found = Probed(lambda visible, order: {}, proc=proc).told(stat, os.getuid())
+    assert found.values == {"steps": 5}
+
+
 def test_the_number_of_a_device_is_what_the_process_was_shown(tmp_path):
     asked = []
 
