@@ -40,8 +40,8 @@ _HOOKS = (
     _NET
     + """
 sys.path.append(sys.argv[3])
-import gpumon_probe
-counted = gpumon_probe._Steps()
+import gpumon_steps
+counted = gpumon_steps.Steps()
 def empty(optimizer, args, kwargs):
     pass
 hooks = {"no hook": None, "none again": None, "empty": empty, "the probe's": counted._hook.step}

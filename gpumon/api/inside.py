@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from importlib.machinery import SourceFileLoader
-from types import ModuleType
+from importlib import import_module
 from typing import Any
 
 from gpumon.errors import GpumonError, UsageError
@@ -80,7 +79,10 @@ def _probe_from_here() -> Any:
         raise GpumonError(f"{found.why_not}; set TMPDIR to a folder of your own")
     sweep(os.environ)
     os.environ[VARIABLE] = found.variables[VARIABLE]
-    loader = SourceFileLoader("gpumon_probe", os.path.join(INSIDE, "gpumon_probe.py"))
-    probe = ModuleType(loader.name)
-    loader.exec_module(probe)
-    return probe
+    sys.path.insert(0, INSIDE)
+    try:
+        return import_module("gpumon_probe")
+    finally:
+        sys.path.remove(INSIDE)
+        for name in ("gpumon_probe", "gpumon_steps"):
+            sys.modules.pop(name, None)

@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,12 +23,12 @@ def world(tmp_path):
 
 
 def test_it_needs_python_3_6_alone():
-    text = (INSIDE / "gpumon_probe.py").read_text()
-    ast.parse(text, feature_version=(3, 6))
-    imported = {
-        name.name for each in ast.walk(ast.parse(text)) if isinstance(each, ast.Import)
-        for name in each.names
-    }  # fmt: skip
+    imported = set()
+    for path in INSIDE.glob("gpumon_*.py"):
+        text = path.read_text()
+        ast.parse(text, feature_version=(3, 6))
+        found = [each for each in ast.walk(ast.parse(text)) if isinstance(each, ast.Import)]
+        imported |= {name.name for each in found for name in each.names}
     assert imported <= {"os", "sys", "_thread", "threading", "gc", "json", "atexit"}
 
 
@@ -103,6 +104,12 @@ for n in range(500):
     assert min(found["step_s"], found["step_p95_s"]) >= 0.002
     assert "data_wait_percent" not in found  # no loader of PyTorch's
     assert found["place"].startswith("program.py:")
+
+
+def test_a_program_that_ends_soon_has_told_its_steps(world):
+    code, _, err = world.run(STEPS + "time.sleep(0.3)\nfor n in range(5):\n    optimizer.step()")
+    assert code == 0, err
+    assert world.last()["steps"] == 5
 
 
 def test_a_wait_for_data_is_seen_with_its_line(world):
@@ -348,6 +355,92 @@ def test_another_sitecustomize_runs_as_before_and_so_do_its_errors(world):
         with_it, without = world.run(program), world.run(program, probed=False)
         assert with_it == without
         assert b"theirs" in without[1] + without[2] or b"sitecustomize" in without[2]
+
+
+#: what a tool of the same kind does: stands first, and gives the next one its turn
+TOOL = """
+import os, sys
+sys.path.remove(os.path.dirname(os.path.abspath(__file__)))
+del sys.modules["sitecustomize"]
+import sitecustomize
+import atexit; atexit.register(print, "the tool's end")
+"""
+
+
+def test_a_tool_that_comes_in_the_same_way_and_the_probe_run_beside_each_other(world):
+    tool = world.folder / "tool"
+    tool.mkdir()
+    (tool / "sitecustomize.py").write_text(TOOL)
+    (world.packages / "sitecustomize.py").write_text("print('theirs')")
+    program = STEPS + "optimizer.step(); optimizer.step(); told(lambda found: found['steps'] == 2)"
+    before = os.pathsep.join([str(tool), str(INSIDE), str(world.packages)])
+    code, out, err = world.run(
+        program, probed=False, PYTHONPATH=before, GPUMON_PROBE_DIR=str(world.told)
+    )
+    assert (code, out) == (0, b"theirs\nthe tool's end\n"), err
+
+
+#: `coverage run` in short: a tracer that sees each line
+TRACED = """
+import sys, torch
+lines = set()
+def trace(frame, event, argument):
+    lines.add((frame.f_code.co_filename, frame.f_lineno))
+    return trace
+sys.settrace(trace)
+optimizer = torch.optim.optimizer.Optimizer()
+for n in range(200):
+    optimizer.step()
+sys.settrace(None)
+print(sorted(line for name, line in lines if name == __file__))
+"""
+
+
+def test_a_tracer_sees_the_same_lines_of_the_program(world):
+    assert world.run(TRACED) == world.run(TRACED, probed=False)
+
+
+def test_without_its_variables_it_is_not_there(world):
+    """As behind `apptainer exec --cleanenv`, `env -i` and `sudo`."""
+    program = (
+        WAIT
+        + "import subprocess, sys\nsys.exit(subprocess.call("
+        + repr(
+            ["env", "-i", sys.executable, "-c", "import sys; print(sys.path, len(sys.meta_path))"]
+        )
+        + "))"
+    )
+    found = world.run(program)
+    assert found == world.run(program, probed=False)
+    assert found[0] == 0
+    assert world.files() == []
+
+
+KILLED = (
+    STEPS
+    + """
+optimizer.step()
+told(lambda found: found["steps"] == 1)
+import signal
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+)
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next(world):
+    assert world.run(KILLED)[0] == -9
+    (left,) = world.files()
+    other = world.told / "of-the-user.json"
+    other.touch()
+    for path in (left, other):
+        os.utime(path, (1, 1))
+    living = world.told / f"{os.getpid()}-1.json"
+    living.touch()
+    os.utime(living, (1, 1))
+    assert world.run(KILLED)[0] == -9
+    assert not left.exists()
+    assert other.exists()
+    assert living.exists()
 
 
 def test_a_folder_that_others_can_write_to_is_not_used(world):

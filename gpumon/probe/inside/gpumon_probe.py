@@ -10,10 +10,13 @@ alone (docs/probe.md).
 import os
 import sys
 from time import perf_counter as _clock
+from time import time
+
+from gpumon_steps import Steps, is_whole
 
 TYPE_CHECKING = False  # `typing` takes longer to import than this file
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from threading import Event
     from types import CodeType
     from typing import Any
@@ -22,10 +25,6 @@ _FIRST_LOOK_S, _SLOWEST_LOOK_S = 0.25, 5.0  # while there is nothing to tell
 _STACK_S = 0.25  # between two looks at the main thread
 _WRITE_S = 2.0
 _WINDOW_S = 10.0  # that rates and shares are of
-_MOST_STEPS = 1 << 16  # times kept between two writings; beyond that they are only counted
-_KEPT_TIMES = 200  # of those, at even distances, for percentiles
-_MOST_OPTIMIZERS, _CHECKED_STEPS = 8, 8
-_BY_NAME = 1  # stands for an optimizer where the program calls its steps
 _MOST_FRAMES, _MOST_FILES = 200, 4096
 _TOLD_FRAMES, _FRAME_TEXT = 64, 80
 _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
@@ -36,6 +35,7 @@ _WAITS = (
     ("torch/distributed/distributed_c10d.py", "", "ranks"),
 )
 _MOST_TEXT = 120
+_OLD_S = 60.0  # who watches has read the last words of an ended process by then
 _MOST_FAULTS = 3
 _NOT_OWN = (
     "site-packages" + os.sep,
@@ -56,7 +56,7 @@ class _Pools:
         found = []
         for name, read in (("torch", _torch), ("jax", _jax), ("tensorflow", _tensorflow)):
             module = sys.modules.get(name)
-            if not _is_whole(module) or self._faults.get(name, 0) >= _MOST_FAULTS:
+            if not is_whole(module) or self._faults.get(name, 0) >= _MOST_FAULTS:
                 continue
             try:
                 for pool in read(module):
@@ -72,13 +72,6 @@ class _Pools:
             if pool.get(field) is not None:
                 key = (name, pool["device"], field)
                 pool[field] = self._peaks[key] = max(pool[field], self._peaks.get(key, 0))
-
-
-def _is_whole(module: object) -> bool:
-    """Whether it is imported to its end."""
-    return module is not None and not getattr(
-        getattr(module, "__spec__", None), "_initializing", False
-    )
 
 
 def _torch(torch: "Any") -> "Iterator[dict[str, Any]]":
@@ -129,152 +122,10 @@ def _tensorflow(tensorflow: "Any") -> "Iterator[dict[str, Any]]":
         yield {"device": number, "used": told["current"], "peak": told["peak"]}
 
 
-class _Hook:
-    """What torch calls after each step: it notes the time, and does no more than that.
-
-    Between two steps the program has all caches for itself, so a hook takes ten times what it takes
-    in a loop of its own, and the more the more it touches (benchmarks/probe.py).
-    """
-
-    __slots__ = ("aside", "times")
-
-    def __init__(self) -> None:
-        self.times: "list[Any]" = []  # of steps; where it is known whose: (id, time)
-        self.aside: "Callable[[object], object] | None" = None  # called instead
-
-    def step(self, optimizer: object, args: object, kwargs: object) -> None:
-        if self.aside is None:
-            self.times.append(_clock())
-        else:
-            self.aside(optimizer)
-
-    step.__dict__["_torchdynamo_disable"] = True  # torch.compile would warn of the clock in it
-
-
-class _Steps:
-    """Steps of torch's optimizers, or those that the program itself calls by that name.
-
-    A program's step is that of the optimizer that makes the most. Whose step it is, is looked at
-    in the first few after each look of the thread, and in all while there are several optimizers.
-    """
-
-    def __init__(self) -> None:
-        self._is_hooked = False
-        self._hook = _Hook()
-        self._wake: "Callable[[], None]" = self.forget
-        self.forget()
-
-    def forget(self) -> None:
-        # id of an optimizer -> [steps, time of the last, times since the last telling]
-        self._of: "dict[int, list[Any]]" = {}
-        self._window: "list[tuple[float, int, float, list[float]]]" = []
-        self._whose, self._several_until = 0, 0.0  # by what was taken; in s
-        self._hook.times = []
-        self._check()
-
-    def hook(self, beside_others: bool = True) -> None:
-        """Have torch call, once its optimizers are imported.
-
-        `beside_others`: also where there are other such hooks; not from another thread, as torch
-        might just be going over them.
-        """
-        module: "Any" = sys.modules.get("torch.optim.optimizer")
-        if self._is_hooked or not _is_whole(module):
-            return
-        register = getattr(module, "register_optimizer_step_post_hook", None)  # from torch 2.0 on
-        others = getattr(module, "_global_optimizer_post_hooks", None)
-        if beside_others or (others is not None and not others):
-            self._is_hooked = True
-            if register is not None:
-                register(self._hook.step)
-
-    def _check(self) -> None:
-        """Look at whose the next steps are."""
-        self._checks, self._checked = _CHECKED_STEPS, 0
-        self._hook.aside = self._aside
-
-    def _aside(self, optimizer: object) -> None:
-        whose, now = id(optimizer), _clock()
-        self._hook.times.append((whose, now))
-        self._checks -= 1
-        if self._checked not in (0, whose):
-            self._several_until = now + _WINDOW_S
-        self._checked = whose
-        if self._checks <= 0 and now > self._several_until:
-            self._hook.aside = None
-
-    def called(self) -> None:
-        """The program calls this a step."""
-        self._hook.times.append((_BY_NAME, _clock()))
-
-    def wake_at_next(self, wake: "Callable[[], None]") -> None:
-        """Call this at the next step."""
-        self._wake, self._hook.aside = wake, self._woken
-
-    def _woken(self, optimizer: object) -> None:
-        self._check()
-        self._aside(optimizer)
-        self._wake()
-
-    def stop(self) -> None:
-        """Nobody looks any more."""
-        self._hook.aside = id
-        self._hook.times = []
-
-    def look(self) -> bool:
-        """Take what the hook noted; whether there ever was a step."""
-        taken = self._hook.times[:]
-        del self._hook.times[: len(taken)]
-        for each in taken:
-            whose, time = each if type(each) is tuple else (self._whose, each)
-            if whose != _BY_NAME:
-                self._whose = whose
-            known = self._of.get(whose)
-            if known is not None:
-                known[0] += 1
-                if len(known[2]) < _MOST_STEPS:
-                    known[2].append(time - known[1])
-                known[1] = time
-            elif len(self._of) < _MOST_OPTIMIZERS or whose == _BY_NAME:
-                self._of[whose] = [1, time, []]
-        if taken:
-            self._check()
-        return bool(self._of)
-
-    def told(self, now: float) -> "dict[str, Any]":
-        """Steps so far, and of the last ten seconds how long one took: mean, 95th percentile, s."""
-        if not self.look():
-            return {}
-        most = self._of.get(_BY_NAME) or max(self._of.values(), key=lambda each: each[0])
-        times = sorted(most[2])
-        for each in self._of.values():
-            each[2] = []
-        every = 1 + len(times) // _KEPT_TIMES
-        self._window.append((now, len(times), sum(times), times[every // 2 :: every]))
-        self._window = [part for part in self._window if part[0] > now - _WINDOW_S]
-        told = {"steps": most[0]}
-        count = sum(part[1] for part in self._window)
-        if count:
-            told["step_s"] = sum(part[2] for part in self._window) / count
-            told["step_p95_s"] = self._p95(count)
-        return told
-
-    def _p95(self, count: int) -> float:
-        """Of the kept times, each of which stands for as many as its part had for each kept."""
-        left = 0.05 * count
-        kept = [(time, n / len(kept)) for _, n, _, kept in self._window for time in kept]
-        kept.sort(reverse=True)
-        for time, weight in kept:
-            left -= weight
-            if left < 0:
-                return time
-        return kept[-1][0]
-
-
 def _worker() -> "int | None":
     """The number of this process among the workers of a data loader, if it is one."""
     data = sys.modules.get("torch.utils.data")
-    ask = getattr(data, "get_worker_info", None) if _is_whole(data) else None
+    ask = getattr(data, "get_worker_info", None) if is_whole(data) else None
     info = None if ask is None else ask()
     return None if info is None else int(info.id)
 
@@ -393,7 +244,7 @@ class _Probe:
         self._ended: "Event | None" = None
         self._at_fork = False
         self._at_exit = False
-        self._steps = _Steps()
+        self._steps = Steps()
         self._renew()
 
     def _renew(self) -> None:
@@ -402,6 +253,7 @@ class _Probe:
         self._over: "Event | None" = None
         self._pools, self._places = _Pools(), _Places()
         self._steps.forget()
+        self._steps.wake_at_next(self._stepped)
         self._has_begun = self._has_device = False
         self._worker: "int | None" = None
 
@@ -427,10 +279,17 @@ class _Probe:
             self._folder = None
             self._steps.stop()
 
-    def counted(self) -> None:
+    def step(self) -> None:
         """The program has made a step of its own."""
+        if self._over is None:
+            self._stepped()
         if self._folder is not None:
             self._steps.called()
+
+    def _stepped(self) -> None:
+        """The first step, or the first behind a fork; the program may end before the next look."""
+        self._keep_at_exit()
+        self.found()
 
     def _pause(self) -> None:
         """A process with threads is forked with care; Python warns of it."""
@@ -450,7 +309,7 @@ class _Probe:
         if self._has_device:
             self.found()
             return
-        self._steps.wake_at_next(self.found)
+        self._steps.wake_at_next(self._stepped)
         if self._collecting not in gc.callbacks:
             gc.callbacks.append(self._collecting)
 
@@ -500,7 +359,8 @@ class _Probe:
     def _end(self) -> None:
         try:
             self._pause()
-            if self._has_begun and self._folder is not None and self._pid == os.getpid():
+            has_begun = self._has_begun or self._steps.look()
+            if has_begun and self._folder is not None and self._pid == os.getpid():
                 self._write(_clock())
             self._folder = None
             self._steps.stop()
@@ -512,6 +372,7 @@ class _Probe:
 
         if not self._path:
             self._path = os.path.join(self._folder or "", _file_name())
+            _sweep(self._folder or "")
         pools = self._pools.read()
         self._has_device = bool(pools)
         told: "dict[str, Any]" = {
@@ -532,6 +393,18 @@ class _Probe:
             os.close(file)
         if whole:
             os.rename(self._path + ".new", self._path)
+
+
+def _sweep(folder: str) -> None:
+    """Remove what processes of this node left that have ended, as those that were killed do."""
+    for name in os.listdir(folder)[:_MOST_FILES]:
+        pid, path = name.partition("-")[0], os.path.join(folder, name)
+        try:
+            is_old = time() - os.lstat(path).st_mtime > _OLD_S
+            if is_old and pid.isdigit() and ".json" in name and not os.path.exists("/proc/" + pid):
+                os.unlink(path)
+        except OSError:  # another one was faster
+            pass
 
 
 def _file_name() -> str:
@@ -559,8 +432,7 @@ def begin() -> None:
 def step() -> None:
     """Count a step that the program calls one."""
     if _PROBE is not None:
-        _PROBE.found()
-        _PROBE.counted()
+        _PROBE.step()
 
 
 _FOLDER = _private(os.environ.get("GPUMON_PROBE_DIR"))

@@ -37,7 +37,8 @@ def _the_probe():
         import gpumon_probe
     finally:
         sys.path.remove(_HERE)
-    del sys.modules["gpumon_probe"]
+        for name in ("gpumon_probe", "gpumon_steps"):
+            sys.modules.pop(name, None)
     return gpumon_probe
 
 

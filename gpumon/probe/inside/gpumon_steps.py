@@ -1,0 +1,167 @@
+"""The steps of a program, for gpumon's probe: how many, and how long one takes.
+
+Runs where `gpumon_probe.py` runs, under the same rules.
+"""
+
+import sys
+from time import perf_counter as _clock
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+_WINDOW_S = 10.0  # that times are of
+_MOST_STEPS = 1 << 16  # times kept between two writings; beyond that they are only counted
+_KEPT_TIMES = 200  # of those, at even distances, for percentiles
+_MOST_OPTIMIZERS, _CHECKED_STEPS = 8, 8
+_BY_NAME = 1  # stands for an optimizer where the program calls its steps
+
+
+def is_whole(module: object) -> bool:
+    """Whether it is imported to its end."""
+    return module is not None and not getattr(
+        getattr(module, "__spec__", None), "_initializing", False
+    )
+
+
+class Hook:
+    """What torch calls after each step: it notes the time, and does no more than that.
+
+    Between two steps the program has all caches for itself, so a hook takes ten times what it takes
+    in a loop of its own, and the more the more it touches (benchmarks/probe.py).
+    """
+
+    __slots__ = ("aside", "times")
+
+    def __init__(self) -> None:
+        self.times: "list[Any]" = []  # of steps; where it is known whose: (id, time)
+        self.aside: "Callable[[object], object] | None" = None  # called instead
+
+    def step(self, optimizer: object, args: object, kwargs: object) -> None:
+        if self.aside is None:
+            self.times.append(_clock())
+        else:
+            self.aside(optimizer)
+
+    step.__dict__["_torchdynamo_disable"] = True  # torch.compile would warn of the clock in it
+
+
+class Steps:
+    """Steps of torch's optimizers, or those that the program itself calls by that name.
+
+    A program's step is that of the optimizer that makes the most. Whose step it is, is looked at
+    in the first few after each look of the thread, and in all while there are several optimizers.
+    """
+
+    def __init__(self) -> None:
+        self._is_hooked = False
+        self._hook = Hook()
+        self._wake: "Callable[[], None]" = self.forget
+        self.forget()
+
+    def forget(self) -> None:
+        # id of an optimizer -> [steps, time of the last, times since the last telling]
+        self._of: "dict[int, list[Any]]" = {}
+        self._window: "list[tuple[float, int, float, list[float]]]" = []
+        self._whose, self._several_until = 0, 0.0  # by what was taken; in s
+        self._hook.times = []
+        self._check()
+
+    def hook(self, beside_others: bool = True) -> None:
+        """Have torch call, once its optimizers are imported.
+
+        `beside_others`: also where there are other such hooks; not from another thread, as torch
+        might just be going over them.
+        """
+        module: "Any" = sys.modules.get("torch.optim.optimizer")
+        if self._is_hooked or not is_whole(module):
+            return
+        register = getattr(module, "register_optimizer_step_post_hook", None)  # from torch 2.0 on
+        others = getattr(module, "_global_optimizer_post_hooks", None)
+        if beside_others or (others is not None and not others):
+            self._is_hooked = True
+            if register is not None:
+                register(self._hook.step)
+
+    def _check(self) -> None:
+        """Look at whose the next steps are."""
+        self._checks, self._checked = _CHECKED_STEPS, 0
+        self._hook.aside = self._aside
+
+    def _aside(self, optimizer: object) -> None:
+        whose, now = id(optimizer), _clock()
+        self._hook.times.append((whose, now))
+        self._checks -= 1
+        if self._checked not in (0, whose):
+            self._several_until = now + _WINDOW_S
+        self._checked = whose
+        if self._checks <= 0 and now > self._several_until:
+            self._hook.aside = None
+
+    def called(self) -> None:
+        """The program calls this a step."""
+        self._hook.times.append((_BY_NAME, _clock()))
+
+    def wake_at_next(self, wake: "Callable[[], None]") -> None:
+        """Call this at the next step."""
+        self._wake, self._hook.aside = wake, self._woken
+
+    def _woken(self, optimizer: object) -> None:
+        self._check()
+        self._aside(optimizer)
+        self._wake()
+
+    def stop(self) -> None:
+        """Nobody looks any more."""
+        self._hook.aside = id
+        self._hook.times = []
+
+    def look(self) -> bool:
+        """Take what the hook noted; whether there ever was a step."""
+        taken = self._hook.times[:]
+        del self._hook.times[: len(taken)]
+        for each in taken:
+            whose, time = each if type(each) is tuple else (self._whose, each)
+            if whose != _BY_NAME:
+                self._whose = whose
+            known = self._of.get(whose)
+            if known is not None:
+                known[0] += 1
+                if len(known[2]) < _MOST_STEPS:
+                    known[2].append(time - known[1])
+                known[1] = time
+            elif len(self._of) < _MOST_OPTIMIZERS or whose == _BY_NAME:
+                self._of[whose] = [1, time, []]
+        if taken:
+            self._check()
+        return bool(self._of)
+
+    def told(self, now: float) -> "dict[str, Any]":
+        """Steps so far, and of the last ten seconds how long one took: mean, 95th percentile, s."""
+        if not self.look():
+            return {}
+        most = self._of.get(_BY_NAME) or max(self._of.values(), key=lambda each: each[0])
+        times = sorted(most[2])
+        for each in self._of.values():
+            each[2] = []
+        every = 1 + len(times) // _KEPT_TIMES
+        self._window.append((now, len(times), sum(times), times[every // 2 :: every]))
+        self._window = [part for part in self._window if part[0] > now - _WINDOW_S]
+        told = {"steps": most[0]}
+        count = sum(part[1] for part in self._window)
+        if count:
+            told["step_s"] = sum(part[2] for part in self._window) / count
+            told["step_p95_s"] = self._p95(count)
+        return told
+
+    def _p95(self, count: int) -> float:
+        """Of the kept times, each of which stands for as many as its part had for each kept."""
+        left = 0.05 * count
+        kept = [(time, n / len(kept)) for _, n, _, kept in self._window for time in kept]
+        kept.sort(reverse=True)
+        for time, weight in kept:
+            left -= weight
+            if left < 0:
+                return time
+        return kept[-1][0]
