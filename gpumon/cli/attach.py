@@ -23,7 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="attach to your most recently started job, running or ended",
     )
-    parser.add_argument("--via", choices=VIAS, help="use only this transport to reach the nodes")
+    parser.add_argument(
+        "--via",
+        choices=(*VIAS, "prometheus"),
+        help="use only this transport to reach the nodes",
+    )
     parser.add_argument(
         "--login",
         type=host,

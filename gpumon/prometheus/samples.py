@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from math import floor
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon import __version__
 from gpumon.model.reading import Reading
 from gpumon.model.sample import Device, Header, JobContext, Key, Mig, Rows, Sample
+from gpumon.prometheus.client import Server
+from gpumon.prometheus.fetch import Fetch, Wanted
 from gpumon.prometheus.gathered import Column, GpuColumns, NodeColumns, rates
+from gpumon.site.prometheus import Family
 
 if TYPE_CHECKING:
     from gpumon.slurm.job import Job
@@ -18,6 +21,38 @@ if TYPE_CHECKING:
 #: s between scrapes where there are too few to see
 _USUAL_S = 30.0
 _LEAST_S, _MOST_S = 1.0, 3600.0
+
+
+class Scraped(NamedTuple):
+    """What a server has of a job: each node's stream, and what is missing of it, and why."""
+
+    streams: Sequence[tuple[str, Iterator[Header | Sample]]]
+    missing: Mapping[str, str]
+    interval_s: float
+
+
+def scraped(
+    server: Server,
+    families: Sequence[Family],
+    job: Job,
+    start: float,
+    end: float,
+    interval_s: float | None = None,
+) -> Scraped:
+    """The scrapes of a job from `start` to `end`. Raises PrometheusError."""
+    shares = {each.node: each.gpus for each in job.allocations}
+    if len(job.nodes) == 1:
+        shares.setdefault(job.nodes[0], job.gpus)
+    ids = tuple(each for each in (job.raw_id, job.sluid) if each)
+    fetch = Fetch(server, families, Wanted(ids, job.nodes, start, end, shares, job.gpus != 0))
+    nodes = fetch.run()
+    missing = dict(fetch.missing)
+    if not nodes:
+        missing["Prometheus"] = f"{server.host} has no samples of this job"
+    elif job.gpus and not any(node.gpus for node in nodes):
+        missing.setdefault("GPUs", f"{server.host} has no GPU samples of this job")
+    every_s = interval_s or interval_of(nodes)
+    return Scraped([(each.node, stream(each, job, every_s)) for each in nodes], missing, every_s)
 
 
 def interval_of(nodes: list[NodeColumns]) -> float:

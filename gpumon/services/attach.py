@@ -28,6 +28,7 @@ from gpumon.transport.available import AvailableTransports, here
 if TYPE_CHECKING:
     from gpumon.config import Settings
     from gpumon.services.on_end import OnEnd
+    from gpumon.transport.stream import Transport
 
 _NODES_A_SECOND = 128
 _INTERVALS_S = (1.0, 2.0, 5.0, 10.0, 20.0)
@@ -43,8 +44,9 @@ class Attachment:
         self._on_end = on_end.run if on_end is not None else None
         self._prompting = Prompting()
         self._available = AvailableTransports(
-            self._prompting, here(os.environ), via=via, login=login, answers=shared_answers(login)
-        )
+            self._prompting, here(os.environ), via=via, login=login, answers=shared_answers(login),
+            site=_scraped,
+        )  # fmt: skip
         self._login = login
         self._slurm = shared_slurm(self._available.runner, login)
 
@@ -173,6 +175,13 @@ class Attachment:
         from gpumon.services.samples import print_samples
 
         return print_samples(watched, nodes, as_json=as_json)
+
+
+def _scraped(job: Job) -> Transport | None:
+    """What the site's Prometheus has of a job."""
+    from gpumon.services.prometheus import transport_for
+
+    return transport_for(job)
 
 
 def paced(settings: Settings, nodes: int) -> Settings:

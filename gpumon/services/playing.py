@@ -6,12 +6,12 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gpumon.errors import GpumonError
+from gpumon.errors import GpumonError, NotFoundError
 from gpumon.recording import resolve
 from gpumon.services.runs import finding_moments, is_plain, progress
 from gpumon.sources.past import Past
 from gpumon.sources.replay import ReplaySource
-from gpumon.sources.tracks import tracks_of
+from gpumon.sources.tracks import Track, tracks_of
 
 if TYPE_CHECKING:
     from gpumon.pipeline.pipeline import Pipeline
@@ -27,12 +27,37 @@ def open_replay(
     unread: list[str] = []
     paths = [run]
     if not is_plain(run):
-        found = resolve(run, progress)
+        try:
+            found = resolve(run, progress)
+        except NotFoundError as error:
+            return ReplaySource(_scraped(run, error), speed=speed)
         paths, unread = found.paths, list(found.unread)
     source = ReplaySource(tracks_of(paths, unread), speed=speed, unread=unread)
     for why in unread:
         say(why)
     return source
+
+
+def _scraped(run: str, error: NotFoundError) -> list[Track]:
+    """Of a job that was not recorded: what the site's Prometheus has. Raises `error` where that is
+    nothing.
+    """
+    from gpumon.services.asking import shared_slurm
+    from gpumon.services.prometheus import known_server, replayed
+    from gpumon.slurm import ids
+    from gpumon.slurm.runner import LocalRunner
+
+    if known_server() is None:
+        raise error
+    try:
+        job = shared_slurm(LocalRunner(), None).job(ids.parse(run).whole)
+    except GpumonError:
+        raise error from None
+    progress(f"reading the scrapes of job {run} ...")
+    try:
+        return replayed(job)
+    except GpumonError as why:
+        raise NotFoundError(f"{error}; {why}") from None
 
 
 def playing(source: ReplaySource, run: str = "") -> Pipeline:

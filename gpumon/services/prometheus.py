@@ -6,31 +6,36 @@ import ast
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpumon.errors import GpumonError
+from gpumon.errors import GpumonError, NotFoundError
+from gpumon.model.sample import Header, Sample
 from gpumon.services.runs import Stream
 from gpumon.site.prometheus import Family, Prometheus
+from gpumon.sources.tracks import Track
 
 if TYPE_CHECKING:
     from gpumon.analysis.rundata import RunData
     from gpumon.prometheus.client import Server
+    from gpumon.prometheus.transport import PrometheusTransport
     from gpumon.site import Site
     from gpumon.slurm.job import Job
 
 #: of what it is that is missing, in a report
 _PROMETHEUS = "Prometheus"
 _MAX_CONFIG = 1 << 20
+_URL = "GPUMON_PROMETHEUS_URL"
 
 
 def server_for(site: Site, url: str | None, env: Mapping[str, str] = os.environ) -> Server | None:
     """The server that the user names, else the site's file, else the settings of its jobstats;
     None where none does. Raises UsageError.
     """
-    told = url or site.prometheus.url or env.get("GPUMON_PROMETHEUS_URL", "") or jobstats_server()
+    told = url or site.prometheus.url or env.get(_URL, "") or jobstats_server()
     if not told:
         return None
     from gpumon.prometheus.access import access_to
@@ -117,22 +122,64 @@ class Measured:
 
 
 def _found(server: Server, job: Job, site: Site) -> Found:
-    from gpumon.prometheus.fetch import Fetch, Wanted
-    from gpumon.prometheus.samples import interval_of, stream
+    from gpumon.prometheus.samples import scraped
 
     assert job.start is not None
     end = job.end if job.has_ended and job.end else time.time()
-    shares = {each.node: each.gpus for each in job.allocations}
-    if len(job.nodes) == 1:
-        shares.setdefault(job.nodes[0], job.gpus)
-    ids = tuple(each for each in (job.raw_id, job.sluid) if each)
-    wanted = Wanted(ids, job.nodes, job.start, max(end, job.start + 1), shares, job.gpus != 0)
-    fetch = Fetch(server, families_of(site.prometheus), wanted)
-    nodes = fetch.run()
-    missing = dict(fetch.missing)
-    if not nodes:
-        missing.setdefault(_PROMETHEUS, f"{server.host} has no samples of this job")
-    elif job.gpus and not any(node.gpus for node in nodes):
-        missing.setdefault("GPUs", f"{server.host} has no GPU samples of this job")
-    interval_s = site.prometheus.interval_s or interval_of(nodes)
-    return Found([Stream(each.node, stream(each, job, interval_s)) for each in nodes], missing)
+    told = scraped(
+        server,
+        families_of(site.prometheus),
+        job,
+        job.start,
+        max(end, job.start + 1),
+        site.prometheus.interval_s,
+    )
+    return Found([Stream(node, items) for node, items in told.streams], told.missing)
+
+
+def transport_for(job: Job, url: str | None = None) -> PrometheusTransport | None:
+    """The way to a running job by the site's server; None where there is none."""
+    server = known_server(url)
+    if server is None:
+        return None
+    from gpumon.prometheus.transport import PrometheusTransport
+
+    site = _site()
+    families, interval_s = families_of(site.prometheus), site.prometheus.interval_s
+    return PrometheusTransport(job, server, families, interval_s)
+
+
+def replayed(job: Job, url: str | None = None) -> list[Track]:
+    """What the site's server has of a job, for a replay. Raises GpumonError, also without any."""
+    server = known_server(url)
+    if server is None:
+        raise NotFoundError("no Prometheus server is known")
+    found = _found(server, job, _site())
+    tracks = []
+    for each in found.streams:
+        items = list(each.items)
+        span_s = (items[-1].time - items[0].time) if items else 0.0
+        tracks.append(Track(each.node, partial(_since, items), span_s=span_s))
+    if not tracks:
+        raise NotFoundError("; ".join(found.missing.values()))
+    return tracks
+
+
+def _since(items: Sequence[Header | Sample], since: float | None) -> Iterator[Header | Sample]:
+    """From a moment on, the header first."""
+    return (
+        each for each in items if since is None or isinstance(each, Header) or each.time >= since
+    )
+
+
+def known_server(url: str | None = None) -> Server | None:
+    """The site's server, without reading more of its file than there is."""
+    return server_for(_site(), url)
+
+
+def _site() -> Site:
+    from gpumon.services.this_site import this_site
+    from gpumon.site import Site
+    from gpumon.toml import site_file
+
+    return this_site() if site_file() is not None else Site()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from gpumon.collect.base import node_name
+from gpumon.errors import GpumonError
 from gpumon.slurm.client import Slurm
 from gpumon.slurm.job import Job
 from gpumon.slurm.pace import Answers
@@ -56,14 +57,17 @@ class AvailableTransports:
 
     def __init__(
         self, prompter: Prompter, here: Here, *, via: str | None = None, login: str | None = None,
-        answers: Answers | None = None,
+        answers: Answers | None = None, site: Callable[[Job], Transport | None] | None = None,
     ) -> None:  # fmt: skip
-        """`answers`: of Slurm's commands, shared with other programs."""
+        """`answers`: of Slurm's commands, shared with other programs. `site`: what the site itself
+        measures of a job, without an agent.
+        """
         self.is_shared = False
         self._here = here
         self._via = via
         self._login = login
         self._answers = answers
+        self._site = site
         self.ssh = SshTransport(prompter, login)
         self.openssh = OpensshTransport(login)
 
@@ -92,10 +96,19 @@ class AvailableTransports:
         ]
         if self._via == "srun":
             return [*sruns]
+        scraped = self._site(job) if self._site is not None else None
+        if self._via == "prometheus":
+            if scraped is None:
+                raise GpumonError(
+                    "no Prometheus server is known; set GPUMON_PROMETHEUS_URL, or name it in the "
+                    "site's file"
+                )
+            return [scraped]
         ssh = _Shared(self.ssh) if self.is_shared else self.ssh
         remote: list[Transport] = [ssh, self.openssh, *sruns]
         if self._via:
             return [each for each in remote if each.name == self._via]
+        remote += [] if scraped is None else [scraped]
         remote.append(SstatTransport(job, slurm))
         if self._login:
             return remote
