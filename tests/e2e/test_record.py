@@ -29,7 +29,7 @@ from gpumon.services import wrapper
 from tests.e2e.program import GPUMON, environment, gpumon
 from tests.e2e.screen import Dashboard
 from tests.nvml.emulator import Emulated
-from tests.probe.standins import TORCH, plant
+from tests.probe.standins import TENSORFLOW, TORCH, plant
 from tests.support.users import as_nobody
 from tests.support.waiting import HANGS_S, until
 
@@ -747,3 +747,39 @@ def test_the_setting_asks_for_the_probe_too(env, tmp_path):
     )  # fmt: skip
     assert done.stdout == f"{tmp_path}/gpumon-probe-{os.getuid()}\n"
     assert "gpumon: the probe found no Python" in done.stderr
+
+
+PREALLOCATED = """
+import glob, os, time, tensorflow
+with open(os.environ["HELD"], "w") as file:
+    file.write(f"2 {os.getpid()} 76000 50\\n")
+tensorflow.python.eager.context._context._initialized = True
+until = time.monotonic() + 100
+mine = os.environ["GPUMON_PROBE_DIR"] + f"/{os.getpid()}-*"
+while time.monotonic() < until and not glob.glob(mine):
+    time.sleep(0.1)
+time.sleep(4)
+"""
+
+
+def test_a_report_of_a_probed_run_has_the_need_behind_a_reservation(env, tmp_path):
+    env["PYTHONPATH"] = str(plant(tmp_path / "site-packages", TENSORFLOW))
+    held, scenario = tmp_path / "held", tmp_path / "a.scn"
+    held.write_text("")
+    boards = "[system]\n[gpu 0-3]\nmodel = A100-SXM4-80GB\nutil = 80\n"
+    scenario.write_text(f"{boards}[system]\npids_file = {held}\n")
+    env |= {"TMPDIR": str(tmp_path), "HELD": str(held), "CUDA_VISIBLE_DEVICES": "2"}
+    with Emulated(scenario) as gpus:
+        done = subprocess.run(
+            [*RECORD, "--probe", "--interval", "0.5", "--", sys.executable, "-c", PREALLOCATED],
+            env={**env, **gpus.env}, capture_output=True, text=True, timeout=HANGS_S,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (recording,) = sorted(state(env).rglob("*.gpumon"))
+    told = json.loads(gpumon("report", str(recording), "--format", "json", env=env).stdout)
+    (row,) = [each for each in told["devices"] if each["mem_truth"] == "measured"]
+    assert (row["index"], row["mem_in_use_peak_bytes"]) == (2, 9 << 30)
+    assert 9 << 30 < row["mem_need_bytes"] < 10 << 30
+    text = gpumon("report", str(recording), env=env).stdout
+    assert "9 GiB in use, 74.2 GiB reserved" in text
+    assert "ALLOW_GROWTH" not in text

@@ -70,6 +70,7 @@ def make(seed: int, number: int, kind: str = "") -> SimJob | SimArray:
         fate = Fate(program.seconds * rng.uniform(0.1, 0.9), "RUNNING")
         story += f"; still running after {fate.at / 60:.0f} min"
     view = _view(rng, program.seconds, request)
+    _probe(Random(f"{seed} {number} probe"), view, request)
     if view.note:
         story += f"; {view.note}"
     return SimJob(seed, number, story, program, request, fate, view.made, *fates[1:])
@@ -96,6 +97,13 @@ def _ask_for_more(rng: Random, program: Program, request: Request) -> str:
         request.cpus = min(128, request.cpus * factor)
         said += f"; {factor} times the cores"
     return said
+
+
+def _probe(rng: Random, view: _Seen, request: Request) -> None:
+    """Some run with the probe inside."""
+    if request.gpus and rng.random() < 0.35:
+        view.made.probe = rng.choice(("told", "told", "told", "gaps", "silent"))
+        view.note = ", ".join(filter(None, (view.note, f"probe: {view.made.probe}")))
 
 
 class _Seen:

@@ -103,10 +103,17 @@ class View:
     slurm: str = "24.11.7"
     gather: str = "cgroup/v2"
     jobstats: bool = False  # the site stores its summary with the job
+    probe: str = ""  # told: inside its programs; silent: later no more; gaps: not in the middle
 
     def covers(self, seconds: float) -> bool:
         """Whether nearly all of the run was recorded, without a hole."""
         return self.since <= 30 and self.until >= seconds - 30 and not self.gaps
+
+    def is_told(self, second: float, seconds: float) -> bool:
+        """Whether the probe tells anything then, of a run of so many seconds."""
+        share = second / seconds
+        silent = self.probe == "silent" and share > 0.5
+        return bool(self.probe) and not silent and not (self.probe == "gaps" and 0.3 < share < 0.5)
 
 
 @dataclass

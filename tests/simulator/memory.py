@@ -25,6 +25,7 @@ class Held(NamedTuple):
     need: float
     framework: str
     reserves: bool = False  # shown memory is a reservation that tells nothing of the need
+    live: Curve | None = None  # in use in its framework's pool, at most so far; None: it has none
 
 
 def _stairs(steps: Sequence[tuple[float, float]], first: float) -> Curve:
@@ -51,7 +52,10 @@ def caching(rng: Random, live: float, board: Board) -> Held:
         steps.append((at, CONTEXT + share * top))
         at *= rng.uniform(1.4, 2.2)
     steps += [(at, CONTEXT + 0.95 * top), (at * 3, CONTEXT + 0.985 * top), (at * 9, CONTEXT + top)]
-    return Held(_stairs(steps, CONTEXT), live + CONTEXT, "torch")
+    shown = _stairs(steps, CONTEXT)
+    return Held(
+        shown, live + CONTEXT, "torch", live=lambda age: (shown(age) - CONTEXT) * live / top
+    )
 
 
 def tensorflow(rng: Random, need: float, board: Board) -> Held:
@@ -59,12 +63,19 @@ def tensorflow(rng: Random, need: float, board: Board) -> Held:
     reserve = {"7": 1050, "8": 1536}.get(board.cc[0], 1800) * MIB
     top = board.mem_bytes - board.reserved_bytes - reserve
     at = rng.uniform(4, 12)
-    return Held(_stairs([(at, top), (at + 20, top + 60 * MIB)], CONTEXT), need, "tf", True)
+    shown = _stairs([(at, top), (at + 20, top + 60 * MIB)], CONTEXT)
+    return Held(shown, need, "tf", True, _grown(need, at))
+
+
+def _grown(need: float, at: float) -> Curve:
+    """In use within a reservation: weights first, then the largest batch."""
+    return _stairs([(at, 0.6 * (need - CONTEXT)), (at + 60, need - CONTEXT)], 0.0)
 
 
 def jax(rng: Random, need: float, board: Board) -> Held:
     top = 0.75 * board.mem_bytes + CONTEXT
-    return Held(_stairs([(rng.uniform(3, 9), top)], CONTEXT), need, "jax", True)
+    at = rng.uniform(3, 9)
+    return Held(_stairs([(at, top)], CONTEXT), need, "jax", True, _grown(need, at))
 
 
 def vllm(rng: Random, weights: float, board: Board) -> Held:
@@ -77,7 +88,7 @@ def vllm(rng: Random, weights: float, board: Board) -> Held:
             return CONTEXT + (weights - CONTEXT) * max(0.0, age / load)
         return weights + 3 * GIB if age < load + 5 else top
 
-    return Held(shown, weights + 3 * GIB, "vllm", True)
+    return Held(shown, weights + 3 * GIB, "vllm", True, lambda age: shown(age) - CONTEXT)
 
 
 def direct(rng: Random, size: float, framework: str = "") -> Held:
@@ -88,8 +99,14 @@ def direct(rng: Random, size: float, framework: str = "") -> Held:
 
 def leaking(held: Held, bytes_per_s: float, since_s: float) -> Held:
     """Tensors that are kept by mistake, on top."""
+
+    def more(age: float) -> float:
+        return bytes_per_s * max(0.0, age - since_s)
+
+    live = held.live
     return held._replace(
-        shown=lambda age: held.shown(age) + bytes_per_s * max(0.0, age - since_s),
+        shown=lambda age: held.shown(age) + more(age),
+        live=None if live is None else lambda age: live(age) + more(age),
     )
 
 

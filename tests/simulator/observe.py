@@ -29,6 +29,7 @@ from gpumon.model.sample import (
 from tests.simulator.job import LOOK_S, NODE_CORES, NODE_MEM, SimJob, used
 from tests.simulator.loads import IDLE, Cores, Gpu, Node
 from tests.simulator.machine import GIB, Board
+from tests.simulator.memory import CONTEXT, Held
 
 START = 1_795_200_000.0
 _PERIOD_S = {group.key: group.period_s for group in GROUPS}
@@ -88,6 +89,7 @@ class _Recorder:
     def __init__(self, job: SimJob, node: int) -> None:
         self.job, self.node = job, node
         self.rng = Random(f"{job.name} {node} seen")
+        self.pools = Random(f"{job.name} {node} pools")
         segments = job.program.segments
         self.starts = list(accumulate((each.seconds for each in segments[:-1]), initial=0.0))
         self.cpu_s = self.read_bytes = 0.0
@@ -177,6 +179,25 @@ class _Recorder:
                     "encoder_percent": _ABSENT if polled else 100 * load.encoder,
                     "decoder_percent": _ABSENT if polled else 100 * load.decoder,
                 }  # fmt: skip
+            for pid, each in here if job.view.is_told(second, job.ended.seconds) else ():
+                pool = self._pool(each, board, second - 10)
+                if pool:
+                    rows.setdefault("pool", {})[key, pid] = pool
+
+    def _pool(self, held: Held, board: Board, age: float) -> dict[str, Reading]:
+        """What the probe tells: at a moment less is in use than at most."""
+        live = held.live(age) if held.live is not None else 0.0
+        if live <= 0:
+            return {}
+        told: dict[str, Reading] = {
+            "used_bytes": live * self.pools.uniform(0.6, 1.0), "peak_bytes": live,
+        }  # fmt: skip
+        if held.framework in ("torch", "vllm"):
+            reserved = held.shown(age) - CONTEXT
+            told.update(reserved_bytes=reserved, reserved_peak_bytes=reserved, retries=0, ooms=0)
+        if held.framework == "jax":
+            told["limit_bytes"] = 0.75 * board.mem_bytes
+        return told
 
     def _activity(self, load: Gpu, second: float, dt: float) -> tuple[float, float, float]:
         """Busy over the tick, at the poll, and at most within the tick; 0 to 1."""

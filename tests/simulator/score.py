@@ -11,14 +11,17 @@ from gpumon.report.model import Report
 from tests.simulator.array import SimArray, truth_of_array
 from tests.simulator.follow import harm
 from tests.simulator.job import SimJob
-from tests.simulator.truth import Must, Truth, truth_of
+from tests.simulator.observe import node_name
+from tests.simulator.truth import Must, Truth, gpu_needs, truth_of
 
 LEVELS = ("critical", "warning")
 
 
 @dataclass(frozen=True)
 class Miss:
-    """One thing that is wrong with a report. kind: false, missed, unsafe."""
+    """One thing that is wrong with a report. kind: false, missed, unsafe. level: also `need`, of
+    GPU memory that was measured.
+    """
 
     seed: int
     number: int
@@ -47,6 +50,8 @@ class Score:
     found: Counter[str] = field(default_factory=Counter)
     lines: int = 0
     unsafe: int = 0
+    needs: int = 0  # of GPUs, that were measured
+    wrong_needs: int = 0
     misses: list[Miss] = field(default_factory=list)
 
     def add(self, other: Score) -> None:
@@ -55,6 +60,8 @@ class Score:
         self.healthy_alarmed += other.healthy_alarmed
         self.lines += other.lines
         self.unsafe += other.unsafe
+        self.needs += other.needs
+        self.wrong_needs += other.wrong_needs
         for name in ("raised", "right", "due", "found"):
             getattr(self, name).update(getattr(other, name))
         self.misses += other.misses
@@ -74,6 +81,8 @@ def score(job: SimJob | SimArray, report: Report, accounting: bool = False) -> S
 
     _precision(truth, report, made, miss)
     _recall(truth, report, made, miss, accounting)
+    if isinstance(job, SimJob):
+        _needs(job, report, made, miss)
     if is_healthy(job, truth):
         made.healthy = 1
         made.healthy_alarmed = int(made.raised.total() > made.right.total())
@@ -113,6 +122,29 @@ def _precision(truth: Truth, report: Report, made: Score, miss) -> None:
         else:
             why = f"only a warning is true: {each.title}" if allowed else each.title
             miss("false", each.level, each.id, why)
+
+
+#: of what is true; a context is not known exactly where a framework does not tell what it reserves
+_NEED_SHARE, _NEED_BYTES = 0.005, 0.25 * (1 << 30)
+
+
+def _needs(job: SimJob, report: Report, made: Score, miss) -> None:
+    """What was measured must be the need, and a GPU that is named must hold it."""
+    needs = {f"{node_name(job, node)}:{key}": need for (node, key), need in gpu_needs(job).items()}
+    for row in report.devices:
+        if row.mem_need_bytes is None:
+            continue
+        made.needs += 1
+        need = needs.get(row.label.partition("/")[0], 0.0)
+        if abs(row.mem_need_bytes - need) > _NEED_SHARE * need + _NEED_BYTES:
+            made.wrong_needs += 1
+            miss("false", "need", row.label, f"{row.mem_need_bytes:.3g} B, and needs {need:.3g}")
+    for each in report.findings:
+        if each.id == "smaller-gpu" and each.mem_truth == "measured":
+            need = max(needs.get(label.partition("/")[0], 0.0) for label in each.devices)
+            if each.numbers["need_bytes"] < need:
+                made.unsafe += 1
+                miss("unsafe", "need", each.id, f"{each.title}, and needs {need:.3g} B")
 
 
 def _recall(truth: Truth, report: Report, made: Score, miss, accounting: bool) -> None:
@@ -169,4 +201,7 @@ def table(score: Score) -> str:
     lines += ["", f"{score.jobs} jobs, {score.healthy} healthy, {score.healthy_alarmed} of them "
               f"({alarmed:.1%}) with a false warning. {score.lines} ready lines, "
               f"{score.unsafe} unsafe."]  # fmt: skip
+    if score.needs:
+        lines += ["", f"The probe measured the need of memory on {score.needs} GPUs, on "
+                  f"{score.wrong_needs} of them wrongly."]  # fmt: skip
     return "\n".join(lines)

@@ -5,13 +5,17 @@ from random import Random
 import pytest
 
 from gpumon.analysis.finding import Change, Gpus
+from gpumon.analysis.memory import need
+from gpumon.model.sample import Sample
 from tests.simulator import memory
 from tests.simulator.draw import KINDS, make, name_of
 from tests.simulator.follow import after, harm
-from tests.simulator.job import NODE_CORES, NODE_MEM, peak
+from tests.simulator.job import NODE_CORES, NODE_MEM, Fate, View, peak
+from tests.simulator.judge import report_of
 from tests.simulator.machine import A40, A100, GIB
 from tests.simulator.observe import stream
-from tests.simulator.truth import facts, truth_of
+from tests.simulator.score import score
+from tests.simulator.truth import facts, gpu_needs, truth_of
 
 NAMES = [name_of(kind) for kind, _ in KINDS]
 
@@ -58,6 +62,35 @@ def test_reservations_show_nothing_of_the_need():
         assert small.shown(600) == large.shown(600) > 0.7 * A100.mem_bytes
     held = memory.caching(rng, 40 * GIB, A100)
     assert 40 * GIB < held.shown(1e6) <= 1.36 * 40 * GIB + memory.CONTEXT
+
+
+def test_a_probe_tells_the_need_within_a_reservation():
+    job = make(1, 3, "training.healthy")
+    job.view.probe, job.view.interval_s = "told", 60.0
+    board = job.request.board
+    held = memory.tensorflow(Random(1), 9 * GIB, board)
+    job.program.held = [[[held]] * job.request.gpus] * job.request.nodes
+    pools = [row for sample in stream(job, 0) if isinstance(sample, Sample)
+             for row in sample.rows.get("pool", {}).values()]  # fmt: skip
+    assert pools[-1]["peak_bytes"] == 9 * GIB - memory.CONTEXT
+    assert set(gpu_needs(job).values()) == {9 * GIB}
+    job.view.probe = "silent"
+    half = [sample.mono for sample in stream(job, 0) if "pool" in getattr(sample, "rows", {})]
+    assert max(half) <= 0.5 * job.ended.seconds
+    job.view.probe = ""
+    assert not any("pool" in getattr(sample, "rows", {}) for sample in stream(job, 0))
+
+
+@pytest.mark.parametrize("beside", [0.0, 30.0 * GIB])
+def test_a_need_that_is_wrong_is_a_miss(beside, monkeypatch):
+    job = make(1, 4, "training.healthy")
+    job.view, job.fate = View(60.0, probe="told"), Fate()
+    job.program.held = [[[memory.caching(Random(1), 20 * GIB, job.request.board)]]
+                        * job.request.gpus] * job.request.nodes  # fmt: skip
+    monkeypatch.setattr(need, "_beside", lambda *_: beside)
+    monkeypatch.setattr(need, "_MOST_BESIDE_BYTES", 100.0 * GIB)
+    found = score(job, report_of(job))
+    assert found.needs == found.wrong_needs == job.request.gpus * job.request.nodes
 
 
 def test_double_precision_is_slow_on_a_board_for_graphics():

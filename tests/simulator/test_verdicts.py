@@ -26,3 +26,5 @@ def test_verdicts(accounting):
     assert total.healthy >= 8
     assert total.lines >= 15
     assert total.due.total() >= 5
+    assert total.wrong_needs == 0, said
+    assert accounting or total.needs >= 5

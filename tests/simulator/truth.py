@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from tests.simulator.job import NODE_CORES, NODE_MEM, SimJob, peak
 from tests.simulator.loads import Segment
+from tests.simulator.memory import CONTEXT
 
 MIN, HOUR = 60.0, 3600.0
 GIB = 1 << 30
@@ -63,6 +64,17 @@ class Facts(NamedTuple):
     together_idle: list[tuple[float, float, str]]  # stretches with no GPU of the job at work
     core_s: float
     serial_s: float  # time in which at most one core was used
+
+
+def gpu_needs(job: SimJob) -> dict[tuple[int, int], float]:
+    """By node and GPU: what all its programs needed together until the end, or the last sample."""
+    age = min(job.ended.seconds, job.view.until) - 10
+    return {
+        (number, key): sum(each.live(age) + CONTEXT for each in held if each.live is not None)
+        for number, node in enumerate(job.program.held)
+        for key, held in enumerate(node)
+        if held and all(each.live is not None for each in held)
+    }
 
 
 def facts(job: SimJob) -> Facts:
@@ -135,6 +147,8 @@ def _gpus(job: SimJob, known: Facts, found: Truth) -> None:
     busy = sum(known.busy_s[key] for key in used) / len(used) / known.seconds
     if busy < 0.3:
         found.allow("warning", "low-busy")
+    if max(gpu_needs(job).values(), default=0) > 0.94 * board.mem_bytes:
+        found.allow("warning", "gpu-mem-full")
     if _small(job, known, busy):
         found.allow("warning", "smaller-gpu")
     active = sum(known.active_s[key] for key in used) / len(used) / known.seconds
