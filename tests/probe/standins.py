@@ -116,11 +116,20 @@ TENSORFLOW = {
     "tensorflow/__init__.py": """
 from tensorflow.python.eager import context
 
+class _Physical:
+    def __init__(self, number):
+        self.name = "/physical_device:GPU:%d" % number
+
 class config:
+    chosen, divided = [0], 1
+
+    @staticmethod
+    def get_visible_devices(kind):
+        return [_Physical(number) for number in config.chosen]
     @staticmethod
     def list_logical_devices(kind):
         assert context._context._initialized, "this would initialise"
-        return ["/device:GPU:0"]
+        return ["/device:GPU:%d" % n for n in range(config.divided * len(config.chosen))]
     class experimental:
         @staticmethod
         def get_memory_info(device):

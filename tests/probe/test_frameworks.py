@@ -253,6 +253,7 @@ print(list(probe._tensorflow(tensorflow)), context._context is not None)
 tensorflow.constant(1.0)
 print(context._context._initialized, list(probe._tensorflow(tensorflow)))
 print(*sorted(tensorflow.config.experimental.get_memory_info("CPU:0")))
+print([each.name for each in tensorflow.config.get_visible_devices("CPU")])
 """,
 }
 
@@ -262,7 +263,7 @@ print(*sorted(tensorflow.config.experimental.get_memory_info("CPU:0")))
     [
         ("torch", "[] False\n"),
         ("jax", "[] False\n[]\n"),
-        ("tensorflow", "[] False\nTrue []\ncurrent peak\n"),
+        ("tensorflow", "[] False\nTrue []\ncurrent peak\n['/physical_device:CPU:0']\n"),
     ],
 )
 def test_it_begins_nothing_and_finds_what_it_asks_for(real, name, said):

@@ -66,6 +66,11 @@ torch.cuda.reset_peak_memory_stats(1)
             "import tensorflow\ntensorflow.python.eager.context._context._initialized = True",
             {"by": "tensorflow", "device": 0, "used": 7 << 30, "peak": 9 << 30},
         ),
+        (
+            "import tensorflow\ntensorflow.config.chosen = [3]\n"
+            "tensorflow.python.eager.context._context._initialized = True",
+            {"by": "tensorflow", "device": 3, "used": 7 << 30, "peak": 9 << 30},
+        ),
     ],
 )  # fmt: skip
 def test_others_tell_theirs(world, begin, pool):
@@ -73,6 +78,17 @@ def test_others_tell_theirs(world, begin, pool):
     assert code == 0, err
     assert world.last()["pools"] == [pool]
     assert world.last()["visible"] == os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+def test_of_a_gpu_that_tensorflow_divided_nothing_is_told(world):
+    text = f"import sys; sys.path.append({str(INSIDE)!r}); import gpumon_probe as probe, tensorflow"
+    text += """
+tensorflow.python.eager.context._context._initialized = True
+print(len(list(probe._tensorflow(tensorflow))))
+tensorflow.config.divided = 2
+print(len(list(probe._tensorflow(tensorflow))))
+"""
+    assert world.run(text, probed=False)[:2] == (0, b"1\n0\n")
 
 
 STEPS = (

@@ -117,9 +117,13 @@ def _tensorflow(tensorflow: "Any") -> "Iterator[dict[str, Any]]":
     context = None if eager is None else getattr(eager, "_context", None)
     if context is None or not getattr(context, "_initialized", False):
         return
-    for number in range(len(tensorflow.config.list_logical_devices("GPU"))):
+    chosen = tensorflow.config.get_visible_devices("GPU")
+    if len(chosen) != len(tensorflow.config.list_logical_devices("GPU")):
+        return  # it divided some: which is where is not told
+    for number, device in enumerate(chosen):
         told = tensorflow.config.experimental.get_memory_info("GPU:%d" % number)
-        yield {"device": number, "used": told["current"], "peak": told["peak"]}
+        place = int(device.name.rpartition(":")[2])
+        yield {"device": place, "used": told["current"], "peak": told["peak"]}
 
 
 def _worker() -> "int | None":
