@@ -34,6 +34,7 @@ from benchmarks.running import EndedEarly, Running
 from benchmarks.scale_screen import COMPLETE, JOINED, LOG, names
 from benchmarks.stages import stage_rows
 from benchmarks.table import MIB, rows_table
+from gpumon.sources.attach import is_spread
 from tests.transport.sshd import World
 
 SIZE = (200, 60)
@@ -52,10 +53,13 @@ class Case(NamedTuple):
     via: str
     record: bool
     interval_s: int
+    is_spread: bool
 
     def __str__(self) -> str:
         agents = f", {self.real} real" if self.real else ""
         agents += f", every {self.interval_s} s" if self.interval_s > 1 else ""
+        together = not self.is_spread and is_spread(self.fed + self.real, self.interval_s)
+        agents += " together" if together else ""
         recording = "recording" if self.record else "not recording"
         return f"{self.fed + self.real} by {self.via}{agents}, {recording}"
 
@@ -98,6 +102,7 @@ def feeding(case: Case, folder: Path, env: dict[str, str], stream: Path | None) 
     more = ["--joined", JOINED] if joined else []
     more += ["--stream", str(stream)] if stream else []
     more += ["--interval", str(case.interval_s)]
+    more += ["--spread"] if case.is_spread else []
     command = [sys.executable, "-m", "benchmarks.scale_feed", str(folder)]
     feeders = [
         subprocess.Popen([*command, *share, *more], env=env, stdout=subprocess.PIPE, text=True)
@@ -279,13 +284,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20, help="window of each screen")
     parser.add_argument("--settle", type=float, default=SETTLE_S, help="s before the first window")
     parser.add_argument("--stages", action="store_true", help="print the CPU of each stage")
+    parser.add_argument("--together", action="store_true", help="have all nodes tick at once")
     parser.add_argument("--stream", type=Path, help="play this file, not the made H100 samples")
     args = parser.parse_args()
     rows = []
     with bed() as on:
         for (nodes, interval_s), via, record in product(args.nodes, args.via, args.record):
             real = 0 if via == "srun" else args.real
-            case = Case(nodes - real, real, via, record == "yes", interval_s)
+            spread = is_spread(nodes, interval_s) and not args.together
+            case = Case(nodes - real, real, via, record == "yes", interval_s, spread)
             note(str(case))
             rows += run(on, case, args)
     print(rows_table(HEAD, rows))

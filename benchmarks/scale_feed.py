@@ -1,10 +1,12 @@
 """Plays the streams of many nodes into named pipes, each as an agent would.
 
     python -m benchmarks.scale_feed FOLDER NODE... [--stream FILE] [--joined NAME] [--interval S]
+                                    [--spread]
 
 Every node plays the same minute from another place of its own, under its own name and with UUIDs of
 its own: a header and a sample when its pipe is opened, then a sample at each tick of the clock,
-stamped with that tick. With --joined all nodes share one pipe, as srun joins its tasks. Ends with
+stamped with that tick. With --spread each node ticks at its own second of the interval, as agents
+of many nodes do. With --joined all nodes share one pipe, as srun joins its tasks. Ends with
 SIGTERM and then says on standard output how late its latest tick was complete, and the most that
 waited for a reader.
 """
@@ -21,6 +23,7 @@ from collections.abc import Callable
 from math import floor
 from pathlib import Path
 
+from gpumon.collect.agent import phase_of
 from gpumon.collect.labels import labelled
 from gpumon.model.sample import Header, JobContext, Sample
 from gpumon.wire.decoder import Decoder
@@ -99,9 +102,18 @@ class Node:
     """One node's stream."""
 
     def __init__(
-        self, number: int, name: str, tape: Tape, pipe: Pipe, interval_s: int, *, label: bool
+        self,
+        number: int,
+        name: str,
+        tape: Tape,
+        pipe: Pipe,
+        interval_s: int,
+        *,
+        label: bool,
+        spread: bool,
     ) -> None:
         self.pipe = pipe
+        self.phase_s = int(phase_of(name, interval_s)) if spread else 0
         self._name = name
         self._tape = tape
         self._interval_s = interval_s
@@ -133,21 +145,21 @@ def play(
     nodes: list[Node], pipes: list[Pipe], interval_s: int, stopping: Callable[[], bool]
 ) -> float:
     """Until told to stop; returns how late the latest tick was complete, in seconds."""
-    latest_s, tick = 0.0, floor(time.time() / interval_s) * interval_s
+    latest_s, tick = 0.0, floor(time.time())
     while not stopping():
         fresh = {id(pipe) for pipe in pipes if pipe.open()}
-        due = time.time() >= tick + interval_s
-        tick += interval_s if due else 0
+        due = time.time() >= tick + 1
+        tick += due
         for node in nodes:
             if id(node.pipe) in fresh:
                 node.begin(time.time())
-            elif due and node.pipe.is_open:
+            elif due and node.pipe.is_open and tick % interval_s == node.phase_s:
                 node.tick(tick)
         for pipe in pipes:
             pipe.write()
         if due:
             latest_s = max(latest_s, time.time() - tick)
-        time.sleep(max(0.0, min(_POLL_S, tick + interval_s - time.time())))
+        time.sleep(max(0.0, min(_POLL_S, tick + 1 - time.time())))
     return latest_s
 
 
@@ -158,6 +170,7 @@ def main() -> None:
     parser.add_argument("--stream", type=Path)
     parser.add_argument("--joined", default="")
     parser.add_argument("--interval", type=int, default=1)
+    parser.add_argument("--spread", action="store_true")
     args = parser.parse_args()
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _frame: stopped.append(number))
@@ -166,7 +179,7 @@ def main() -> None:
     pipes = [Pipe(args.folder / name) for name in names]
     own = pipes * len(args.nodes) if args.joined else pipes
     nodes = [
-        Node(number, name, tape, pipe, args.interval, label=bool(args.joined))
+        Node(number, name, tape, pipe, args.interval, label=bool(args.joined), spread=args.spread)
         for number, (name, pipe) in enumerate(zip(args.nodes, own))
     ]
     latest_s = play(nodes, pipes, args.interval, lambda: bool(stopped))

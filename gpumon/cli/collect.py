@@ -27,6 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="like --until-eof, and stop after 45 s without input",
     )
     parser.add_argument("--label", action="store_true", help="prefix each line with the node name")
+    parser.add_argument(
+        "--spread",
+        action="store_true",
+        help="tick at a second of the interval that depends on the node name",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -40,5 +45,5 @@ def run(args: argparse.Namespace) -> int:
         target = parse_target(args.job, args.gpus) if args.job else None
     except ValueError as error:
         raise UsageError(str(error)) from None
-    reader = Reader(args.until_eof or args.heartbeat, args.heartbeat, args.label)
+    reader = Reader(args.until_eof or args.heartbeat, args.heartbeat, args.label, args.spread)
     leave(run_agent(args.interval, args.count, reader, target))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from binascii import crc32
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NoReturn
 
@@ -214,14 +215,19 @@ class Agent:
         return {"cpu_s": time.process_time(), "rss_bytes": rss_bytes, "late_s": max(0.0, late_s)}
 
 
-def next_tick(interval_s: float) -> float:
-    """When to tick next, in monotonic seconds: at a multiple of the interval on the wall clock, so
-    that nodes tick together.
+def phase_of(node: str, interval_s: float) -> float:
+    """Whole seconds of the interval after which this node ticks, where many share it out."""
+    return float(crc32(node.encode()) % max(int(interval_s), 1))
+
+
+def next_tick(interval_s: float, phase_s: float = 0.0) -> float:
+    """When to tick next, in monotonic seconds: `phase_s` after a multiple of the interval on the
+    wall clock, so that nodes of the same phase tick together.
 
     One that is less than a tenth of the interval away is left out: the tick before came late. So
     the next tick is 0.1 to 1.1 intervals away, even if the wall clock is set meanwhile.
     """
-    wait_s = interval_s - time.time() % interval_s
+    wait_s = interval_s - (time.time() - phase_s) % interval_s
     return time.monotonic() + (wait_s if wait_s >= interval_s / 10 else wait_s + interval_s)
 
 

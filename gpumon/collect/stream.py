@@ -19,7 +19,7 @@ from getopt import GetoptError, getopt
 from typing import Callable, NamedTuple, Optional
 
 from gpumon import __version__
-from gpumon.collect.agent import Agent, leave, next_tick
+from gpumon.collect.agent import Agent, leave, next_tick, phase_of
 from gpumon.collect.job.guard import Standing, Target, parse_target
 from gpumon.collect.labels import end_line, labelled
 from gpumon.collect.limits import spare_address_space
@@ -28,7 +28,7 @@ from gpumon.model.sample import JOB_ENDED, Event, Header, Sample
 from gpumon.wire.encoder import Encoder
 
 _SIGNALLED = 128  # shells' convention: 128 + signal
-_FLAGS = ("interval=", "count=", "until-eof", "heartbeat", "label", "job=", "gpus=")
+_FLAGS = ("interval=", "count=", "until-eof", "heartbeat", "label", "spread", "job=", "gpus=")
 _SILENCE_S = 45  # of a reader that was to send a line every 10 s
 
 
@@ -78,6 +78,7 @@ class Reader(NamedTuple):
     until_eof: bool = False  # it holds our input open
     heartbeat: bool = False  # the same, and it sends a line every 10 s
     label: bool = False  # it reads several nodes from one pipe
+    spread: bool = False  # it reads so many nodes that they share out the interval
     goodbye: bytes = b""  # a line of its own that ends this agent alone, where several share it
     answers: Optional[Callable[[bytes], None]] = None  # takes what else it says
 
@@ -154,9 +155,10 @@ def _stream(
         return _End(standing.text, standing.why)
     agent.start()
     output.write(encoder.header(agent.header()))
+    phase_s = phase_of(agent.node, agent.interval_s) if reader.spread else 0.0
     for number in range(count or sys.maxsize):
         if number:
-            due = next_tick(agent.interval_s)
+            due = next_tick(agent.interval_s, phase_s)
             if not _wait_until(due, reader):
                 return _End()
             agent.late(time.monotonic() - due)
@@ -211,7 +213,9 @@ def main() -> None:
         print(f"gpumon collect: {error}", file=sys.stderr)
         sys.exit(EXIT_USAGE)
     heartbeat = "--heartbeat" in flags
-    reader = Reader(heartbeat or "--until-eof" in flags, heartbeat, "--label" in flags)
+    reader = Reader(
+        heartbeat or "--until-eof" in flags, heartbeat, "--label" in flags, "--spread" in flags
+    )
     leave(run(interval_s, count, reader, target))
 
 

@@ -27,6 +27,9 @@ from gpumon.wire.stacks import request_line
 
 #: the agent ends when it heard nothing for 45 s
 HEARTBEAT_S = 10.0
+#: nodes that tick together; of more, each has a second of its own in an interval that is so long
+_TOGETHER = 64
+_SPREAD_FROM_S = 2.0
 _STOP_S = 0.4
 
 
@@ -39,6 +42,11 @@ class Plan(NamedTuple):
 
 #: follow no node
 NOTHING = Plan((), {})
+
+
+def is_spread(nodes: int, interval_s: float) -> bool:
+    """Whether so many nodes share the interval out rather than tick all at once."""
+    return nodes > _TOGETHER and interval_s >= _SPREAD_FROM_S
 
 
 class _Followed(NamedTuple):
@@ -97,7 +105,14 @@ class AttachSource:
                 kept[name] = each
         new = {
             name: _Followed(
-                NodeRun(task, plan.transports[name], self._interval_s, self), Gate(self._sink)
+                NodeRun(
+                    task,
+                    plan.transports[name],
+                    self._interval_s,
+                    self,
+                    is_spread=is_spread(len(tasks), self._interval_s),
+                ),
+                Gate(self._sink),
             )
             for name, task in tasks.items()
             if name not in kept

@@ -61,8 +61,15 @@ class NodeRun:
     """One node, in a thread of its own or in that of all streams: in one at a time."""
 
     def __init__(
-        self, task: NodeTask, transports: Transports, interval_s: float, source: Followed
+        self,
+        task: NodeTask,
+        transports: Transports,
+        interval_s: float,
+        source: Followed,
+        *,
+        is_spread: bool = False,
     ) -> None:
+        """`is_spread`: the node ticks at a second of the interval that depends on its name."""
         self.task = task
         self.transports = transports
         self._source = source
@@ -80,6 +87,8 @@ class NodeRun:
         self._is_quiet = False
         self.live = False
         self._flags = ["--interval", f"{interval_s:g}"]
+        if is_spread:
+            self._flags.append("--spread")
         if task.names:
             self._flags += ["--job", ",".join(task.names)]
         if task.gpus is not None:

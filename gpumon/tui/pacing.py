@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 _AGES_S = 0.5  # after a second of the clock began, ages and it move without a sample
 _DRAW_SHARE = 0.05  # of a core, for drawing; but no pause is longer than
 _LONGEST_PAUSE_S = 0.3
+_DUE_SHARE = 0.9  # of the interval after a node's last sample the next one is on its way
 _WAIT_SHARE = 0.3  # of the interval, from the first sample that is not on screen
 _LONGEST_WAIT_S = 1.0
 
@@ -19,7 +20,8 @@ _LONGEST_WAIT_S = 1.0
 class Pacing:
     """Nodes tick together, so their samples come as a burst: it is drawn once, when it is over.
 
-    That is when every live node has given a sample that is not on screen yet; of one node, at once.
+    That is when every live node whose sample is due has given one that is not on screen yet; of one
+    node, at once. Of many nodes, each second of an interval has a burst of its own.
     Who is late is not waited for: after 0.3 of the interval what came is drawn, and 0.3 after the
     first straggler the rest. So at an interval of 1 s a sample is on screen 0.6 s after it came,
     whatever the others do; there are at most three drawings an interval, usually one.
@@ -71,5 +73,8 @@ class Pacing:
         return 0.0 if self.has_news else (_AGES_S - clock) % 1.0
 
     def _is_awaited(self, node: NodeView, clock: float) -> bool:
-        is_shown = node.last_time == self._times.get(node.name)
-        return is_shown and node.status(clock).state == "live"
+        last = node.last_time
+        if last != self._times.get(node.name) or node.status(clock).state != "live":
+            return False
+        due = clock - node.clock_offset_s - _DUE_SHARE * node.interval_s
+        return last is None or last <= due

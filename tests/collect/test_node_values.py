@@ -60,6 +60,19 @@ def test_nodes_tick_together():
     assert due % 5 == pytest.approx(0, abs=0.05) or due % 5 == pytest.approx(5, abs=0.05)
 
 
+def test_many_nodes_share_the_interval_out():
+    names = [f"gpu{number:04d}" for number in range(1024)]
+    phases = [agent.phase_of(name, 5.0) for name in names]
+    assert phases == [agent.phase_of(name, 5.0) for name in names]
+    assert sorted(set(phases)) == [0, 1, 2, 3, 4]
+    assert max(map(phases.count, range(5))) < 1.3 * 1024 / 5
+    assert {agent.phase_of(name, 0.5) for name in names} == {0.0}
+    due = agent.next_tick(5.0, 3.0) - time.monotonic() + time.time()
+    assert (due - 3) % 5 == pytest.approx(0, abs=0.05) or (due - 3) % 5 == pytest.approx(
+        5, abs=0.05
+    )
+
+
 # -- the driver's buffers --------------------------------------------------------------------------
 class Ring:
     """The driver's buffer: a sample every `period_s`, stamped with the wall clock."""

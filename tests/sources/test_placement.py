@@ -78,7 +78,8 @@ def test_components_of_a_het_job_are_placed_each():
 class Run:
     """A node's run that only notes its life."""
 
-    def __init__(self, task, transports, interval_s, source):
+    def __init__(self, task, transports, interval_s, source, *, is_spread):
+        self.is_spread = is_spread
         self.task, self.transports = task, transports
         self.over = threading.Event()
         self.live = False
@@ -107,8 +108,8 @@ def source(monkeypatch):
     return source_of()
 
 
-def source_of():
-    source, sink = AttachSource((), {}, 1.0), Sink()
+def source_of(interval_s=1.0):
+    source, sink = AttachSource((), {}, interval_s), Sink()
     source.start(sink)
     source.stopping.set()  # no heartbeats
     return source, sink
@@ -143,6 +144,15 @@ def test_who_stays_keeps_its_stream_and_who_goes_is_left(source):
     source.follow(NOTHING, "for a reason")
     assert followed(source) == {}
     assert sink.last("n1").detail == "for a reason"
+
+
+@pytest.mark.parametrize(
+    ("count", "interval_s", "are_spread"), [(64, 5.0, False), (65, 5.0, True), (65, 1.0, False)]
+)
+def test_many_nodes_at_a_long_interval_share_it_out(source, count, interval_s, are_spread):
+    source, _ = source_of(interval_s)
+    source.follow(plan_of([replace(JOB, nodes=tuple(f"n{n}" for n in range(count)))]))
+    assert {each.run.is_spread for each in source._followed.values()} == {are_spread}
 
 
 def test_another_share_of_the_same_node_is_followed_anew(source):

@@ -140,6 +140,21 @@ def test_nodes_that_sample_seldom_are_one_drawing_too():
     assert len([draw for draw in draws if 0.05 < draw % 10 < 1.3]) <= 2 * 8
 
 
+def test_nodes_that_share_the_interval_out_are_one_drawing_a_second():
+    """Nobody waits for those whose second has not come."""
+    screen = Screen(100, interval_s=5.0)
+    arrivals = [
+        (second + 0.002 * node + 0.02, node)
+        for second in range(1, 46)
+        for node in range(second % 5, 100, 5)
+    ]
+    screen.play(arrivals[:100])  # each node's first
+    screen.longest_s = 0.0
+    draws = screen.play(arrivals[100:])
+    assert screen.longest_s < 0.41
+    assert len([draw for draw in draws if draw > 6]) == 39  # of the seconds 6 to 44
+
+
 def test_a_change_of_the_stream_alone_is_drawn():
     screen = Screen(1)
     screen.until(0.5)
