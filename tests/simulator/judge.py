@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Union
 
 import gpumon.site
 from gpumon.analysis.aggregate.run import Aggregation
 from gpumon.analysis.rundata import RunData
 from gpumon.analysis.summary import run_summary
+from gpumon.model.sample import Header, Sample
 from gpumon.report.arrays import build_array
 from gpumon.report.build import build, from_accounting
 from gpumon.report.model import Report
@@ -20,22 +23,27 @@ from tests.simulator.array import SimArray, slurm_jobs
 from tests.simulator.job import SimJob
 from tests.simulator.observe import START, node_name, stream
 
+Recorded = Callable[[SimJob, int], Iterator[Union[Header, Sample]]]
+
 
 @cache
 def site() -> Site:
     return load_site(str(Path(gpumon.site.__file__).parent / "examples" / "uva.toml"))
 
 
-def report_of(job: SimJob | SimArray, accounting: bool = False) -> Report:
+def report_of(
+    job: SimJob | SimArray, accounting: bool = False, stream: Recorded = stream
+) -> Report:
+    """`stream`: what was recorded of each node."""
     if isinstance(job, SimArray):
         return _of_array(job, accounting)
     known = slurm_job(job)
     if accounting:
         return build(from_accounting(known, site(), now=START + job.ended.seconds))
-    return build(_recorded(job, known))
+    return build(_recorded(job, known, stream))
 
 
-def _recorded(job: SimJob, known: Job) -> RunData:
+def _recorded(job: SimJob, known: Job, stream: Recorded = stream) -> RunData:
     gathering = Aggregation()
     for node in range(job.request.nodes):
         for item in stream(job, node):

@@ -371,7 +371,7 @@ def _of_ranks(run: RunData, found: Stuck) -> Finding:
     head = "No step for" if found.works else "Suspected hang: no step for"
     return finding(
         run,
-        "warning" if found.works else "critical",
+        "warning" if found.works or len(found.programs) < 2 else "critical",
         f"{head} {age_text(found.seconds)}; {found.says()}",
         f"it began {at} after the job's start; {lost_s / 3600:.1f} GPU-h lost{_until(run)}",
         devices=found.devices,

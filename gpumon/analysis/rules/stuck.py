@@ -10,7 +10,7 @@ from gpumon.analysis.rules.phrasing import alike
 from gpumon.analysis.rules.programs import program
 from gpumon.analysis.rules.stands import mostly_in, seen, where_text
 from gpumon.analysis.rundata import DeviceData, ProgramData, RunData
-from gpumon.analysis.signals import Span, io_tracks, job_devices
+from gpumon.analysis.signals import Span, io_tracks, is_interactive, job_devices
 from gpumon.analysis.steps import probed, probed_on
 from gpumon.analysis.thresholds import Seconds, of_site
 from gpumon.model.units import plural
@@ -22,6 +22,7 @@ _GONE_S, AT_END_S = 60.0, 300.0
 #: % of a core from which on a rank computes on the host; B/s of a job that reads or writes
 HOST_PERCENT, IO_BYTES_PER_S = 50.0, 0.1 * (1 << 20)
 _DRAM_PERCENT, _TENSOR_PERCENT = 5.0, 1.0
+_RESTS_PERCENT = 5.0  # of a core
 
 
 class SuspectedHang(NamedTuple):
@@ -59,7 +60,8 @@ def stuck(run: RunData) -> Stuck | None:
     each was seen at one place ever since. Live until now; of an ended run until its end.
 
     Guards: all ranks are there, and no GPU computes (by GPM). Where a rank that the others wait
-    for uses the CPU, or the job reads or writes, it may be an evaluation or a checkpoint.
+    for uses the CPU, or the job reads or writes, it may be an evaluation or a checkpoint. A process
+    alone must not use the CPU at all, and stand at a line of the user's own; notebooks rest.
     """
     programs = [each for node in run.nodes for each in probed(node) if each.stepped is not None]
     for ranks in alike(programs, program):
@@ -71,7 +73,7 @@ def stuck(run: RunData) -> Stuck | None:
 
 def _stuck(run: RunData, ranks: Sequence[ProgramData]) -> Stuck | None:
     end = max(each.last for each in ranks)
-    if len(ranks) < 2 or run.end - end > (_GONE_S if run.live else AT_END_S):
+    if run.end - end > (_GONE_S if run.live else AT_END_S):
         return None
     if any(end - each.last > _GONE_S for each in ranks):
         return None
@@ -86,9 +88,26 @@ def _stuck(run: RunData, ranks: Sequence[ProgramData]) -> Stuck | None:
     devices = [
         each for each in job_devices(run) if pids & {of.facts.pid for of in probed_on(run, each)}
     ]
-    if any(computes(each, span) for each in devices):
+    recent = Span(max(span.first, span.last - run.bins(least_s)), span.last)
+    if any(computes(each, recent) for each in devices):
         return None
-    return Stuck(list(ranks), devices, span, end - stepped, _works(run, ranks, span))
+    works = _works(run, ranks, recent)
+    if len(ranks) < 2 and (works or not _rests(run, ranks[0], devices, recent)):
+        return None
+    return Stuck(list(ranks), devices, span, end - stepped, works)
+
+
+def _rests(run: RunData, program: ProgramData, devices: Sequence[DeviceData], span: Span) -> bool:
+    """A process alone is known to do nothing, where its user did not choose that."""
+    if not program.place.line or is_interactive(run, devices):
+        return False
+    used = [
+        cpu.average(*span)
+        for node in run.nodes
+        for pid, (facts, cpu) in node.processes.items()
+        if program.facts.pid in (pid, facts.ppid) and program in node.programs
+    ]
+    return bool(used) and all(each is not None and each < _RESTS_PERCENT for each in used)
 
 
 def computes(device: DeviceData, recent: Span) -> bool:

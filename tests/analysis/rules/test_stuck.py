@@ -58,7 +58,7 @@ def test_what_goes_on_does_not_hang():
         {"stepped": end - 200},
         {"since": end - 200},  # at another place
         {"step_us": 60e6},
-        {"places": ["train.py:131"]},  # one that nobody waits for
+        {"places": ["train.py:131"]},  # alone, and its CPU use is not known
         {"last": end - 400},  # they have ended
     ):
         assert hang.suspected_hang(ranks(**changes)) == [], changes
@@ -83,6 +83,25 @@ def test_a_rank_that_others_wait_for_may_compute_or_write():
     assert only(hang.suspected_hang(spins)).level == "critical"
     writes = ranks(job={"write_bytes_per_s": 50e6})
     assert only(hang.suspected_hang(writes)).level == "warning"
+
+
+def alone(cpu, place="data.py:9 acquire", **changes):
+    run = ranks(places=[place], **changes)
+    facts = run.nodes[0].programs[0].facts
+    run.nodes[0].processes[facts.pid] = (facts, track([90] * (COUNT - STILL) + [cpu] * STILL))
+    return run
+
+
+def test_a_process_alone_hangs_where_it_does_nothing_at_a_line_of_the_user():
+    found = only(hang.suspected_hang(alone(1)))
+    assert found.level == "warning"
+    assert "no step for 6 min; rank 3 stands in data.py:9 → acquire" in found.title
+    assert hang.suspected_hang(alone(30)) == []
+    assert hang.suspected_hang(alone(1, place="Kernel.dispatch")) == []
+    assert hang.suspected_hang(alone(1, job={"read_bytes_per_s": 5e6})) == []
+    notebook = alone(1)
+    notebook.job = Job(raw_id="1", name="jupyter", state="RUNNING")
+    assert hang.suspected_hang(notebook) == []
 
 
 def test_a_worker_that_hangs_is_named():
