@@ -8,6 +8,9 @@ from typing import Dict, List, NamedTuple, Union
 from gpumon.model.rollup import Rollup
 from gpumon.model.sample import Header, Key, Sample
 
+#: seconds of the finest buckets
+BACKFILL_S = 10
+
 
 class BackfillSeries(NamedTuple):
     """One reading.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from itertools import compress
 from math import ceil, floor, inf, isfinite, nan
-from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-from gpumon.model.backfill import BackfillSeries
+from gpumon.model.backfill import BACKFILL_S, BackfillSeries
 from gpumon.model.retention import RETENTIONS, Tiers
 from gpumon.model.rollup import Bucket, Rollup, clamped
-from gpumon.model.runs import Grid, Part, behind, grid_of
+from gpumon.model.runs import Before, Columns, Grid, Part, behind, buckets_of, grid_of
 from gpumon.model.tier import Tier
 
 #: two samples at most so many periods apart have no gap between them; one missed sample is two
@@ -20,7 +20,6 @@ _VALUE_LIMIT = 3e38  # single precision holds no more
 _TIME_LIMIT = 1e11  # epoch seconds; 3,000 years
 _SHORTEST_S = 1e-3  # no bucket that is shown can be shorter
 _MINUTE_S = 60
-_HAIR_S = 1e-3  # more than a sum of times may be rounded by
 #: samples that take less time one by one than together
 _FEW = 5
 
@@ -47,8 +46,8 @@ class Series:
 
     __slots__ = (
         "_batch_end", "_coarse", "_count", "_first_time", "_held_at_first", "_held_until", "_high",
-        "_largest", "_last_time", "_last_value", "_least", "_past_high", "_past_time", "_peak60",
-        "_since", "_tiers", "_total", "period_s",
+        "_known_until", "_largest", "_last_time", "_last_value", "_least", "_past_high",
+        "_past_time", "_peak60", "_since", "_tiers", "_total", "period_s",
     )  # fmt: skip
 
     def __init__(self, period_s: float = 1.0, tiers: Tiers = RETENTIONS[0].tiers) -> None:
@@ -65,6 +64,7 @@ class Series:
         self._coarse: Optional[Part] = None  # what waits for those behind the second
         self._last_time, self._last_value = -inf, nan  # the newest
         self._held_until = -inf  # a sample up to then continues the line without a gap
+        self._known_until = -inf  # what came before is in all but the finest tier already
         self._first_time = self._past_time = inf
         self._high = self._past_high = -inf
         self._peak60: Optional[float] = None
@@ -83,6 +83,9 @@ class Series:
             low = value
         if high is None or not value < high < _VALUE_LIMIT:
             high = value
+        if time < self._known_until:
+            self._refine(time, value, low, high)
+            return
         last_time = self._last_time
         held = self._last_value if time <= self._held_until else nan
         if not last_time <= time < self._batch_end:
@@ -101,8 +104,7 @@ class Series:
             self._largest = high
         # else it came late; the finest tier starts anew when the clock was set back
         if time >= last_time or finest.end <= last_time:
-            self._last_time, self._last_value = time, value
-            self._held_until = time + BRIDGE_PERIODS * self.period_s
+            self._note_last(time, value)
 
     def extend(
         self,
@@ -115,78 +117,71 @@ class Series:
 
         The same as to add them one by one. Where they are many, it takes a fraction of the time.
         """
+        known = bisect_left(times, self._known_until)
+        if known:
+            first = times[:known], values[:known], lows[:known], highs[:known]
+            together = self._take(self._refine, *first)
+            if together is not None:
+                self._note_last(together[0][-1], together[1][-1])
+        if known < len(times):
+            together = self._take(self.add, *behind(known, times, values, lows, highs))
+            if together is not None:
+                self._wait(*together)
+
+    def _take(
+        self,
+        add: Callable[[float, float, float, float], None],
+        times: Sequence[float],
+        values: Sequence[float],
+        lows: Sequence[float],
+        highs: Sequence[float],
+    ) -> Optional[Columns]:
+        """Have the finest tier take samples: by `add` where they are few, or of its open bucket;
+        the others together, which are returned.
+        """
         finest = self._tiers[0]
         if not finest.count and len(times) > _FEW:
-            self.add(times[0], values[0], lows[0], highs[0])
+            add(times[0], values[0], lows[0], highs[0])
             times, values, lows, highs = behind(1, times, values, lows, highs)
-        grid = grid_of(times, finest.step_s) if len(times) > _FEW else None
-        if not (
-            grid is not None
-            and finest.count
+        begin = len(times)
+        grid = grid_of(times, finest.step_s) if begin > _FEW else None
+        if grid is not None and self._fits(grid, lows, highs):
+            begin = bisect_right(grid.places, finest.index)
+        for each in zip(times[:begin], values[:begin], lows[:begin], highs[:begin]):
+            add(*each)
+        if begin == len(times):
+            return None
+        times, values, lows, highs = behind(begin, times, values, lows, highs)
+        grid = grid_of(times, finest.step_s)
+        before = Before(finest.index, self._last_value, self._held_until)
+        bridge_s = BRIDGE_PERIODS * self.period_s
+        finest.extend(*buckets_of(grid, before, bridge_s, values, lows, highs))
+        return times, values, lows, highs
+
+    def _fits(self, grid: Grid, lows: Sequence[float], highs: Sequence[float]) -> bool:
+        """Whether the finest tier can take such samples together."""
+        finest = self._tiers[0]
+        return bool(
+            finest.count
             and finest.step_s < _MINUTE_S
             and finest.index <= grid.places[0]
             and grid.places[-1] < finest.index + finest.kept
             and grid.is_ordered
             and min(lows) > -_VALUE_LIMIT
             and max(highs) < _VALUE_LIMIT
-        ):
-            for each in zip(times, values, lows, highs):
-                self.add(*each)
-            return
-        begin = bisect_right(grid.places, finest.index)  # before that the open bucket
-        if begin:
-            for each in zip(times[:begin], values[:begin], lows[:begin], highs[:begin]):
-                self.add(*each)
-            if begin == len(times):
-                return
-            times, values, lows, highs = behind(begin, times, values, lows, highs)
-            grid = grid_of(times, finest.step_s)
-        if grid.stride == 1 and grid.places[0] == finest.index + 1:
-            finest.extend([1] * len(values), values, lows, highs)
-        elif grid.stride and grid.longest_s < BRIDGE_PERIODS * self.period_s - _HAIR_S:
-            finest.extend(*self._at_strides(grid, times[0], values, lows, highs))
-        else:
-            finest.extend(*zip(*self._buckets(grid.places, times, values, lows, highs)))
-        self._wait(times, values, lows, highs)
+        )
 
-    def _at_strides(
-        self, grid: Grid, time: float, *columns: Sequence[float]
-    ) -> Tuple[List[int], List[float], List[float], List[float]]:
-        """What `_buckets` gives of samples in every so many buckets, with no gap between them."""
-        values, stride = columns[0], grid.stride
-        lead = grid.places[0] - self._tiers[0].index - 1
-        before = self._last_value if time <= self._held_until else nan
-        size = lead + (len(values) - 1) * stride + 1
-        counts = [0] * size
-        counts[lead::stride] = [1] * len(values)
-        held = [before] * size
-        for place in range(1, stride):
-            held[lead + place :: stride] = values[:-1]
-        found = [held, held[:], held[:]]
-        for each, column in zip(found, columns):
-            each[lead::stride] = column
-        return counts, found[0], found[1], found[2]
+    def _refine(self, time: float, value: float, low: float, high: float) -> None:
+        """Add a sample of which a backfill has told the coarser tiers."""
+        finest = self._tiers[0]
+        if finest.step_s < BACKFILL_S:
+            held = self._last_value if time <= self._held_until else nan
+            finest.add(time, value, 1, low, high, held)
+        self._note_last(time, value)
 
-    def _buckets(
-        self, places: Sequence[int], times: Sequence[float], *columns: Sequence[float]
-    ) -> Iterator[Tuple[int, float, float, float]]:
-        """Count, sum, low and high of each bucket, those in between included."""
-        values, lows, highs = columns
-        held, until, before = self._last_value, self._held_until, self._tiers[0].index
-        begin, last = 0, len(places) - 1
-        while begin <= last:
-            place, end = places[begin], begin + 1
-            between = held if times[begin] <= until else nan
-            for _ in range(before + 1, place):
-                yield 0, between, between, between
-            if begin == last or places[end] != place:
-                yield 1, values[begin], lows[begin], highs[begin]
-            else:
-                end = bisect_right(places, place, end)
-                parts = values[begin:end], lows[begin:end], highs[begin:end]
-                yield end - begin, sum(parts[0]), min(parts[1]), max(parts[2])
-            held, until = values[end - 1], times[end - 1] + BRIDGE_PERIODS * self.period_s
-            before, begin = place, end
+    def _note_last(self, time: float, value: float) -> None:
+        self._last_time, self._last_value = time, value
+        self._held_until = time + BRIDGE_PERIODS * self.period_s
 
     def _wait(
         self,
@@ -266,6 +261,7 @@ class Series:
             self._peak60 = max(max(peaks), -inf if self._peak60 is None else self._peak60)
         self._first_time = min(self._first_time, backfill.first_time)
         self._high = max(self._high, backfill.high)
+        self._known_until = float((finest.last + 1) * finest.step_s)
         self._last_time, self._last_value = finest.last * finest.step_s, finest.mean[-1]
         self._held_until = self._last_time + BRIDGE_PERIODS * max(self.period_s, finest.step_s)
 

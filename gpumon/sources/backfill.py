@@ -13,7 +13,7 @@ from math import inf
 from threading import Lock
 from typing import TYPE_CHECKING, Union
 
-from gpumon.model.backfill import Backfill, BackfillSeries
+from gpumon.model.backfill import BACKFILL_S, Backfill, BackfillSeries
 from gpumon.model.batch import ColumnBatch
 from gpumon.model.fields import SERIES
 from gpumon.model.rolled import RolledFrame
@@ -78,11 +78,15 @@ class FileBackfill:
         self._so_far = lambda: None
         self.reached = inf
 
-    def before(self, end: float) -> list[Backfill]:
-        """What was before `end`, a multiple of `END_S`; one backfill for each run of the agent."""
+    def before(self, end: float, until: float = -inf) -> list[Backfill]:
+        """What was before `end`, a multiple of `END_S`; one backfill for each run of the agent.
+
+        Buckets reach to before `until`, also a multiple, where that is later and they are as fine
+        as series keep them: what comes from `end` on then only adds what is finer.
+        """
         with self._lock:
             gathered = self._whole or self._so_far()
-        return [] if gathered is None else gathered.before(end)
+        return [] if gathered is None else gathered.before(end, until)
 
     def items_before(self, end: float) -> Iterator[Item]:
         """The same for who gathers evidence, read once more."""
@@ -129,18 +133,19 @@ class _Gathered:
                         is_series=field in SERIES[entity],
                     )  # fmt: skip
 
-    def before(self, end: float) -> list[Backfill]:
+    def before(self, end: float, until: float) -> list[Backfill]:
         backfills = self._runs(end)
         if not backfills:
             return []
+        until = max(until, end) if self._step_s == BACKFILL_S else end
         for (entity, key), fields in self._buckets.items():
-            found = {name: row for name in fields if (row := fields[name].before(end))}
+            found = {name: row for name in fields if (row := fields[name].before(until))}
             backfill: Backfill | None = backfills[-1]
             if isinstance(key, int):
                 backfill, key = _place(self._devices[key], backfills)
             if found and backfill is not None:
                 backfill.rows.setdefault(entity, {})[key] = found
-        for entity, key, field, row in self._courses_before(end):
+        for entity, key, field, row in self._courses_before(end, until):
             backfill = backfills[-1]
             if isinstance(key, tuple):
                 backfill, device = _place(self._devices[key[0]], backfills)
@@ -151,8 +156,10 @@ class _Gathered:
             _of_time(backfills, sample.time).last.append(sample)
         return backfills
 
-    def _courses_before(self, end: float) -> Iterator[tuple[str, Key, str, BackfillSeries]]:
-        """Of the processes that were read shortly before `end`."""
+    def _courses_before(
+        self, end: float, until: float
+    ) -> Iterator[tuple[str, Key, str, BackfillSeries]]:
+        """Of the processes that were read shortly before `end`, up to before `until`."""
         from gpumon.sources.buckets import Buckets
 
         step_s, first, newest = self._step_s, self._headers[0], self._headers[-1]
@@ -160,7 +167,7 @@ class _Gathered:
             if bins.first * step_s < end <= (bins.first + len(bins)) * step_s + _RECENT_S:
                 every_s = period_s(entity, field, newest.interval_s)
                 buckets = Buckets(bins, step_s, every_s, first.time, is_series=True)
-                last, row = buckets.last_time(end), buckets.before(end)
+                last, row = buckets.last_time(end), buckets.before(until)
                 if row is not None and last is not None and last >= end - _RECENT_S:
                     yield entity, key, field, row
 

@@ -74,6 +74,7 @@ class ReplaySource:
         self._said: dict[int, str] = {}  # of the same: what was said of its problems
         self._pending: _Item | None = None
         self._last = 0.0
+        self._known_until = -inf  # series hold what was before in buckets, also where it is ahead
         firsts = []
         for track in tracks:
             first = next(track.items(None), None)
@@ -245,14 +246,18 @@ class ReplaySource:
         if self.end is not None:
             target = min(target, self.end + 1.0)  # what is behind has no data
         begin = float(floor((target - FINE_S) / _EDGE_S) * _EDGE_S)
-        is_near = here <= target <= here + _LONG_S or begin <= self.origin + _LONG_S
+        until = max(float(floor((target - _SINGLE_S) / _EDGE_S) * _EDGE_S), begin)
+        is_behind = target < here or here < self._known_until
+        is_near = here <= target <= here + _LONG_S and not is_behind
+        is_near = is_near or begin <= self.origin + _LONG_S
         self.progress, self._way = 0.0, (here, target)
         if self._backfills and not is_near and isinstance(sink, BackfillSink):
-            if self._wait_for_backfills(begin, target):
-                self._begin_at(sink, begin)
+            if self._wait_for_backfills(until, target):
+                self._begin_at(sink, begin, until)
                 self._feed_columns(sink, begin, target)
-        elif target < here:
+        elif is_behind:
             sink.reset()
+            self._known_until = -inf
             self._rewind()
             self._last, self._way = self.origin, (self.origin, target)
             self._feed_columns(sink, cell_of(self.origin), target)
@@ -300,11 +305,11 @@ class ReplaySource:
                         return
                     self._wake.notify_all()
 
-    def _wait_for_backfills(self, begin: float, target: float) -> bool:
-        """Until they have reached `begin`; False when something else is to be done first."""
+    def _wait_for_backfills(self, until: float, target: float) -> bool:
+        """Until they have reached `until`; False when something else is to be done first."""
         self._way = (self.origin, target)
         with self._wake:
-            while self._gathered() < begin:
+            while self._gathered() < until:
                 if self._stopping or self._target is not None:
                     return False
                 self._wake.wait(_ASK_S)
@@ -319,11 +324,12 @@ class ReplaySource:
         begin, end = self._way
         self.progress = min(max((at - begin) / (end - begin), 0.0), 1.0) if end > begin else 0.0
 
-    def _begin_at(self, sink: BackfillSink, begin: float) -> None:
-        """Empty the sink, and feed what was before `begin` in buckets."""
+    def _begin_at(self, sink: BackfillSink, begin: float, until: float) -> None:
+        """Empty the sink, and feed what was before `begin` in buckets, of series up to `until`."""
         sink.reset()
+        self._known_until = until
         for number, (track, backfill) in enumerate(zip(self._tracks, self._backfills)):
-            backfills = [*backfill.before(begin), *opening(track.items(begin), begin)]
+            backfills = [*backfill.before(begin, until), *opening(track.items(begin), begin)]
             if backfills:
                 node = self._nodes[number] = backfills[0].header.node
                 sink.backfill(node, backfills, backfill.items_before(begin))
@@ -431,7 +437,7 @@ MIN_SPEED, MAX_SPEED = 0.1, 1000.0
 #: readings older than this have gone stale and ended processes are no longer listed
 _WHOLE_S = 180.0
 #: so much before the aim of a seek comes in single samples, with all that is not in columns
-_SINGLE_S = 60.0
+_SINGLE_S = 20.0
 #: columns begin here, and a backfill ends
 _EDGE_S = lcm(END_S, int(CELL_S))
 #: the finest buckets of a series reach no further back
