@@ -95,17 +95,17 @@ print(next(int(line.split()[1]) for line in open("/proc/self/status") if "VmHWM"
 """
 )
 
-SIZE = 256
-
 
 def _environ(folder: str, *, probed: bool) -> dict[str, str]:
     environ = {**os.environ, "TMPDIR": folder}
     return environ | probe_of(environ).variables if probed else environ
 
 
-def _run(python: str, program: str, seconds: float, folder: str, *, probed: bool = False) -> str:
+def _run(
+    python: str, program: str, seconds: float, folder: str, *, size: int, probed: bool = False
+) -> str:
     environ = {**_environ(folder, probed=probed), "GPUMON_PROBE_DIR": folder}
-    command = [python, "-c", program, str(seconds), str(SIZE), INSIDE]
+    command = [python, "-c", program, str(seconds), str(size), INSIDE]
     return subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout
 
 
@@ -113,7 +113,8 @@ def memory(python: str, seconds: float, rounds: int, folder: str) -> None:
     """Peak memory, medians."""
     peaks = {
         probed: median(
-            int(_run(python, _MEMORY, seconds, folder, probed=probed)) for _ in range(rounds)
+            int(_run(python, _MEMORY, seconds, folder, size=256, probed=probed))
+            for _ in range(rounds)
         )
         for probed in (False, True)
     }
@@ -140,13 +141,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--size", type=int, default=256, help="of the network's first layer")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--starts", action="store_true", help="only the start")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if not args.starts:
             for program in (_HOOKS, _THREAD):
-                print(_run(args.python, program, args.seconds, folder), end="")
+                print(_run(args.python, program, args.seconds, folder, size=args.size), end="")
             memory(args.python, 5.0, args.rounds, folder)
         starts(args.python, 40, folder)
 

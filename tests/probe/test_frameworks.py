@@ -9,7 +9,10 @@ import json
 
 import pytest
 
+from gpumon.model.sample import Sample
+from gpumon.recording import Recording
 from gpumon.services import probing
+from tests.e2e.program import environment, gpumon
 from tests.probe.world import WAIT, World
 
 pytestmark = pytest.mark.slow
@@ -26,10 +29,10 @@ class Real:
     """A world whose Python has the frameworks."""
 
     def __init__(self, world, python):
-        self.world, self._python = world, python
+        self.world, self.python = world, python
 
     def run(self, text, *flags, **more):
-        return self.world.run(text, *flags, python=self._python, **{**QUIET, **more})
+        return self.world.run(text, *flags, python=self.python, **{**QUIET, **more})
 
     def whole(self, text, *flags, **more):
         code, out, err = self.run(text, *flags, **more)
@@ -118,6 +121,27 @@ def test_a_slow_loader_is_seen_with_its_line(real, workers):
     assert max(each.get("steps", 0) for each in files) >= 200
     assert sorted(each["worker"] for each in loaders) == list(range(workers))
     assert not workers or line_of(text, "# slow") in {each["place"] for each in loaders}
+
+
+def test_a_recording_has_steps_waits_and_their_line(real):
+    """`gpumon record --probe` around real PyTorch, from its command line to its file."""
+    text = LOADER.replace("num_workers=2", "num_workers=0")
+    (real.world.folder / "train.py").write_text(text.replace("    begin()\n", "    step()\n"))
+    file = str(real.world.folder / "run.gpumon")
+    done = gpumon(
+        *("record", "--probe", "-o", file, "--", real.python, "train.py"),
+        env=environment(TMPDIR=str(real.world.folder), **QUIET), cwd=real.world.folder,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "gpumon: the probe measured inside 1 process\n" in done.stderr
+    with Recording(file) as recording:
+        samples = [item for item in recording.items() if isinstance(item, Sample)]
+    rows = [row for item in samples for row in item.rows.get("program", {}).values()]
+    slow = line_of(text, "# slow").replace("program.py", "train.py")
+    assert rows[-1]["steps"] == 201
+    assert rows[-1]["step_us"] >= 40_000
+    assert rows[-1]["data_wait_percent"] > 50
+    assert slow in {row["place"] for row in rows}
 
 
 def test_a_fork_and_a_spawned_process_have_counts_of_their_own(real):
