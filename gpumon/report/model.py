@@ -41,6 +41,7 @@ class DeviceRow:
     busy_over_time: tuple[float | None, ...] = ()
     sm_over_time: tuple[float | None, ...] = ()  # % of the SMs active
     mem_over_time: tuple[float | None, ...] = ()  # % of the total
+    need_over_time: tuple[float | None, ...] = ()  # of it, where that was measured
     note: str = ""  # instead of numbers: "lost Xid 79", "never used", "n/a MIG"
     missing: Mapping[str, str] = field(default_factory=dict)
 

@@ -53,6 +53,7 @@ def _row(run: RunData, device: DeviceData) -> DeviceRow:
         busy_over_time=_parts(run, busy),
         sm_over_time=_parts(run, device.track("sm_active_percent")),
         mem_over_time=_parts(run, memory, 100 / total) if total else (),
+        need_over_time=_parts(run, truth.needed(device), 100 / total) if need and total else (),
         note=_note(device, busy),
         missing=missing,
     )

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpumon.analysis.memory import mem_truth_of
 from gpumon.analysis.rundata import PoolData
 from tests.analysis.build import GIB, START, device, held, pooled, process, track
+from tests.support.examples import examples
 
 MIB = 1 << 20
 
@@ -128,3 +131,34 @@ def test_a_process_alone_whose_memory_the_driver_does_not_tell():
     made.pool.used_bytes, made.pool.reserved_bytes = track(10 * GIB, 60), track(78.5 * GIB, 60)
     made.mem_bytes = track([None] * 60)
     assert truth(made).need.beside_bytes == gib(0.5)
+
+
+SIZES = st.floats(0.1, 30)
+PROCESSES = st.lists(
+    st.tuples(SIZES, st.floats(1, 2), st.integers(0, 500), st.integers(1, 600), st.booleans()),
+    min_size=1, max_size=5,
+)  # fmt: skip
+
+
+@examples(200)
+@given(PROCESSES)
+def test_what_is_measured_lies_between_any_ones_peak_and_all_of_them(drawn):
+    made = []
+    for number, (used, kept, since, length, is_told) in enumerate(drawn):
+        each = torch(used, used * kept, pid=number)
+        each.first, each.last = START + since, START + since + length
+        each.pool.last = each.last
+        each.pool = each.pool if is_told else None
+        made.append(each)
+    found = truth(*made)
+    peaks = [used for used, *_, is_told in drawn if is_told]
+    if found.need is None:
+        assert found.mem_truth != "measured"
+        return
+    assert found.mem_truth == "measured"
+    held_ = [used * kept + 0.5 for used, kept, _, _, is_told in drawn if not is_told]
+    assert all(each <= 0.61 for each in held_)  # else somebody's need would be unknown
+    least, most = max(peaks, default=0.0), sum(peaks) + sum(held_) + 0.5 * len(peaks)
+    assert least * GIB <= found.need.low_bytes <= 1.001 * most * GIB
+    assert found.need.low_bytes <= found.need.high_bytes
+    assert found.need.proven_bytes == found.need.low_bytes

@@ -112,6 +112,28 @@ def test_a_missing_number_is_never_zero():
     assert document(made)["devices"][0]["busy_mean"] is None
 
 
+def test_a_measured_need_stands_beside_the_reservation_in_every_form():
+    need = {"mem_truth": "measured", "mem_in_use_peak_bytes": 9.4 * GIB,
+            "mem_need_bytes": 10.0 * GIB, "need_over_time": (12.0,) * 8}  # fmt: skip
+    made = report(devices=(row("gpu01", 0, **need), row("gpu01", 1)))
+    text_ = "9.4 GiB in use, 78.5 GiB reserved"
+    lines = list(plain(page(made)))
+    assert f"gpu01:0: {text_}" in lines
+    assert "98 %*" not in next(line for line in lines if line.startswith("gpu01:0 "))
+    assert f"| {text_} |" in markdown(made)
+    assert "78.5 GiB\\*" in markdown(made)
+    for alone in (made, replace(made, devices=made.devices[:1])):
+        lines = re.findall(r"<polyline [^>]*var\(--mem\)[^>]*>", html_page([alone]))
+        dashed = [each for each in lines if "dasharray" in each]
+        assert (len(lines), len(dashed)) == (len(alone.devices) + 1, len(alone.devices))
+        assert text_ in html_page([alone])
+    assert "memory reserved, of which the line is needed" in html_page([alone])
+    (first, second) = document(made)["devices"]
+    assert (first["mem_truth"], first["mem_need_bytes"]) == ("measured", 10.0 * GIB)
+    assert first["mem_in_use_peak_bytes"] == 9.4 * GIB
+    assert second["mem_need_bytes"] is None
+
+
 def test_the_document_is_json_with_the_names_that_others_rely_on():
     body = json.loads(json.dumps(document(report()), allow_nan=False))
     assert body["version"] == 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import ceil
 from typing import NamedTuple
 
 from tests.simulator.job import NODE_CORES, NODE_MEM, SimJob, peak
@@ -67,8 +68,9 @@ class Facts(NamedTuple):
 
 
 def gpu_needs(job: SimJob) -> dict[tuple[int, int], float]:
-    """By node and GPU: what all its programs needed together until the end, or the last sample."""
-    age = min(job.ended.seconds, job.view.until) - 10
+    """By node and GPU: what all its programs needed together until the last sample."""
+    interval_s = job.view.interval_s
+    age = (ceil(min(job.ended.seconds, job.view.until) / interval_s) - 1) * interval_s - 10
     return {
         (number, key): sum(each.live(age) + CONTEXT for each in held if each.live is not None)
         for number, node in enumerate(job.program.held)

@@ -39,20 +39,23 @@ RESERVED = tuple(_SAYS)
 _OWN_FIGURES = (
     Action("code", EMPTY, text="The program's output may show how much GPU memory it needs."),
 )
+_PROBE = Action(
+    "shell",
+    Line("gpumon record --probe -- COMMAND"),
+    text="Or in any run: the probe reads the true peak inside the program.",
+)
 _RECIPES = {
     "tf": (
         Action("shell", Line("export TF_FORCE_GPU_ALLOW_GROWTH=true"),
                text="For one measuring run, set this: it then uses at most 2× the real need."),
         Action("code", Line("import os; os.environ['TF_FORCE_GPU_ALLOW_GROWTH'] = 'true'"),
                text="The same in Python, before `import tensorflow`."),
-        Action("code", Line("tf.config.experimental.get_memory_info('GPU:0')['peak']"),
-               text="Print this at the end of the run: it is the true peak."),
+        _PROBE,
     ),
     "jax": (
         Action("shell", Line("export XLA_PYTHON_CLIENT_PREALLOCATE=false"),
                text="For one measuring run; keep preallocation in production."),
-        Action("code", Line("jax.local_devices()[0].memory_stats()['peak_bytes_in_use']"),
-               text="Print this at the end of the run: it is the true peak."),
+        _PROBE,
     ),
     "kv": (
         Action("code", EMPTY,
@@ -82,7 +85,7 @@ def _reservation(
 @_reservation(
     "tf",
     title="TensorFlow preallocated all memory",
-    remedy="`TF_FORCE_GPU_ALLOW_GROWTH=true` shows the need",
+    remedy="`record --probe` or `TF_FORCE_GPU_ALLOW_GROWTH=true` shows the need",
 )
 def alloc_all_tf(run: RunData) -> Answers:
     """TensorFlow's plateau (`memory.classify`): total − reserve, in one jump, flat for a minute.
@@ -96,7 +99,7 @@ def alloc_all_tf(run: RunData) -> Answers:
 @_reservation(
     "jax",
     title="JAX preallocated its share",
-    remedy="`XLA_PYTHON_CLIENT_PREALLOCATE=false` shows the need",
+    remedy="`record --probe` or `XLA_PYTHON_CLIENT_PREALLOCATE=false` shows the need",
 )
 def alloc_all_jax(run: RunData) -> Answers:
     """JAX's plateau: 75 % of the device, or what XLA_CLIENT_MEM_FRACTION says, and a context.

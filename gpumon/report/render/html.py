@@ -268,6 +268,8 @@ def _legend(report: Report) -> str:
     entries.append(("--mem", "stroke", "memory %"))
     if any(row.has_unproven_need for row in rows):
         entries.append(("--mem", "stroke dashed", "memory that may be preallocated"))
+    elif any(any(row.need_over_time) for row in rows):
+        entries.append(("--mem", "stroke dashed", "memory reserved, of which the line is needed"))
     if any(None in row.busy_over_time for row in rows):
         entries.append(("--none", "", "not observed"))
     levels = {each.level for row in rows for each in windows_of(report, row)}

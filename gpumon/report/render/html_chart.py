@@ -79,7 +79,8 @@ def chart(
     """Busy as an area, the SMs that worked as one within, memory as a line; `over`: HTML that
     stands over the plot.
     """
-    reserved = ' stroke-dasharray="5 4"' if row.has_unproven_need else ""
+    is_reserved = row.has_unproven_need or any(row.need_over_time)
+    reserved = ' stroke-dasharray="5 4"' if is_reserved else ""
     shapes = [
         *_unknown(row.busy_over_time),
         *(_window(axis, each) for each in windows),
@@ -87,6 +88,7 @@ def chart(
         *_areas(row.sm_over_time, "sm"),
         *(_grid(share) for share in (0.25, 0.5, 0.75)),
         *_lines(row.mem_over_time, reserved),
+        *_lines(row.need_over_time, ""),
         *(_mark(axis, each) for each in marks),
     ]
     y = "".join(f'<span style="top:{100 - each}%">{each}</span>' for each in (0, 50, 100))
