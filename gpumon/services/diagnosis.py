@@ -8,9 +8,11 @@ import time
 
 import psutil
 
+from gpumon.collect.stacks import pyspy
 from gpumon.model.fields import FIELDS
 from gpumon.model.reading import Missing
 from gpumon.model.sample import Header, Sample
+from gpumon.model.text import clean
 from gpumon.model.units import age_text, of_bytes_text
 from gpumon.services import connectivity
 from gpumon.services.connectivity import ABSENT, LIMITED, OK, Check
@@ -23,7 +25,7 @@ def examine() -> list[Check]:
     header, sample, _ = take()
     checks = [_python(), _host(), *_driver(header), *_devices(header, sample)]
     checks += [*_job(header, sample), *connectivity.checks(os.environ)]
-    return [*checks, *_collectors(sample), *_system(), *_terminal()]
+    return [*checks, *_collectors(sample), *_system(), _stacks(), *_terminal()]
 
 
 def _python() -> Check:
@@ -121,6 +123,19 @@ def _system() -> list[Check]:
     except OSError:
         checks.append(Check("profiling counters", ABSENT, "no NVIDIA kernel module"))
     return checks
+
+
+def _stacks() -> Check:
+    """How `gpumon stack` may see where a program is."""
+    program, scope = pyspy.find(pyspy.beside_python()), pyspy.ptrace_scope()
+    probed = "only programs started with 'gpumon record --probe --'"
+    if not program:
+        detail = f"{probed}; for others pip install 'gpumon-slurm[stacks]' (py-spy)"
+        return Check("stacks", ABSENT, detail)
+    if scope > (2 if os.getuid() == 0 else 0):
+        return Check("stacks", LIMITED, f"{probed}: ptrace_scope is {scope}, so py-spy reads none")
+    whose = "every user's" if os.getuid() == 0 else "your"
+    return Check("stacks", OK, f"{whose} Python programs, by py-spy ({clean(program, 200)})")
 
 
 def _terminal() -> list[Check]:

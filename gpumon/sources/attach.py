@@ -6,8 +6,6 @@ measured meanwhile stays a gap. The dashboard of this node alone is the same wit
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
@@ -184,9 +182,10 @@ class AttachSource:
 
         False where no agent takes it. May block.
         """
+        from gpumon.collect.stacks.pyspy import beside_python  # not before somebody asks
+
         followed = self._followed.get(name)
-        beside = os.path.join(os.path.dirname(sys.executable), "py-spy")
-        line = request_line(pid, how, beside if os.path.exists(beside) else "")
+        line = request_line(pid, how, beside_python())
         return followed is not None and followed.run.ask(line)
 
     @property

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
+from gpumon.collect.stacks import pyspy
 from gpumon.services import connectivity as reaching
+from gpumon.services import diagnosis
 from gpumon.slurm.runner import Result, SlurmTimeoutError
 
 CONFIG = b"SLURM_VERSION = 22.05.8\nClusterName = alpha\x1b[2J\n"
@@ -83,3 +87,22 @@ def test_what_does_not_answer_is_said_with_its_reason(tmp_path, answers, name, r
     told = found(path_with(tmp_path, *ALL), **answers)
     assert told[name][0] == result
     assert says in told[name][1]
+
+
+@pytest.mark.parametrize(
+    ("there", "scope", "uid", "result", "words"),
+    [
+        (True, 0, 1000, "ok", "your Python programs, by py-spy (/x/py-spy)"),
+        (True, 2, 0, "ok", "every user's Python programs"),
+        (True, 3, 0, "limited", "ptrace_scope is 3"),
+        (True, 1, 1000, "limited", "only programs started with 'gpumon record --probe --'"),
+        (False, 0, 1000, "absent", "pip install 'gpumon-slurm[stacks]'"),
+    ],
+)
+def test_whether_stacks_can_be_had(monkeypatch, there, scope, uid, result, words):
+    monkeypatch.setattr(pyspy, "find", lambda beside: "/x/py-spy" if there else "")
+    monkeypatch.setattr(pyspy, "ptrace_scope", lambda: scope)
+    monkeypatch.setattr(os, "getuid", lambda: uid)
+    check = diagnosis._stacks()
+    assert (check.name, check.result) == ("stacks", result)
+    assert words in check.detail

@@ -11,6 +11,7 @@ import os
 import re
 import select
 import signal
+import sys
 import time
 from typing import Any, NamedTuple
 
@@ -42,6 +43,12 @@ def find(beside: str = "", path: str | None = None) -> str:
     if os.path.basename(beside) == _NAME and os.path.isabs(beside):
         places.append(beside)
     return next((each for each in places if os.path.isfile(each) and os.access(each, os.X_OK)), "")
+
+
+def beside_python() -> str:
+    """Where it lies if it was installed with gpumon, as nodes may see it, too; "" if nowhere."""
+    path = os.path.join(os.path.dirname(sys.executable), _NAME)
+    return path if os.path.exists(path) else ""
 
 
 def dump(program: str, pid: int) -> Dump:
