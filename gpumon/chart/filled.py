@@ -67,7 +67,8 @@ def fill(layers: Sequence[tuple[Drawn, Values]], at: int, rows: int, glyphs: Gly
     for drawn, values in layers:
         if drawn.kind == "area":
             heights = _heights(values[buckets], rows)
-            areas.append(("-".join([drawn.name, *tints]), heights))
+            if heights:  # else it is not known here
+                areas.append(("-".join([drawn.name, *tints]), heights))
     if any(any(heights) for _, heights in areas):
         _areas(column, areas, rows, glyphs)
     for drawn, values in layers:

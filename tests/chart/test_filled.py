@@ -34,6 +34,14 @@ def test_the_narrow_area_lies_on_the_wide_one():
     assert looks == [[f"busy.{middle}/hollow.{middle}"], ["busy.0"]]
 
 
+def test_an_area_that_is_not_known_leaves_the_other_one():
+    both = [(BUSY, [0.5, 0.5, 1.0, 1.0]), (SM, [None, None, 0.5, 0.5])]
+    texts, looks = drawn(both, 2, 1)
+    assert texts == ["▄▄"]
+    assert looks == [["hollow.0", "busy.0/hollow.0"]]
+    assert drawn([(BUSY, [None, None]), (SM, [0.5, 0.5])], 1, 1)[1] == [["busy.0"]]
+
+
 def test_three_colours_in_a_cell_are_two():
     texts, looks = drawn([(BUSY, [0.6, 0.6]), (SM, [0.5, 0.5])], 1, 1)
     assert (texts, looks) == (["▅"], [["busy.0"]])
