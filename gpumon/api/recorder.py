@@ -17,6 +17,7 @@ from gpumon.model.reading import number
 from gpumon.model.sample import Header
 from gpumon.model.units import span_text
 from gpumon.recording.reader import Recording
+from gpumon.services.record import is_recorded_by_another
 
 _BEGINS_S = 30.0  # on a node with a slow disk and driver
 _ENDS_S = 60.0
@@ -38,8 +39,9 @@ class Axis(NamedTuple):
 class recording:
     """`with gpumon.recording("run.gpumon"):` records this node meanwhile.
 
-    The same as `gpumon record -o PATH`, in a process of its own. `path`: a file that does not exist
-    yet; `interval_s`: between two samples, 1 if not given. Raises GpumonError.
+    The same as `gpumon record -o PATH`, in a process of its own; of several ranks on a node only
+    the first does it. `path`: a file that does not exist yet; `interval_s`: between two samples, 1
+    if not given. Raises GpumonError.
     """
 
     def __init__(self, path: str | os.PathLike[str], interval_s: float | None = None) -> None:
@@ -49,6 +51,9 @@ class recording:
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> recording:
+        if is_recorded_by_another(os.environ) or os.environ.get("LOCAL_RANK", "0") != "0":
+            self.summary = "recorded by the first rank on this node"
+            return self
         if os.path.isdir(self.path):
             raise GpumonError(f"{self.path} is a folder; name a new file")
         if os.path.lexists(self.path):

@@ -160,6 +160,15 @@ def test_a_recording_that_cannot_be_written_is_an_error(tmp_path):
             pytest.fail("it has begun")
 
 
+@pytest.mark.parametrize("rank", ["LOCAL_RANK", "SLURM_LOCALID"])
+def test_only_the_first_rank_on_a_node_records(tmp_path, monkeypatch, rank):
+    monkeypatch.setenv(rank, "1")
+    with gpumon.recording(tmp_path / "run.gpumon") as run:
+        pass
+    assert run.summary == "recorded by the first rank on this node"
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.slow
 def test_an_error_in_the_block_comes_out_and_ends_the_recording(tmp_path):
     with pytest.raises(ZeroDivisionError), gpumon.recording(tmp_path / "run.gpumon"):

@@ -28,6 +28,7 @@ _MOST_BYTES = 128 << 10
 _MOST_POOLS = 64
 _MOST_BESIDE = 512
 _STALE_S = 15.0  # seven times what there should be between two writings
+_ABSENT_TICKS = 3
 _MOST_PLACE = 120
 #: field -> name in the file; of steps also how many of the field's unit one of it is
 _POOL = {
@@ -60,6 +61,7 @@ class _Probed(NamedTuple):
 
     paths: tuple[str, ...]
     uid: int
+    is_sure: bool  # it was given a folder to write to
 
 
 class Told(NamedTuple):
@@ -82,6 +84,7 @@ class Probed:
         self._numbers = numbers
         self._beside = folder
         self._known: dict[int, _Probed] = {}
+        self._left_out: dict[int, int] = {}  # pid -> ticks until its file is looked for again
 
     def pids(self) -> list[int]:
         """Of the command beside the agent, those that told something."""
@@ -109,27 +112,32 @@ class Probed:
         return None if known is None else _read(known)
 
     def _file(self, here: Stat, uid: int) -> _Probed | None:
-        folder = self._folder(here.pid, uid)
-        if not folder:
+        given, usual = self._folders(here.pid, uid)
+        folder = given or usual
+        if not folder.startswith("/"):
             return None
         status = self._proc.status(here.pid)
         inner = () if isinstance(status, Missing) else status.namespace_pids
         name = f"{folder}/{(inner or (here.pid,))[-1]}-{here.start_ticks}.json"
-        return _Probed((name, f"{self._proc.root}/{here.pid}/root{name}"), uid)
+        paths = (name, f"{self._proc.root}/{here.pid}/root{name}")
+        return _Probed(paths, uid, is_sure=bool(given))
 
-    def _folder(self, pid: int, uid: int) -> str:
-        """The one it was given; else the one that `gpumon.watch()` in it would take."""
+    def _folders(self, pid: int, uid: int) -> tuple[str, str]:
+        """The one that it was given, and the one that `gpumon.watch()` in it would take."""
         content = self._proc.content(pid, "environ")
         if isinstance(content, Missing):
-            return ""
+            return "", ""
         environ = parse_environ(content) or {}
-        folder = environ.get(VARIABLE) or usual_folder(environ, uid)
-        return folder if folder.startswith("/") else ""
+        return environ.get(VARIABLE, ""), usual_folder(environ, uid)
 
     def put(self, tick: Tick, pid: int) -> None:
         """What its probe told last, unless that is too old to stand for now."""
         known = self._known.get(pid)
-        told = None if known is None else _read(known)
+        if known is None or self._is_left_out(pid):
+            return
+        told = _read(known)
+        if told is None and not known.is_sure:
+            self._left_out[pid] = _ABSENT_TICKS
         if told is None or told.is_stale:
             return
         row = program_row(told.values)
@@ -137,6 +145,13 @@ class Probed:
             tick.put("program", pid, row)
         for key, pool in self._pools(told.values):
             tick.put("pool", (key, pid), pool)
+
+    def _is_left_out(self, pid: int) -> bool:
+        """Most processes have no probe: their files are not looked for in each tick."""
+        left = self._left_out.pop(pid, 0)
+        if left > 1:
+            self._left_out[pid] = left - 1
+        return left > 0
 
     def put_all(self, tick: Tick) -> None:
         """The same of all processes."""
@@ -161,8 +176,10 @@ class Probed:
 
     def end(self, tick: Tick, pid: int) -> None:
         """The process ended; its last words stand in its file."""
+        self._left_out.pop(pid, None)
         self.put(tick, pid)
         self._known.pop(pid, None)
+        self._left_out.pop(pid, None)
 
 
 def pool_row(pool: dict[str, Any]) -> dict[str, Reading]:

@@ -66,13 +66,26 @@ def test_pools_are_those_of_devices_and_steps_those_of_the_process(tmp_path):
 
 
 def test_a_program_that_began_to_watch_itself_writes_to_the_usual_folder(tmp_path):
+    """Most never do: its file is looked for now and then, and at the end."""
     proc, folder = ProcFs("/proc"), tmp_path / f"gpumon-probe-{os.getuid()}"
     folder.mkdir()
+
+    def steps(call):
+        call(tick := Tick(time.time(), 0.0), child.pid)
+        return tick.rows.get("program", {}).get(child.pid, {}).get("steps")
+
     with program(TMPDIR=str(tmp_path)) as child:
         stat = proc.stat(child.pid)
-        (folder / f"{child.pid}-{stat.start_ticks}.json").write_text('{"steps": 5}')
-        found = Probed(lambda visible, order: {}, proc=proc).told(stat, os.getuid())
-    assert found.values == {"steps": 5}
+        files = Probed(lambda visible, order: {}, proc=proc)
+        files.find(child.pid, stat, os.getuid())
+        path = folder / f"{child.pid}-{stat.start_ticks}.json"
+        assert steps(files.put) is None
+        path.write_text('{"steps": 5}')
+        assert [steps(files.put) for _ in range(5)] == [None, None, None, 5, 5]
+        path.rename(tmp_path / "kept")
+        assert steps(files.put) is None
+        (tmp_path / "kept").rename(path)
+        assert steps(files.end) == 5
 
 
 def test_the_number_of_a_device_is_what_the_process_was_shown(tmp_path):
