@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from gpumon.collect.proc.probed import usual_folder
@@ -36,8 +36,8 @@ def probe_of(environ: Mapping[str, str]) -> Probe:
     return Probe({"PYTHONPATH": path, "GPUMON_PROBE_DIR": folder})
 
 
-def sweep(environ: Mapping[str, str]) -> None:
-    """Remove what processes left that have ended."""
+def sweep(environ: Mapping[str, str], ended: Collection[object] = ()) -> None:
+    """Remove what processes left that have ended: those with these numbers now, others later."""
     try:
         within = open_folder(usual_folder(environ, os.getuid()))
     except OSError:
@@ -46,13 +46,15 @@ def sweep(environ: Mapping[str, str]) -> None:
         for name in os.listdir(within):
             found = _NAME.fullmatch(name)
             if found is not None and not os.path.exists(f"/proc/{found['pid']}"):
-                _remove_old(within, name)
-    except OSError:  # the next one will
-        pass
+                _remove(within, name, at_once=int(found["pid"]) in ended)
     finally:
         os.close(within)
 
 
-def _remove_old(within: int, name: str) -> None:
-    if time.time() - os.stat(name, dir_fd=within, follow_symlinks=False).st_mtime > _OLD_S:
-        os.unlink(name, dir_fd=within)
+def _remove(within: int, name: str, *, at_once: bool) -> None:
+    try:
+        written = os.stat(name, dir_fd=within, follow_symlinks=False).st_mtime
+        if at_once or time.time() - written > _OLD_S:
+            os.unlink(name, dir_fd=within)
+    except OSError:  # another one was faster
+        pass

@@ -60,7 +60,7 @@ def record(
         run.add(header.node, axis.item(item))
     agent.close()
     if probe is not None:
-        sweep(os.environ)
+        sweep(os.environ, node.probed)
     if recorder.failed:
         return True, [f"gpumon: {clean(recorder.failed)}"]
     if quiet:

@@ -711,6 +711,7 @@ def test_the_probe_tells_what_of_a_reservation_is_in_use(env, tmp_path):
         )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "trained\n"), done.stderr
     assert "gpumon: the probe measured inside 1 process\n" in done.stderr
+    assert list((tmp_path / f"gpumon-probe-{os.getuid()}").iterdir()) == []
     samples, _ = recorded(env)
     pools = [row for sample in samples for row in sample.rows.get("pool", {}).items()]
     assert {key[0] for key, _ in pools} == {1}
