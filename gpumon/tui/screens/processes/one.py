@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from gpumon.analysis.places import Place
 from gpumon.model.reading import Missing, number
 from gpumon.model.units import age_text, bytes_text, plural, rate_text, step_text
 from gpumon.model.view import ProcessView
@@ -100,10 +101,18 @@ def _place(entry: Entry, now: float, width: int) -> list[Row]:
     latest = entry.node.latest("program", entry.process.facts.pid, "place", now)
     if isinstance(latest.reading, Missing):
         return []
-    return [fit_row([(" at ", "dim"), shown(latest, str)], width)]
+    waits = entry.node.latest("program", entry.process.facts.pid, "waits_for", now).reading
+    row: Row = [(" at ", "dim"), shown(latest, lambda text: Place(str(text)).shown)]
+    if waits in _WAITS:
+        row.append((f"  {_WAITS[str(waits)]}", "dim"))
+    return [fit_row(row, width)]
+
+
+_WAITS = {"data": "waits for data", "ranks": "waits for other ranks", "work": "waits for work"}
 
 
 _STEPS: tuple[tuple[str, str, Format], ...] = (
+    ("rank", "rank", lambda value: f"{value:.0f}"),
     ("steps", "steps", lambda value: f"{value:,.0f}"),
     ("a step", "step_us", step_text),
     ("95 % of steps under", "step_p95_us", step_text),

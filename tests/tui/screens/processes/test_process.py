@@ -60,7 +60,15 @@ def test_what_the_probe_tells_of_it_stands_beside():
             "device": {0: device_row(), 1: device_row()},
             "usage": {(0, 11): {"mem_bytes": 70 << 30, "sm_percent": 50}},
             "pool": {(0, 11): {"used_bytes": (t + 1) << 30, "peak_bytes": 20 << 30}},
-            "program": {11: {"steps": t, "step_us": 21_400, "place": "train.py:9 loss.item"}},
+            "program": {
+                11: {
+                    "steps": t,
+                    "step_us": 21_400,
+                    "rank": 3,
+                    "place": "train.py:9 loss.item",
+                    "waits_for": "ranks",
+                }
+            },
         }
         store.add("gpu01", Sample(NOW + t, t, rows, {}, [process(11)] if not t else []))
     looking = Looking(store.nodes(), NOW + 18)
@@ -72,7 +80,9 @@ def test_what_the_probe_tells_of_it_stands_beside():
         assert "of it in use" in text
         assert "steps 18" in text
         assert "21.4 ms" in text
-        assert "\n at train.py:9 loss.item\n" in re.sub(" +\n", "\n", text)  # a row of its own
+        assert "rank 3" in text
+        where = " at train.py:9 → loss.item  waits for other ranks"
+        assert f"\n{where}\n" in re.sub(" +\n", "\n", text)  # a row of its own
     assert "19 GiB" in text
 
 
