@@ -102,7 +102,8 @@ def _place(entry: Entry, now: float, width: int) -> list[Row]:
     if isinstance(latest.reading, Missing):
         return []
     waits = entry.node.latest("program", entry.process.facts.pid, "waits_for", now).reading
-    row: Row = [(" at ", "dim"), shown(latest, lambda text: Place(str(text)).shown)]
+    text, role = shown(latest, str)
+    row: Row = [(" at ", "dim"), (Place(text).shown, role)]
     if waits in _WAITS:
         row.append((f"  {_WAITS[str(waits)]}", "dim"))
     return [fit_row(row, width)]
