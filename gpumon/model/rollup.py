@@ -14,6 +14,7 @@ from math import nan
 from operator import mul
 from typing import (
     Any,
+    Dict,
     Iterable,
     Iterator,
     List,
@@ -37,6 +38,11 @@ _MAX_PADDING = 6
 Numbers = Union[bytes, "array[float]"]
 _Number = TypeVar("_Number", int, float)
 _GAP, _NONE = array("f", [nan]), array("H", [0])
+#: so many counts are one object wherever they are the same, as most series of a node are read in
+#: the same ticks; longer ones belong to their rollup
+_SHARED_UP_TO = 128
+_MAX_SHARED = 4096
+_SHARED: Dict[bytes, array[int]] = {}
 
 
 class Bucket(NamedTuple):
@@ -68,7 +74,7 @@ class Rollup:
 
     def _restart(self) -> None:
         self.first = 0
-        self._means, self._counts = array("f"), array("H")
+        self._means, self._counts = array("f"), _shared(array("H"))
         self._lows: Optional[array[float]] = None  # None: lows and highs are the means
         self._highs: Optional[array[float]] = None
 
@@ -84,7 +90,7 @@ class Rollup:
     ) -> Rollup:
         """Of these arrays themselves."""
         made = cls(step_s)
-        made.first, made._counts = first, counts
+        made.first, made._counts = first, _shared(counts)
         made._means, made._lows, made._highs = means, lows, highs
         return made
 
@@ -96,10 +102,17 @@ class Rollup:
         if self._lows is None and (low < mean or high > mean):
             self._widen()
         self._means.append(mean)
-        self._counts.append(count if count < MAX_COUNT else MAX_COUNT)
+        self._count(array("H", [count if count < MAX_COUNT else MAX_COUNT]))
         if self._lows is not None and self._highs is not None:
             self._lows.append(low)
             self._highs.append(high)
+
+    def _count(self, more: array[int]) -> None:
+        """These are the counts of the buckets that follow."""
+        if len(self._counts) > _SHARED_UP_TO:
+            self._counts.extend(more)
+        else:
+            self._counts = _shared(self._counts + more)
 
     def _widen(self) -> None:
         self._lows, self._highs = self._means[:], self._means[:]
@@ -111,7 +124,7 @@ class Rollup:
         """Put so many buckets without values behind the others."""
         for each in self._arrays():
             each.extend(_GAP * count)
-        self._counts.extend(_NONE * count)
+        self._count(_NONE * count)
 
     def _amend(self, at: int, total: float, count: int, low: float, high: float) -> None:
         """Of the bucket at the place `at`, more values."""
@@ -124,7 +137,10 @@ class Rollup:
             count += known
             low, high = min(self._lows[at], low), max(self._highs[at], high)
         self._means[at] = clamped(total / count, low, high)
+        if len(self._counts) <= _SHARED_UP_TO:
+            self._counts = self._counts[:]
         self._counts[at] = min(count, MAX_COUNT)
+        self._counts = _shared(self._counts)
         self._lows[at], self._highs[at] = low, high
 
     def put(self, index: int, values: Sequence[float]) -> None:
@@ -207,7 +223,7 @@ class Rollup:
         if self._lows is None and lows is not None:
             self._widen()
         _extend(mine, means)
-        self._counts.extend(counts)
+        self._count(counts)
         if self._lows is not None and self._highs is not None:
             _extend(self._lows, means if lows is None else lows)
             _extend(self._highs, means if highs is None else highs)
@@ -261,7 +277,7 @@ class Rollup:
         found = Rollup(self.step_s)
         found.first = max(first, self.first)
         kept = slice(found.first - self.first, max(stop - self.first, 0))
-        found._means, found._counts = self._means[kept], self._counts[kept]
+        found._means, found._counts = self._means[kept], _shared(self._counts[kept])
         if self._lows is not None and self._highs is not None:
             found._lows, found._highs = self._lows[kept], self._highs[kept]
         return found
@@ -295,7 +311,7 @@ class Rollup:
             return False
         for each in self._arrays():
             each[:0] = _GAP * before
-        self._counts[:0] = _NONE * before
+        self._counts = _shared(_NONE * before + self._counts)
         self.first = first
         self._leave_gap(behind)
         return True
@@ -311,7 +327,7 @@ class Rollup:
         kept = slice(before, len(self._means) - behind)
         for each in self._arrays():
             each[:] = each[kept]
-        self._counts = self._counts[kept]
+        self._counts = _shared(self._counts[kept])
         self.first += before
 
     def padded(self, first: int, count: int) -> Tuple[array[float], array[float], array[float]]:
@@ -400,6 +416,15 @@ class Rollup:
         columns = [_repeated(each, ratio) for each in self._arrays()]
         found.join(self.first * ratio, _repeated(self._counts, ratio), *columns)
         return found
+
+
+def _shared(counts: array[int]) -> array[int]:
+    """The same counts, which nobody may change, or if they are many, these themselves."""
+    if len(counts) > _SHARED_UP_TO:
+        return counts
+    if len(_SHARED) >= _MAX_SHARED:
+        _SHARED.clear()
+    return _SHARED.setdefault(counts.tobytes(), counts)
 
 
 def _repeated(values: array[_Number], times: int) -> array[_Number]:

@@ -219,3 +219,26 @@ def test_places_that_are_no_whole_numbers_are_refused(place):
 def test_a_grid_that_cannot_be_is_refused(last):
     with pytest.raises(ValueError, match="an impossible grid"):
         check(Rolled(10.0, 0, last, [], [], [], [], [], dict))
+
+
+def test_counts_that_are_the_same_are_one_object_until_one_of_them_changes():
+    one, other = Rollup(), Rollup()
+    for index in range(5):
+        one.put(index, [1.0, 2.0])
+        other.put(index, [7.0, 9.0])
+    assert one.count is other.count
+    one.put(4, [3.0])
+    other.put(5, [7.0])
+    assert one.count.tolist() == [2, 2, 2, 2, 3]
+    assert other.count.tolist() == [2, 2, 2, 2, 2, 1]
+
+
+def test_many_counts_belong_to_their_rollup():
+    one, other = Rollup(), Rollup()
+    for rollup in (one, other):
+        for index in range(200):
+            rollup.put(index, [1.0])
+    one.put(150, [3.0])
+    one.put(200, [3.0, 4.0])
+    assert one.count.tolist() == [1] * 150 + [2] + [1] * 49 + [2]
+    assert other.count.tolist() == [1] * 200
