@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 import psutil
@@ -40,6 +42,15 @@ def cpu_s(pids: list[int]) -> float:
         except (OSError, psutil.NoSuchProcess):  # it ended meanwhile
             continue
     return total
+
+
+def core_wait_s(pid: int) -> float:
+    """Seconds in which living threads of a process could run and others had the cores."""
+    waits = []
+    for file in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with suppress(OSError):  # the thread ended meanwhile
+            waits.append(int(file.read_text().split()[1]))
+    return sum(waits) / 1e9
 
 
 class Memory(NamedTuple):

@@ -29,7 +29,7 @@ from typing import NamedTuple
 import pytest
 
 from benchmarks.bed import Bed, bed
-from benchmarks.processes import cpu_s, memory, tree
+from benchmarks.processes import core_wait_s, cpu_s, memory, tree
 from benchmarks.running import EndedEarly, Running
 from benchmarks.scale_screen import COMPLETE, JOINED, LOG, names
 from benchmarks.stages import stage_rows
@@ -72,6 +72,7 @@ class Window(NamedTuple):
     ended: float
     cpu_percent: float
     child_cpu_percent: float
+    core_wait_percent: float
     pss_bytes: float
     child_pss_bytes: float
     output_bytes_per_s: float
@@ -147,14 +148,16 @@ def watch(running: Running, screen: str, seconds: float) -> Window:
     running.send(KEYS[screen])
     running.pump(TURN_S)
     pid, began, wrote = running.pid, time.time(), running.bytes
-    own, whole = cpu_s([pid]), cpu_s(tree(pid))
+    own, whole, waited = cpu_s([pid]), cpu_s(tree(pid)), core_wait_s(pid)
     took_s = running.pump(seconds)
     pids = tree(pid)
     own_s, whole_s = cpu_s([pid]) - own, cpu_s(pids) - whole
+    wait_s = core_wait_s(pid) - waited
     used, by_children = memory([pid]), memory(pids[1:])
     return Window(
         screen, began, time.time(), 100 * own_s / took_s, 100 * (whole_s - own_s) / took_s,
-        used.pss_bytes, by_children.pss_bytes, (running.bytes - wrote) / took_s, threads(pid),
+        100 * wait_s / took_s, used.pss_bytes, by_children.pss_bytes,
+        (running.bytes - wrote) / took_s, threads(pid),
     )  # fmt: skip
 
 
@@ -235,8 +238,9 @@ def measured(
     return [row(case, each, lateness(folder, each), first_s, quit_s) for each in windows]
 
 
-HEAD = ["nodes", "screen", "CPU % (children)", "PSS MiB (children)", "stored p99, max s",
-        "drawn p99, max s", "draws/s × ms", "bytes/s", "threads", "complete, quit s"]  # fmt: skip
+HEAD = ["nodes", "screen", "CPU % (children)", "waits for a core %", "PSS MiB (children)",
+        "stored p99, max s", "drawn p99, max s", "draws/s × ms", "bytes/s",
+        "threads", "complete, quit s"]  # fmt: skip
 
 
 def row(case: Case, window: Window, late: Lateness, first_s: float, quit_s: float) -> list[str]:
@@ -245,6 +249,7 @@ def row(case: Case, window: Window, late: Lateness, first_s: float, quit_s: floa
         str(case),
         window.screen,
         f"{window.cpu_percent:.1f}" + (f" ({window.child_cpu_percent:.1f})" if children else ""),
+        f"{window.core_wait_percent:.1f}",
         f"{window.pss_bytes / MIB:.0f}"
         + (f" ({window.child_pss_bytes / MIB:.0f})" if children else ""),
         f"{late.stored_p99:.3f}, {late.stored_most:.3f}",
@@ -261,7 +266,7 @@ def failed(case: Case, windows: int, error: EndedEarly, running: Running) -> lis
     used, took_s = memory(tree(running.pid)), cpu_s(tree(running.pid))
     quit_s = leave(running)
     text = f"failed: {error}; {took_s:.0f} CPU s so far, {windows} screens measured"
-    return [str(case), text, "", f"{used.pss_bytes / MIB:.0f}", *[""] * 5, f"-, {quit_s:.1f}"]
+    return [str(case), text, "", "", f"{used.pss_bytes / MIB:.0f}", *[""] * 5, f"-, {quit_s:.1f}"]
 
 
 def note(text: str) -> None:
