@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from docs.generate import man, pages
+from docs.generate import grafana, man, pages
 
 DOCS = Path(__file__).parents[1]
 
@@ -16,6 +16,7 @@ PAGES = {
     "findings.md": pages.findings_page,
     "report.md": pages.report_page,
     "gpumon.1": man.man_page,
+    "grafana/gpumon.json": grafana.dashboard,
 }
 
 
@@ -24,6 +25,7 @@ def main() -> int:
     for name, make in PAGES.items():
         path, text = DOCS / name, make()
         if not path.exists() or path.read_text() != text:
+            path.parent.mkdir(exist_ok=True)
             path.write_text(text)
             print(f"wrote docs/{name}")
     return 0

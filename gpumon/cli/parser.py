@@ -26,6 +26,7 @@ COMMANDS = {
     "runs": "list recordings",
     "export": "export a recorded run as CSV, Parquet or JSON lines",
     "compare": "compare two recorded runs side by side",
+    "exporter": "give this node's readings to Prometheus",
     "fit": "estimate which GPUs hold a language model",
     "replay": "play a recording in the dashboard",
     "demo": "play the example recording",

@@ -7,7 +7,7 @@ it runs.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import ceil
 from statistics import median
 from typing import TYPE_CHECKING
@@ -53,10 +53,11 @@ def totals(server: Server, families: Sequence[Family], jobs: Sequence[Job]) -> d
     start = min(job.start or 0.0 for job in known.values())
     end = max(job.end or 0.0 for job in known.values())
     found: dict[str, _Gathered] = {}
+    there = _there(server, families, start, end)
     for family in families:
         for first in range(0, len(ids) if family.job else 0, _MOST_IDS):
             some = ids[first : first + _MOST_IDS]
-            for metric, function, each in _series(server, family, some, start, end):
+            for metric, function, each in _series(server, family, some, start, end, there):
                 job = known.get(each.labels.get(family.job, ""))
                 if job is not None:
                     gathered = found.setdefault(job.raw_id, _Gathered(job))
@@ -65,12 +66,30 @@ def totals(server: Server, families: Sequence[Family], jobs: Sequence[Job]) -> d
     return {id: each.summary(interval_s) for id, each in found.items()}
 
 
+def _there(server: Server, families: Sequence[Family], start: float, end: float) -> set[str]:
+    """Which of the metrics that make up a summary the server has."""
+    names = [
+        metric.name
+        for family in families
+        for metric in family.metrics
+        if metric.reading in _REDUCED
+    ]
+    return set(server.values("__name__", selector(names, server.labels), start, end))
+
+
 def _series(
-    server: Server, family: Family, ids: Sequence[str], start: float, end: float
+    server: Server,
+    family: Family,
+    ids: Sequence[str],
+    start: float,
+    end: float,
+    there: Collection[str],
 ) -> Iterator[tuple[Metric, str, Series]]:
     like = {family.job: quoted("|".join(ids))}
     range_s = max(1, ceil(end - start))
     for metric in family.metrics:
+        if metric.name not in there:
+            continue
         for function in _REDUCED.get(metric.reading, ()):
             equal = {**server.labels, **metric.where}
             query = f"{function}({selector([metric.name], equal, like)}[{range_s}s])"

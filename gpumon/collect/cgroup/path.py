@@ -137,6 +137,25 @@ def _search(names: Collection[str], top: str) -> str:
     return ""
 
 
+def jobs_here(mounts: Mapping[str, Mount]) -> dict[str, JobPath]:
+    """All jobs that have a cgroup on this node, by the names of their directories."""
+    found: dict[str, JobPath] = {}
+    for controller, mount in mounts.items():
+        if controller not in _CONTROLLERS:
+            continue
+        for where in _WHERE:
+            for directory in glob.glob(f"{glob.escape(mount.directory.rstrip('/'))}/{where}/*"):
+                name = os.path.basename(directory)
+                job = _JOB.fullmatch(name)
+                if (job or SLUID.fullmatch(name)) and os.path.isdir(directory):
+                    owner = os.path.basename(os.path.dirname(directory))
+                    uid = parse_count(owner[4:]) if owner.startswith("uid_") else None
+                    empty = JobPath(name, job.group(1) if job else "", "", uid, {})
+                    path = directory[len(mount.directory.rstrip("/")) :]
+                    found.setdefault(name, empty).paths[controller] = mount.root.rstrip("/") + path
+    return found
+
+
 class Mount(NamedTuple):
     """A mounted cgroup hierarchy. `root` is what of it is mounted, as seen from its top."""
 

@@ -1,0 +1,1 @@
+"""This node's readings for Prometheus: `gpumon exporter`."""
