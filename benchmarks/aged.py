@@ -24,7 +24,7 @@ from benchmarks.bed import Bed
 from gpumon import heap
 from gpumon.collect.base import node_name
 from gpumon.config import load_settings
-from gpumon.model.reading import Missing, Reading
+from gpumon.model.reading import Missing, Reading, number
 from gpumon.model.sample import Header, Sample
 from gpumon.pipeline.pipeline import Pipeline
 from gpumon.pipeline.tee import Tee
@@ -35,7 +35,7 @@ from gpumon.tui.app import run_app
 from tests.nvml.oracle import expected
 
 _LESS = 0.1  # of a reading, at most
-_KEPT = ("host", "network", "storage", "job")  # what is read beside the devices
+_KEPT = ("host", "net", "disk", "job")  # what is read beside the devices
 IS_GIVEN = Event()  # the past
 _AT_ONCE = 4  # programs that are asked
 
@@ -100,7 +100,7 @@ class _WithPast:
 def _is_whole(sample: Sample) -> bool:
     """Whether rates are known, too: not in an agent's first sample."""
     host = sample.rows.get("host", {}).get("", {})
-    return "device" in sample.rows and isinstance(host.get("cpu_percent"), float)
+    return "device" in sample.rows and number(host.get("cpu_percent")) is not None
 
 
 def _before(sample: Sample, ago_s: int, devices: list[dict[str, Reading]]) -> Sample:
