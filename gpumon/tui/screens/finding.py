@@ -33,6 +33,9 @@ class FindingPane(Pane):
     def __init__(self, shell: Shell, selection: Selection, report: ReportPane) -> None:
         super().__init__(shell, selection)
         self._report = report
+        self._run: RunData | None = None  # what the plot was made of, and its rows
+        self._made_of: tuple[object, ...] = ()
+        self._plot: list[Row] = []
 
     def draw(self, moment: Moment, width: int, height: int) -> View:
         from gpumon.report.render.layout import wrapped
@@ -50,8 +53,18 @@ class FindingPane(Pane):
             rows += [[], [(" to copy (y):", "dim")]]
             rows += [[("   ", ""), (line, "key")] for line in lines]
         run, room = moment.evaluation.run, height - len(rows) - 1
-        rows += [[], *_window(run, finding, width, room, moment.glyphs)]
+        rows += [[], *self._window(run, finding, width, room, moment.glyphs)]
         return View(rows[:height])
+
+    def _window(
+        self, run: RunData, finding: Finding, width: int, height: int, glyphs: str
+    ) -> list[Row]:
+        """The plot, which is worked out anew with each evaluation, not in each drawing."""
+        made_of = (finding, width, height, glyphs)
+        if self._run is not run or self._made_of != made_of:
+            self._run, self._made_of = run, made_of
+            self._plot = _window(run, finding, width, height, glyphs)
+        return self._plot
 
     def action_move(self, step: int) -> None:
         self._report.action_move(step)

@@ -1,6 +1,7 @@
 """The Report screen, one finding in full, and the strip of findings, on the recorded story."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -67,6 +68,20 @@ def test_the_plot_of_a_finding_is_drawn_once(judged, monkeypatch):
     for width in (119, 119, 121, 121, 119):  # of which no other test draws it
         assert "busy and memory %" in plain(judged.draw("finding", width, 38).rows)
     assert len(drawn) == 3
+
+
+def test_between_two_evaluations_no_values_of_a_finding_are_looked_at(judged, monkeypatch):
+    looked = []
+    line = finding._line
+    monkeypatch.setattr(finding, "_line", lambda *how: looked.append(how) or line(*how))
+    judged.panes["report"].action_open()
+    for _ in range(3):
+        judged.draw("finding", 117, 38)
+    assert len(looked) == 2  # memory and busy
+    evaluation = judged.moment.evaluation
+    judged.at(evaluation=evaluation._replace(run=replace(evaluation.run)))
+    judged.draw("finding", 117, 38)
+    assert len(looked) == 4
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
