@@ -14,6 +14,7 @@ from itertools import pairwise
 
 import pytest
 
+from gpumon.collect.agent import phase_of
 from gpumon.collect.nvml.collector import DeviceCollector
 from gpumon.model.fields import FIELDS, GROUP_BY_KEY
 from gpumon.model.reading import Missing
@@ -209,6 +210,18 @@ def test_samples_land_on_multiples_of_the_interval():
                 while punctual < 4:
                     after_s = next_sample(collecting).time % interval_s
                     punctual = punctual + 1 if after_s < 0.1 * interval_s else 0
+
+
+def test_nodes_that_share_the_interval_out_tick_at_seconds_of_their_own():
+    names = ("gpu0001", "gpu0004")  # each of an interval of 2 s
+    assert {phase_of(name, 2.0) for name in names} == {0.0, 1.0}
+    for name in names:
+        env = environment(SLURMD_NODENAME=name)
+        with Collecting("--interval", "2", "--count", "100", "--spread", env=env) as collecting:
+            next_sample(collecting)  # it comes at once
+            late_s = 1.0
+            while late_s > 0.2:  # a busy machine is late now and then
+                late_s = (next_sample(collecting).time - phase_of(name, 2.0)) % 2.0
 
 
 def test_a_short_interval_reads_each_group_at_its_own_period():

@@ -14,6 +14,7 @@ from gpumon.model.view import LEFT
 from gpumon.slurm.job import Job, NodeAllocation
 from gpumon.sources import attach
 from gpumon.sources.attach import NOTHING, AttachSource, Plan
+from gpumon.sources.node_run import NodeRun
 from gpumon.sources.placement import Placement
 from gpumon.sources.tasks import NodeTask, tasks_of
 from gpumon.sources.watched import WatchedJob
@@ -153,6 +154,13 @@ def test_many_nodes_at_a_long_interval_share_it_out(source, count, interval_s, a
     source, _ = source_of(interval_s)
     source.follow(plan_of([replace(JOB, nodes=tuple(f"n{n}" for n in range(count)))]))
     assert {each.run.is_spread for each in source._followed.values()} == {are_spread}
+
+
+@pytest.mark.parametrize("is_spread", [True, False])
+def test_the_agent_of_a_node_that_is_one_of_many_is_asked_to_spread(is_spread):
+    (task,) = tasks_of([replace(JOB, nodes=("n1",))])
+    run = NodeRun(task, Ways(), 5.0, AttachSource((), {}, 5.0), is_spread=is_spread)
+    assert ("--spread" in run._flags) == is_spread
 
 
 def test_another_share_of_the_same_node_is_followed_anew(source):
