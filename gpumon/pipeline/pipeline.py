@@ -13,6 +13,7 @@ from gpumon.pipeline.evaluator import Evaluator, LiveEvaluation
 from gpumon.store import NodeView, Store
 
 if TYPE_CHECKING:
+    from gpumon.pipeline.stacks import Stacks
     from gpumon.pipeline.tee import Tee
     from gpumon.site import Site
     from gpumon.slurm.job import Job
@@ -40,7 +41,7 @@ class Pipeline:
 
     `tee`: the source, where it is recorded; `player`: the source, where it is a recording;
     `others`: nodes that other pipelines of this process follow; `past`: reads what was recorded
-    of the same job before.
+    of the same job before; `stacks`: asks the nodes where processes are.
     """
 
     def __init__(
@@ -54,8 +55,10 @@ class Pipeline:
         store: Store | None = None,
         others: int = 0,
         past: Past | None = None,
+        stacks: Stacks | None = None,
     ) -> None:
         self.player = player
+        self.stacks = stacks
         self._past = past
         self.is_local = source.name == "local"
         self._source = source

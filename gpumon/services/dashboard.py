@@ -11,6 +11,7 @@ from gpumon import heap
 from gpumon.collect.base import node_name
 from gpumon.errors import require_memory
 from gpumon.pipeline.pipeline import JobSource, Pipeline
+from gpumon.pipeline.stacks import Stacks
 from gpumon.pipeline.tee import Tee
 from gpumon.recording import marks_dir
 from gpumon.services.around import is_in_job
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from gpumon.site import Site
     from gpumon.slurm.job import Job
     from gpumon.slurm.runner import Runner
-    from gpumon.sources.base import Source
     from gpumon.sources.watched import WatchedJob
 
 #: address space that must be free for the threads that start before the screen
@@ -109,7 +109,9 @@ def show_job(
         gc.freeze()  # to look through what a thousand nodes left would hold up the exit by seconds
 
 
-def _recorded(source: Source, settings: Settings, job: JobSource | None = None) -> Pipeline:
+def _recorded(
+    source: AttachSource | WatchedJob, settings: Settings, job: JobSource | None = None
+) -> Pipeline:
     site = site_of_screen()
     if settings.record:
         start_retention(settings)
@@ -117,7 +119,7 @@ def _recorded(source: Source, settings: Settings, job: JobSource | None = None) 
 
 
 def recorded(
-    source: Source,
+    source: AttachSource | WatchedJob,
     settings: Settings,
     site: Callable[[], Site],
     job: JobSource | None,
@@ -125,4 +127,6 @@ def recorded(
 ) -> Pipeline:
     """What shows a source and records it, if it is to be; `others` as in Pipeline."""
     tee = Tee(source, marks_dir(), record=settings.record)
-    return Pipeline(tee, job=job, tee=tee, site=site, others=others, past=Past())
+    return Pipeline(
+        tee, job=job, tee=tee, site=site, others=others, past=Past(), stacks=Stacks(source)
+    )

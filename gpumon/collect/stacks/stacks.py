@@ -135,6 +135,8 @@ class Stacks:
         if self._uid not in (owner, 0):
             return stack._replace(why="other-user")
         inside = self._by_probe(stack, stat, owner)
+        if how == PROBE and inside.why == "no-probe" and not self._is_python(pid):
+            return stack._replace(why="not-python")
         if how == PROBE or (inside.threads and how != THREADS):
             return inside
         outside = self._by_py_spy(stack, how, program)

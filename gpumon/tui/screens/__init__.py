@@ -31,6 +31,7 @@ KEYS = (
     *ReplayKeys.keys,
     *NodesPane.keys,
     *ProcessesPane.keys,
+    *ProcessPane.keys,
     *ReportPane.keys,
     *MarkKeys.keys,
     *LAST,
@@ -54,7 +55,7 @@ def all_panes(shell: Shell, pipeline: Pipeline, output: JobFiles | None) -> dict
     report = ReportPane(shell, selection, pipeline)
     panes: tuple[Pane, ...] = (
         processes,
-        ProcessPane(shell, selection, processes),
+        ProcessPane(shell, selection, processes, pipeline.stacks),
         nodes,
         NodePane(shell, selection),
         JobPane(shell, selection, nodes, processes),

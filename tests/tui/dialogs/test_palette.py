@@ -67,8 +67,8 @@ async def test_a_message_covers_no_data(app):
 
 async def test_a_key_without_an_action_says_so(app):
     async with app.run_test(size=(100, 30)) as pilot:
-        await pilot.press("w")
-        assert "w does nothing here; ? lists the keys" in app._parts["keys"].text
+        await pilot.press("W")
+        assert "W does nothing here; ? lists the keys" in app._parts["keys"].text
         await pilot.press("question_mark", "w", "escape")  # not what is typed in a dialog
         app._said = ("", 0.0)
         await pilot.press("2")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gpumon.analysis.places import Place
 from gpumon.model.reading import Missing, number
@@ -24,13 +24,18 @@ _DAY_S = 86_400.0
 _MEMORY_ROOM = 1.25  # between its peak and the end of the scale, which has no other limit
 
 
-def process_view(entry: Entry, moment: Moment, width: int, height: int) -> View:
-    """As much as fits: who it is, its command, facts and parents, and its use over time."""
+def process_view(
+    entry: Entry, moment: Moment, width: int, height: int, stack: Sequence[Row] = ()
+) -> View:
+    """As much as fits: who it is, its command, facts and parents, and its use over time.
+
+    `stack`: rows that say where it is.
+    """
     lanes = list(_courses(entry, moment.now))
     room = height - least_height(len(lanes), width) if lanes else height
     rows = [_title(entry, moment.now), *_command(entry, width)]
     rows += aligned(list(_facts(entry, moment)), width)
-    rows += _place(entry, moment.now, width)
+    rows += [*_place(entry, moment.now, width), *stack]
     rows += _parents(entry, moment, width)[: max(0, room - len(rows))]
     del rows[max(1, room) :]
     plots = lanes_view(moment, entry.node, lanes, width, height - len(rows)).below(rows)
