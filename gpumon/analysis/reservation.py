@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from gpumon.model.sample import Process
 
+#: a context alone takes 0.3 to 0.6 GiB of a device (findings, section 4)
+LEAST_CONTEXT_BYTES, CONTEXT_BYTES = 0.3 * (1 << 30), 0.6 * (1 << 30)
 #: frameworks that take device memory ahead of need, and the setting that stops that
 RESERVING = {
     "tf": ("TF_FORCE_GPU_ALLOW_GROWTH", "true"),

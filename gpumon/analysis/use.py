@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from gpumon.analysis.known import highest, total
 from gpumon.analysis.memory import mem_truth_of
-from gpumon.analysis.memory.shape import CONTEXT_BYTES
 from gpumon.analysis.once import once
+from gpumon.analysis.reservation import CONTEXT_BYTES
 from gpumon.analysis.rundata import DeviceData, RunData
 from gpumon.analysis.signals import (
     IDLE_POWER_SHARE,

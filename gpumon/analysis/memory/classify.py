@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from gpumon.analysis.memory.need import Need
-from gpumon.analysis.memory.shape import CONTEXT_BYTES, LARGE_SHARE, Shape, shape_of
+from gpumon.analysis.memory.shape import LARGE_SHARE, Shape, shape_of
+from gpumon.analysis.reservation import CONTEXT_BYTES
 from gpumon.analysis.rundata import ProcessData, Track
 
 GIB = float(1 << 30)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from math import isclose, nan
 from typing import NamedTuple
 
-from gpumon.analysis.memory.shape import CONTEXT_BYTES, LEAST_CONTEXT_BYTES
+from gpumon.analysis.reservation import CONTEXT_BYTES, LEAST_CONTEXT_BYTES
 from gpumon.analysis.rundata import PoolData, ProcessData, Track
 
 #: s before its process's end that a pool may last have been told of; peaks reach no further

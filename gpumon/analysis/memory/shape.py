@@ -5,10 +5,9 @@ from __future__ import annotations
 from statistics import median
 from typing import NamedTuple
 
+from gpumon.analysis.reservation import CONTEXT_BYTES
 from gpumon.analysis.rundata import ProcessData, Track
 
-#: a context alone takes 0.3 to 0.6 GiB (findings, section 4); it is no part of a rise
-LEAST_CONTEXT_BYTES, CONTEXT_BYTES = 0.3 * (1 << 30), 0.6 * (1 << 30)
 JUMP_S = 10.0
 #: a jump that settles a plateau takes so much of the device
 LARGE_SHARE = 0.15

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from gpumon.analysis.finding import CONFIDENCES
 from gpumon.analysis.memory.classify import ProcessMemory, classify
 from gpumon.analysis.memory.need import Need, course_of, need_of, together
-from gpumon.analysis.memory.shape import CONTEXT_BYTES
 from gpumon.analysis.once import once
+from gpumon.analysis.reservation import CONTEXT_BYTES
 from gpumon.analysis.rundata import DeviceData, ProcessData, Track
 from gpumon.analysis.signals import capability
 

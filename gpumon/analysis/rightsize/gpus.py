@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpumon.analysis.accounting import used
-from gpumon.analysis.memory.shape import LEAST_CONTEXT_BYTES
+from gpumon.analysis.reservation import LEAST_CONTEXT_BYTES
 from gpumon.analysis.rightsize.requested import requested
 from gpumon.analysis.rundata import DeviceData, NodeData, RunData
 from gpumon.analysis.signals import (

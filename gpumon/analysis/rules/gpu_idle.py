@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gpumon.analysis.accounting import used
 from gpumon.analysis.finding import LEVELS, Action, Finding
-from gpumon.analysis.memory.shape import LEAST_CONTEXT_BYTES
+from gpumon.analysis.reservation import LEAST_CONTEXT_BYTES
 from gpumon.analysis.rightsize.proof import is_whole, unproven
 from gpumon.analysis.rules import jobstats
 from gpumon.analysis.rules.host_phase import WORKING_CORES, total_cores

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpumon.analysis.memory.shape import CONTEXT_BYTES
+from gpumon.analysis.reservation import CONTEXT_BYTES
 from gpumon.store import NodeView
 
 #: what is in use in the pool of an inference engine is its cache
