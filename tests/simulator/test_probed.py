@@ -58,3 +58,11 @@ def test_hangs_are_named_with_the_place_of_each_rank(kind, place):
     hangs = [title for id, title in said if id == "suspected-hang"]
     assert hangs
     assert all(place in title for title in hangs)
+
+
+def test_idle_stretches_are_said_with_where_the_program_was():
+    for number in NUMBERS:
+        _, report = judged("training.idle_middle", number)
+        said = [each.evidence for each in report.findings if each.id == "idle-time"]
+        assert all("rank 0 stands in prepare.py:5 → load " in each for each in said)
+        assert said or number

@@ -14,6 +14,7 @@ from gpumon.analysis.rules.host_phase import Phase, host_phase, total_cores
 from gpumon.analysis.rules.needs import allocation, gpus
 from gpumon.analysis.rules.phrasing import GPU_HELD, finding, gpus_text, unread
 from gpumon.analysis.rules.rule import Answers, Checked, rule
+from gpumon.analysis.rules.stands import most_text, probed_of
 from gpumon.analysis.rundata import DeviceData, RunData
 from gpumon.analysis.signals import (
     ACTIVITY,
@@ -126,7 +127,7 @@ def _weighed(run: RunData, t: IdleTime, where: str, spans: Sequence[Span]) -> An
         level,
         f"{gpus_text(run, devices)} idle for {age_text(idle_s)} of {age_text(run.elapsed_s)}, "
         f"{_place(run, where, spans)}",
-        rest=_rest(phase, wasted_s),
+        rest=_rest(phase, wasted_s) + _stood(run, spans),
         devices=devices,
         spans=spans,
         confidence=_confidence(devices),
@@ -160,6 +161,12 @@ def _rest(phase: Phase, wasted_s: float) -> str:
     """What the host did, and the cost."""
     meanwhile = f"; meanwhile {phase.text}" if phase.kind else ""
     return f" ({wasted_s / 3600:.1f} GPU-h){meanwhile}"
+
+
+def _stood(run: RunData, spans: Sequence[Span]) -> str:
+    """Where the probe saw the processes meanwhile."""
+    where = most_text(probed_of(run, job_devices(run)), spans)
+    return f"; {where}" if where else ""
 
 
 def _what_to_do(run: RunData, where: str, phase: Phase, *, alternates: bool) -> Action:
