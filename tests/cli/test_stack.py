@@ -8,11 +8,14 @@ import subprocess
 import sys
 
 import pytest
+import zstandard
 
 from tests.collect.stacks.programs import standing
 from tests.collect.stacks.test_stacks import TOLD, probed
-from tests.e2e.program import environment, gpumon
+from tests.e2e.program import GPUMON, environment, gpumon
 from tests.nvml.emulator import Emulated
+from tests.probe.standins import TORCH, plant
+from tests.support.waiting import until
 
 
 def stack(*args, **more):
@@ -66,6 +69,46 @@ def test_without_a_number_the_programs_on_the_gpus(tmp_path):
             done = gpumon("stack", env=env)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[0] == "rank 1: train.py:9  (py-spy)"
+
+
+PROBED = """
+import sys, time, torch
+torch.cuda.init()
+torch.cuda.hold(0, 1, 2)
+
+def loss_item(password):
+    sys.stdin.read()
+
+loss_item("hunter2")
+"""
+
+
+def test_a_recorded_command_with_the_probe_and_its_recording_without_the_stack(tmp_path):
+    packages = plant(tmp_path / "site-packages", TORCH)
+    (tmp_path / "train.py").write_text(PROBED)
+    env = environment(TMPDIR=str(tmp_path), PATH="/usr/bin:/bin")
+    env["PYTHONPATH"] += os.pathsep + str(packages)
+    path = tmp_path / "run.gpumon"
+    command = [sys.executable, str(tmp_path / "train.py")]
+    record = subprocess.Popen(
+        [*GPUMON, "record", "--quiet", "--probe", "-o", str(path), "--", *command],
+        env=env, stdin=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        told = tmp_path / f"gpumon-probe-{os.getuid()}"
+        until(lambda: list(told.glob("*.json")) if told.exists() else [])
+        (file,) = told.glob("*.json")
+        done = gpumon("stack", file.name.partition("-")[0], env=env)
+    finally:
+        record.communicate(b"")
+    assert record.returncode == 0
+    assert done.stdout.splitlines()[0].endswith("train.py:7  (probe)")
+    assert done.stdout.splitlines()[1].split() == [">", "train.py:7", "loss_item"]
+    lines = zstandard.ZstdDecompressor().stream_reader(path.read_bytes(), read_across_frames=True)
+    recorded = lines.read()
+    assert b'"program' in recorded
+    assert b'"stack"' not in recorded
+    assert b"hunter2" not in recorded + done.stdout.encode()
 
 
 @pytest.mark.parametrize("word", ["x/y", "1_2_3"])

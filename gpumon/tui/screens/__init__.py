@@ -62,6 +62,6 @@ def all_panes(shell: Shell, pipeline: Pipeline, output: JobFiles | None) -> dict
         DevicePane(shell, selection),
         OutputPane(shell, selection, output),
         report,
-        FindingPane(shell, selection, report),
+        FindingPane(shell, selection, report, pipeline.stacks),
     )
     return {pane.name: pane for pane in panes}

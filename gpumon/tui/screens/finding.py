@@ -12,14 +12,17 @@ from gpumon.chart.figure import Line, dot_columns, draw, stretched
 from gpumon.model.units import measured_text
 from gpumon.tui.lines import Row
 from gpumon.tui.moment import Moment
+from gpumon.tui.moment.remarks import label
 from gpumon.tui.parts.view import View
 from gpumon.tui.screens.base import Pane, Shell
+from gpumon.tui.screens.processes.stack import stack_rows
 from gpumon.tui.screens.report import ReportPane, lines_of
 from gpumon.tui.selection import Selection
 
 if TYPE_CHECKING:
     from gpumon.analysis.finding import Finding
     from gpumon.analysis.rundata import DeviceData, RunData
+    from gpumon.pipeline.stacks import Stacks
 
 _LABELS = ("  0", " 50", "100")
 _MARGIN = 0.25  # of the finding's window, shown on either side of it
@@ -30,9 +33,17 @@ class FindingPane(Pane):
 
     name = "finding"
 
-    def __init__(self, shell: Shell, selection: Selection, report: ReportPane) -> None:
+    def __init__(
+        self,
+        shell: Shell,
+        selection: Selection,
+        report: ReportPane,
+        stacks: Stacks | None = None,
+    ) -> None:
+        """`stacks`: None where what is shown does not happen now."""
         super().__init__(shell, selection)
         self._report = report
+        self._stacks = stacks
         self._run: RunData | None = None  # what the plot was made of, and its rows
         self._made_of: tuple[object, ...] = ()
         self._plot: list[Row] = []
@@ -48,6 +59,7 @@ class FindingPane(Pane):
         if details := _details(finding):
             rows += wrapped("", details, min(width - 2, 100), "dim", "dim")
         rows.append([(" " + " · ".join(_facts(finding)), "dim")])
+        rows += self._stack(finding, moment, width, height)
         lines = lines_of(finding)
         if lines:
             rows += [[], [(" to copy (y):", "dim")]]
@@ -66,6 +78,26 @@ class FindingPane(Pane):
             self._plot = _window(run, finding, width, height, glyphs)
         return self._plot
 
+    def _stack(self, finding: Finding, moment: Moment, width: int, height: int) -> list[Row]:
+        """Of a process that hangs: where it is."""
+        hanging = _hanging(finding, moment)
+        if self._stacks is None or hanging is None:
+            return []
+        rows = stack_rows(self._stacks, *hanging, time.monotonic(), width, height)
+        if not rows:
+            return []
+        title: Row = [(f" PID {hanging[1]} on {hanging[0]}; ", "dim")]
+        return [[], [*title, ("gpumon stack", ""), (" shows every rank", "dim")], *rows]
+
+    def action_stack(self) -> None:
+        """Read the stack of the process that hangs, now."""
+        finding = self._report.opened
+        hanging = _hanging(finding, self.shell.moment) if finding is not None else None
+        if self._stacks is not None and hanging is not None:
+            self._stacks.ask(*hanging)
+        else:
+            self.shell.say("no process of this finding can be read; open one: 3, then Enter")
+
     def action_move(self, step: int) -> None:
         self._report.action_move(step)
 
@@ -77,6 +109,18 @@ class FindingPane(Pane):
             self._report.action_copy()
         else:
             self._report.copy(lines_of(self._report.opened) or [self._report.opened.title])
+
+
+def _hanging(finding: Finding, moment: Moment) -> tuple[str, int] | None:
+    """The first process on the devices of a suspected hang, by node and PID."""
+    if finding.id != "suspected-hang":
+        return None
+    for node, device in moment.devices:
+        if label(node, device) in finding.devices:
+            for process in node.listed():
+                if device.key in process.usage and process.ended is None:
+                    return node.name, process.facts.pid
+    return None
 
 
 def _details(finding: Finding) -> str:

@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,10 +19,12 @@ from gpumon.site.read import load_site
 from gpumon.sources.lines import read_stream
 from gpumon.tui.app import GpumonApp
 from gpumon.tui.lines import plain
+from gpumon.tui.moment.remarks import label
 from gpumon.tui.screens import finding
 from gpumon.tui.screens.job.notes import notes
 from gpumon.tui.screens.report import ReportPane
 from tests.tui.conftest import fill
+from tests.tui.screens.processes.test_stack import FRAMES, Answers, stack
 from tests.tui.test_app import Still, text
 
 SIZES = [(80, 22), (120, 38), (200, 58)]
@@ -164,3 +167,27 @@ async def test_keys_of_the_report(tmp_path, monkeypatch, evaluation):
     finding = evaluation.report.findings[1]
     said = [each.after for each in finding.actions if each.after] or [finding.title]
     assert copied == ["\n".join(said) + "\n"]
+
+
+def test_a_suspected_hang_shows_where_its_process_is(judged):
+    report, pane = judged.panes["report"], judged.panes["finding"]
+    report.action_open()
+    node, device = next(each for each in judged.moment.devices if each[0].keys("usage"))
+    hang = replace(report.opened, id="suspected-hang", devices=(label(node, device),))
+    pids = {key[1] for key in node.keys("usage") if key[0] == device.key}
+    pane._stacks = answers = Answers(stack(*FRAMES))
+    pane._report = SimpleNamespace(opened=hang)
+    judged.pane = pane
+    for width, height in SIZES:
+        rows = judged.draw("finding", width, height).rows
+        assert len(rows) <= height
+        shown = plain(rows)
+    assert f" PID {min(pids)} on {node.name}; gpumon stack shows every rank" in shown
+    assert "train.py:131" in shown
+    pane.action_stack()
+    assert answers.asked == [(node.name, min(pids))]
+    pane._report = SimpleNamespace(opened=replace(hang, id="cpu-limited"))
+    assert "train.py:131" not in judged.text("finding", 120, 38)
+    pane.action_stack()
+    assert len(answers.asked) == 1
+    assert "no process of this finding" in judged.said[-1]
