@@ -98,7 +98,8 @@ def main() -> None:
         found = find(args.peers, on.program_env(), args.before)
         results = run_shots(on, found, args) | run_live(on, found, args, markers)
     command = f"python -m benchmarks --seconds {args.seconds:g} --rounds {args.rounds}"
-    command += f" --runs {args.runs} --size {args.size}"
+    command += f" --runs {args.runs} --size {args.size} --settle {args.settle:g}"
+    command += " --together" if args.together else ""
     text = table.report(results, found, command)
     print(text)
     if args.write:

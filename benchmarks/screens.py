@@ -49,6 +49,7 @@ SCREENS = (
     Screen("Job, frozen", " ", " ", 30),
 )
 _PAUSE_S = 0.7  # after a key
+_OPENED_S = 4.0  # what opening costs is over: plotext is imported for the first figure
 _SETTLE_S = 30.0  # what the start costs is over: imports, the first findings
 
 
@@ -117,6 +118,7 @@ def main() -> None:
             for screen in SCREENS:
                 if not args.only or any(text in screen.name for text in args.only):
                     both.type(screen.there)
+                    both.costs(_OPENED_S)
                     rows_found.append(_row(screen.name, *both.costs(screen.window_s)))
                     print(*rows_found[-1], sep="  ", file=sys.stderr)
                     both.type(screen.back)
