@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from statistics import median
 from typing import NamedTuple
 
@@ -66,8 +67,13 @@ def _looked_at(ranks: Sequence[ProgramData], times: Sequence[float], n: int) -> 
 
 
 def _waits(rank: ProgramData) -> float:
-    """In collectives, 0 to 1."""
-    return share(rank.places(), "ranks") or 0.0
+    """In collectives, 0 to 1, while it made steps: others wait for one that evaluates, too."""
+    spans, first = [], 0
+    for is_known, bins in groupby(value == value for value in rank.track("step_us").mean):
+        last = first + len(list(bins))
+        spans += [(first, last)] if is_known else []
+        first = last
+    return share(rank.places(spans), "ranks") or 0.0
 
 
 def _is_slow(each: SlowRank, off_percent: float) -> bool:

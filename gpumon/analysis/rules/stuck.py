@@ -22,6 +22,7 @@ _GONE_S, AT_END_S = 60.0, 300.0
 #: % of a core from which on a rank computes on the host; B/s of a job that reads or writes
 HOST_PERCENT, IO_BYTES_PER_S = 50.0, 0.1 * (1 << 20)
 _DRAM_PERCENT, _TENSOR_PERCENT = 5.0, 1.0
+_WORKS, _IDLE = 0.5, 0.1  # share of the time in which a GPU works, or rests
 _RESTS_PERCENT = 5.0  # of a core
 
 
@@ -59,9 +60,10 @@ def stuck(run: RunData) -> Stuck | None:
     """Of several ranks none has made a step for 5 min and for 20 times as long as a step took, and
     each was seen at one place ever since. Live until now; of an ended run until its end.
 
-    Guards: all ranks are there, and no GPU computes (by GPM). Where a rank that the others wait
-    for uses the CPU, or the job reads or writes, it may be an evaluation or a checkpoint. A process
-    alone must not use the CPU at all, and stand at a line of the user's own; notebooks rest.
+    Guards: all ranks are there, and no GPU computes (by GPM, or one alone beside idle ones). Where
+    a rank that the others wait for uses the CPU, or the job reads or writes, it may be an
+    evaluation or a checkpoint. A process alone must not use the CPU at all, and stand at a line of
+    the user's own; notebooks rest.
     """
     programs = [each for node in run.nodes for each in probed(node) if each.stepped is not None]
     for ranks in alike(programs, program):
@@ -89,7 +91,7 @@ def _stuck(run: RunData, ranks: Sequence[ProgramData]) -> Stuck | None:
         each for each in job_devices(run) if pids & {of.facts.pid for of in probed_on(run, each)}
     ]
     recent = Span(max(span.first, span.last - run.bins(least_s)), span.last)
-    if any(computes(each, recent) for each in devices):
+    if any(computes(each, recent) for each in devices) or _one_works(run, ranks, devices, recent):
         return None
     works = _works(run, ranks, recent)
     if len(ranks) < 2 and (works or not _rests(run, ranks[0], devices, recent)):
@@ -108,6 +110,20 @@ def _rests(run: RunData, program: ProgramData, devices: Sequence[DeviceData], sp
         if program.facts.pid in (pid, facts.ppid) and program in node.programs
     ]
     return bool(used) and all(each is not None and each < _RESTS_PERCENT for each in used)
+
+
+def _one_works(
+    run: RunData, ranks: Sequence[ProgramData], devices: Sequence[DeviceData], recent: Span
+) -> bool:
+    """The GPU of a rank that others wait for works while theirs rest: an evaluation on one."""
+    active: dict[bool, list[float]] = {True: [], False: []}  # by whether its rank waits for others
+    for device in devices:
+        share = device.active.average(*recent)
+        for each in probed_on(run, device):
+            if each in ranks and share is not None:
+                active[each.place.waits_for == "ranks"].append(share)
+    waiting, awaited = active[True], active[False]
+    return bool(waiting and awaited) and max(awaited) >= _WORKS > _IDLE > min(waiting)
 
 
 def computes(device: DeviceData, recent: Span) -> bool:

@@ -70,6 +70,14 @@ def test_what_goes_on_does_not_hang():
     assert hang.suspected_hang(run) == []
 
 
+def test_an_evaluation_on_one_gpu_is_no_hang():
+    run = ranks()
+    run.devices[0] = device(COUNT, 0, busy_percent=90, mem_used_bytes=60 * GIB, power_w=300,
+                            facts=A100, processes=run.devices[0].processes)  # fmt: skip
+    assert hang.suspected_hang(run) == []
+    assert only(hang.suspected_hang(ranks(busy=97)))  # ranks that spin
+
+
 def test_a_rank_that_others_wait_for_may_compute_or_write():
     facts = Process(5000, "ada", "python train.py", "python", ppid=4312)
     run = ranks()
