@@ -249,7 +249,7 @@ class ReplaySource:
         until = max(float(floor((target - _SINGLE_S) / _EDGE_S) * _EDGE_S), begin)
         is_behind = target < here or here < self._known_until
         is_near = here <= target <= here + _LONG_S and not is_behind
-        is_near = is_near or begin <= self.origin + _LONG_S
+        is_near = is_near or begin <= self.origin + _SHORT_S
         self.progress, self._way = 0.0, (here, target)
         if self._backfills and not is_near and isinstance(sink, BackfillSink):
             if self._wait_for_backfills(until, target):
@@ -442,8 +442,9 @@ _SINGLE_S = 20.0
 _EDGE_S = lcm(END_S, int(CELL_S))
 #: the finest buckets of a series reach no further back
 FINE_S = 920.0
-#: so much is fed about as fast as a backfill
-_LONG_S = 1800.0
+#: so much ahead is fed about as fast as a backfill and what is fed behind that; so much of the
+#: beginning, beside what is fed anyway
+_LONG_S, _SHORT_S = 1800.0, 300.0
 _LOOP_AHEAD_S = 3600.0
 #: of all nodes together: backfills of 16 days take a fifth of a GB
 _MOST_S = 16 * 86_400.0
