@@ -65,6 +65,10 @@ class Server:
         return self._access.host
 
     @property
+    def url(self) -> str:
+        return self._access.url
+
+    @property
     def labels(self) -> Mapping[str, str]:
         """What every selector must ask for."""
         return self._access.labels

@@ -47,7 +47,7 @@ def test_every_query_of_the_dashboard_finds_something(
     server = _scraping(exporter("h200", "--processes"), prometheus)
     body = json.loads(_DASHBOARD.read_text())
     queries = [target["expr"] for panel in body["panels"] for target in panel.get("targets", ())]
-    assert len(queries) > 20
+    assert len(queries) >= 20
     for query in queries:
         asked = re.sub(r"\$(jobid|instance|user)", ".*", query)
         found = server.series(asked, time.time())  # raises where it is no PromQL
