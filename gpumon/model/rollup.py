@@ -24,7 +24,6 @@ from typing import (
     Tuple,
     TypeVar,
     Union,
-    cast,
 )
 
 from gpumon.model.batch import Cut
@@ -153,9 +152,6 @@ class Rollup:
 
     def put_all(self, cuts: Sequence[Cut], values: Sequence[Optional[float]]) -> None:
         """Values of several buckets, in order of time: of bucket k those at [first, last)."""
-        if len(cuts) == 1 and None not in values:
-            self.put(cuts[0][0], cast("Sequence[float]", values))
-            return
         parts: List[Any] = [values[first:last] for _, first, last in cuts]
         if None not in values and self._follows(cuts):
             lows, highs = array("f", map(min, parts)), array("f", map(max, parts))

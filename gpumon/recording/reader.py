@@ -18,7 +18,7 @@ from gpumon.model.bounded import left_out_text
 from gpumon.model.rolled import RolledFrame
 from gpumon.model.sample import Header, Sample
 from gpumon.model.untrusted import time_of
-from gpumon.recording.batches import Tabulator
+from gpumon.recording.batches import Tabulator, is_plain
 from gpumon.recording.blocks import Broken, Torn
 from gpumon.recording.checks import Identity, identity_of
 from gpumon.recording.frames import Frame, Unproven, find_frames, lines
@@ -26,7 +26,6 @@ from gpumon.recording.opened import Opened
 from gpumon.recording.rollups import at_beginning, is_rollup, rolled_of
 from gpumon.recording.writer import RESTATED
 from gpumon.recording.zstd import MAGIC
-from gpumon.wire.columns import is_plain
 from gpumon.wire.decoder import Decoder
 
 #: without an end and without a new byte for so long, and three intervals: nobody writes there

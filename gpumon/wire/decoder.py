@@ -9,17 +9,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 from gpumon.errors import ForeignLineError, WireError
 from gpumon.model.fields import GROUP_BY_KEY, GROUPS, OF_BOTH, Field
 from gpumon.model.reading import IMPLAUSIBLE, REASON_OF_LETTER, Missing, Reading
-from gpumon.model.sample import (
-    Details,
-    Device,
-    Event,
-    Header,
-    Key,
-    Received,
-    Rows,
-    Sample,
-    State,
-)
+from gpumon.model.sample import Device, Event, Header, Key, Received, Rows, Sample, State
 from gpumon.model.text import clean
 from gpumon.model.untrusted import (
     MAX_INT,
@@ -152,10 +142,6 @@ class Decoder:
         ) as error:
             raise WireError(f"a malformed line: {clean(str(error), 80)}") from None
 
-    def know(self, details: Details) -> None:
-        """Take what another decoder of the same stream was told of missing values."""
-        self._why = dict(details)
-
     def _with_line(self, sample: Sample, line: Union[str, bytes], body: Dict[str, Any]) -> Sample:
         """With its line, if a recorder that writes our header can keep that: every reader then
         finds this sample in it.
@@ -222,7 +208,7 @@ class Decoder:
         self.header, self.is_lost = header, False
         self._is_ours = columns == _OUR_COLUMNS and len(groups) == len(columns)
         self._lay_out(layout(columns, header.devices))
-        self._why = {}  # samples that came before still have theirs
+        self._why.clear()
         return header
 
     def _lay_out(self, found: Layout) -> None:
@@ -336,9 +322,6 @@ class Decoder:
     def row(self, group: str, row: List[Any]) -> Tuple[Key, Dict[str, Reading]]:
         """One row of a known group. Raises what Python does on a row of the wrong shape."""
         key = key_of(row[0])
-        usual = None if bool in map(type, row) else self._usual.read(group, key, row)
-        if usual is not None:
-            return key, usual
         columns = self.columns_of(group, key)
         count = len(columns)
         if len(row) not in (count + 1, count + 2):

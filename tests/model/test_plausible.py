@@ -10,7 +10,7 @@ from gpumon.model.fields import FIELDS, GROUPS
 from gpumon.model.plausible import ceilings, narrowed
 from gpumon.model.reading import Missing
 from gpumon.model.sample import Device, Header, Sample
-from gpumon.wire.columns import column_batch
+from gpumon.recording.batches import column_batch
 from gpumon.wire.decoder import Decoder
 from gpumon.wire.encoder import Encoder
 

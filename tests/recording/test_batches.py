@@ -176,7 +176,7 @@ def test_ticks_hold_what_the_samples_hold(tmp_path):
 
 
 def test_a_value_out_of_range_is_missing_and_a_bad_row_is_left_to_the_decoder(tmp_path):
-    from gpumon.wire.columns import Irregular, column_batch
+    from gpumon.recording.batches import Irregular, column_batch
 
     encoder, decoder = Encoder(), Decoder()
     decoder.line(encoder.header(made.header()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import groupby
 from math import floor
 from typing import Any
 
@@ -16,7 +15,6 @@ from gpumon.analysis.aggregate.pool import of_devices
 from gpumon.analysis.aggregate.process import Row
 from gpumon.analysis.aggregate.programs import ProgramsAggregate
 from gpumon.analysis.aggregate.series import TRACKED, SeriesAggregate
-from gpumon.analysis.aggregate.waiting import Waiting
 from gpumon.analysis.rundata import DeviceData, NodeData
 from gpumon.analysis.statistics import Running, finite
 from gpumon.model.batch import CELL_S, ColumnBatch, Cut, KeyRows, cut
@@ -40,11 +38,14 @@ MAX_EVENTS, EVENTS_BYTES = 2000, 2 << 20
 SERIES_A_PROGRAM = 5
 #: those in which anything but the time is new
 MAX_HEADERS, HEADERS_BYTES = 1000, 8 << 20
+MAX_PENDING_ROWS = 10_000  # of samples that wait, 1 KB each
 _OfPids = dict[int, tuple[list[Cut], KeyRows]]
 
 
 class NodeAggregate:
-    """One node's stream. Its samples wait (`Waiting`), because many at once cost less."""
+    """One node's stream. Samples wait until their bin is full, or until there are `room.batch` of
+    them, because many at once cost less.
+    """
 
     def __init__(self, name: str, room: Limits) -> None:
         self.name = name
@@ -69,7 +70,8 @@ class NodeAggregate:
         self._programs = ProgramsAggregate()
         self._covered = Rollup()
         self._job = JobAggregate()
-        self._waiting = Waiting(room.batch)
+        self._pending: list[Sample] = []
+        self._pending_index = self._pending_rows = 0
         self._cut_times: dict[int, list[Cut]] = {}  # by the times' id, while columns are taken
 
     # -- taking
@@ -86,7 +88,6 @@ class NodeAggregate:
             gathered = self._device(device, self._of_key.values())
             if gathered is not None:
                 self._of_key[device.key] = gathered
-        self._waiting.begin(header, step_s)
         self.ticks.pace(header.interval_s)
         self._job.cores.pace(header.interval_s)
         self._job.cpu_s.limit(most_cpu_per_s(header.facts.get("cpus_online")))
@@ -115,12 +116,10 @@ class NodeAggregate:
     @property
     def extent(self) -> tuple[int, int] | None:
         """The first and the newest bin, also of what waits."""
-        return self._with(*self._waiting.bins) if self._waiting else self.index
-
-    def _with(self, first: int, last: int) -> tuple[int, int]:
-        """The first and the newest bin, these included."""
-        own_first, own_last = self.index or (first, last)
-        return min(own_first, first), max(own_last, last)
+        if not self._pending:
+            return self.index
+        first, newest = self.index or (self._pending_index, self._pending_index)
+        return min(first, self._pending_index), max(newest, self._pending_index)
 
     @property
     def devices(self) -> Sequence[DeviceAggregate]:
@@ -176,9 +175,15 @@ class NodeAggregate:
             for key, device in self._of_key.items():
                 device.take_state(sample.time, sample.states.get(key))
         index = floor(sample.time / step_s)
-        if not self._waiting.has_room(index, sample):
+        if self._pending and (
+            index != self._pending_index
+            or len(self._pending) >= self._room.batch
+            or self._pending_rows > MAX_PENDING_ROWS
+        ):
             self.flush(step_s)
-        self._waiting.add(index, sample)
+        self._pending_index = index
+        self._pending.append(sample)
+        self._pending_rows += sum(map(len, sample.rows.values()))
 
     def _note_time(self, time: float, interval_s: float) -> None:
         if not self.seen:
@@ -213,22 +218,16 @@ class NodeAggregate:
             self._of_key[event.device].take_xid(event)
         self._keep(event)
 
-    # -- what has waited
+    # -- one batch, all of one bin
 
     def flush(self, step_s: float) -> None:
         """Put what waits on the grid."""
-        if not self._waiting:
+        samples, self._pending, self._pending_rows = self._pending, [], 0
+        if not samples:
             return
-        found = self._waiting.taken(self._are_same)
-        if isinstance(found, ColumnBatch):
-            self._put_columns(found, step_s)
-            return
-        for index, samples in groupby(found, lambda sample: floor(sample.time / step_s)):
-            self._put_samples(index, list(samples))
-
-    def _put_samples(self, index: int, samples: list[Sample]) -> None:
-        """Those of one bin."""
-        self.index = self._with(index, index)
+        index = floor(samples[0].time / step_s)
+        first, newest = self.index or (index, index)
+        self.index = min(first, index), max(newest, index)
         self._covered.put(index, [1.0])
         self._flush_devices(index, samples)
         self._series.take(index, samples)
@@ -266,12 +265,14 @@ class NodeAggregate:
 
     def can_take(self, batch: ColumnBatch, step_s: float) -> bool:
         """They begin a new bin, and nothing in them but numbers is news."""
-        extent = self.extent
+        newest = self.index[1] if self.index else None
+        if self._pending:
+            newest = max(self._pending_index, newest or self._pending_index)
         first = floor(batch.times[0] / step_s)
         cuts = cut(batch.times, step_s)
         return (
             self.header is not None
-            and (extent is None or first > extent[1])
+            and (newest is None or first > newest)
             and CELL_S % step_s == 0
             and max(last - begin for _, begin, last in cuts) <= WHOLE.batch
             and self._are_same(batch)
@@ -305,14 +306,12 @@ class NodeAggregate:
         self.flush(step_s)
         for time in batch.times:
             self._note_time(time, self.header.interval_s)
-        self._put_columns(batch, step_s)
-
-    def _put_columns(self, batch: ColumnBatch, step_s: float) -> None:
-        """Put rows on the grid that `_are_same`."""
-        cuts = self._cuts(batch.times, step_s)
-        self.index = self._with(cuts[0][0], cuts[-1][0])
+        cuts = cut(batch.times, step_s)
+        first, _ = self.index or (cuts[0][0], 0)
+        self.index = min(first, cuts[0][0]), cuts[-1][0]
         for index, _, _ in cuts:
             self._covered.put(index, [1.0])
+        self._cut_times[id(batch.times)] = cuts
         self._take_device_columns(batch, step_s)
         for group, of_key in batch.groups.items():
             entity = group.split(".", 1)[0]
