@@ -89,10 +89,11 @@ LAST = grouped(
 
 
 def mute_text(pressed: Pressed, known: Collection[str]) -> str:
-    """What to say of a character that is no key; "" of all others."""
-    if not pressed.is_printable or pressed.key in known:
+    """What to say of a key that does nothing; "" of all others."""
+    if pressed.key in known:
         return ""
-    return f"{pressed.character} does nothing here; ? lists the keys, Ctrl-P all actions"
+    name = pressed.character if pressed.is_printable else pressed.key.title().replace("+", "-")
+    return f"{name} does nothing here; ? lists the keys, Ctrl-P all actions"
 
 
 def bindings(keys: Iterable[Key]) -> list[Binding]:

@@ -106,6 +106,8 @@ async def test_a_key_that_does_nothing_says_so(opened):
         await begun(pilot, keys)
         await pilot.press("z")
         await reached(pilot, lambda: "z does nothing here" in parts(app)["keys"].text)
+        await pilot.press("f5")
+        await reached(pilot, lambda: "F5 does nothing here" in parts(app)["keys"].text)
 
 
 def test_the_same_column_again_is_the_other_way_round():

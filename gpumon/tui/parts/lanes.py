@@ -130,8 +130,9 @@ def _column(
             continue
         for label, cells in zip(_labels(lane, height), kept.rows):
             rows.append([*label, line, *cells, _BLANK])
-    rows += [fit_row([], width)] * (sum(heights) - len(rows))
-    return View([*rows, *_axis(moment, node, kept, left + 1, columns, width)], zones)
+    rows += _axis(moment, node, kept, left + 1, columns, width)
+    below = [fit_row([], width)] * (sum(heights) + _AXIS_ROWS - len(rows))
+    return View([*rows, *below], zones)
 
 
 def _axis(

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _HERE = ("report", "finding")
 _TWO_COLUMNS, _WIDEST = 170, 100  # cells: of a screen with the page in two columns, and of each
+#: cells of width from which the line above the report names the arrows, too
+_WITH_ALL_KEYS = 100
 
 
 class ReportPane(Pane):
@@ -58,7 +60,9 @@ class ReportPane(Pane):
         top = self._top(len(rows), places, columns * room)
         head: Row = [(" the report as if the job ended now ", "dim"), ("  Enter", "key")]
         head += [(" why  ", "dim"), ("y", "key"), (" copy its lines  ", "dim"), ("e", "key")]
-        head += [(" save  ", "dim"), ("↑↓", "key"), (" finding, then scroll", "dim")]
+        head.append((" save", "dim"))
+        if width >= _WITH_ALL_KEYS:
+            head += [("  ↑↓", "key"), (" finding, then scroll", "dim")]
         shown: list[Row] = []
         zones = []
         second = top + _second_column(rows[top:], places, room) if columns == 2 else len(rows)
