@@ -41,6 +41,6 @@ def examine_server(url: str | None) -> tuple[list[Check], str]:
     if absent:
         checks.append(Check("  not found", ABSENT, " ".join(absent)))
     if not any(each.family.has_devices for each in found):
-        why = "no GPU metrics that gpumon knows; declare yours as [[family]] (docs/prometheus.md)"
+        why = "no GPU metrics of a known family; declare yours as [[family]] (docs/prometheus.md)"
         checks.append(Check("  GPUs", LIMITED, why))
     return checks, site_section(server.url, found) if found else ""
