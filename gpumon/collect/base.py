@@ -73,6 +73,7 @@ class Schedule:
     def __init__(self) -> None:
         self._next: dict[str, float] = {}
         self._idle_until = -math.inf  # monotonic; until then only groups of period 0 are due
+        self._always: tuple[str, ...] = ()
 
     def due(self, name: str, period_s: float, mono: float) -> bool:
         if period_s <= 0 or Schedule.everything:
@@ -86,10 +87,11 @@ class Schedule:
         )
         return True
 
-    def all_due(self, periods_s: Mapping[str, float], mono: float) -> list[str]:
-        """Those of the groups that are due; in most ticks one comparison finds them."""
+    def all_due(self, periods_s: Mapping[str, float], mono: float) -> tuple[str, ...]:
+        """Those of the groups, always the same, that are due; mostly one comparison finds them."""
         if mono < self._idle_until and not Schedule.everything:
-            return [name for name, period_s in periods_s.items() if period_s <= 0]
+            return self._always
+        self._always = tuple([name for name, period_s in periods_s.items() if period_s <= 0])
         due, coming = [], math.inf
         for name, period_s in periods_s.items():
             when = self._next.get(name, -math.inf)
@@ -99,7 +101,7 @@ class Schedule:
                 when = self._next.get(name, math.inf)
             coming = min(coming, when)
         self._idle_until = (mono if coming == math.inf else coming) - _EARLY_S
-        return due
+        return tuple(due)
 
     def again(self, name: str, mono: float) -> None:
         """Have a group due at `mono` already."""

@@ -227,7 +227,8 @@ def _by_key(times: List[float], tables: List[Any]) -> List[Tuple[List[float], Se
     if max(map(len, tables)) > MAX_ROWS:
         raise Irregular("too many rows")
     if all([row[0] for row in table] == keys for table in tables):
-        return [(times, rows) for rows in zip(*tables)]
+        # as lists: Python keeps thousands of freed tuples, of each length apart
+        return [(times, rows) for rows in map(list, zip(*tables))]
     apart: Dict[Any, Tuple[List[float], List[Any]]] = {}
     for time, table in zip(times, tables):
         for row in table:

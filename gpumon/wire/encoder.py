@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from typing import Any, Dict, Iterator, List
 
 from gpumon.model.fields import ENTITIES, GROUPS
@@ -54,10 +55,10 @@ class Encoder:
 
     def sample(self, sample: Sample) -> str:
         """One sample's line."""
-        tables: Dict[str, List[List[Any]]] = {}
+        tables: Dict[str, List[List[Any]]] = defaultdict(list)
         why: List[List[Any]] = []
         for entity, rows in sample.rows.items():
-            tables.update(self._rows[entity].tables(rows, self._said, why))
+            self._rows[entity].add(rows, tables, self._said, why)
         body: Dict[str, Any] = {"t": round(sample.time, 3), "m": round(sample.mono, 3)}
         if tables:
             body["rows"] = tables

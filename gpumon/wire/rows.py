@@ -1,106 +1,102 @@
 """Rows of a sample as the wire has them: values shortened, missing ones as null and a letter.
 
-Which groups a row holds hangs on the names in it, and what is to be done to it on which values are
-missing. Both are nearly always as in the row before, so each case has a function of its own.
+Which groups a row belongs to hangs on the names in it, and what is to be done to it on which values
+are missing. Both are nearly always as in a row before, so each case has a function of its own.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from operator import itemgetter
-from typing import Any, Callable, Dict, List, Mapping, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Tuple
 
-from gpumon.model.fields import GROUP_BY_KEY, GROUPS, Field
+from gpumon.model.fields import GROUPS, Field, Group
 from gpumon.model.reading import NOT_SAMPLED, REASONS, Missing, Reading
 from gpumon.model.sample import Key
 from gpumon.wire.details import Place
 
-#: names of rows that are known of each entity; beyond, they are learned anew
+#: cases that are known of each entity; beyond, they are learned anew
 _MAX_KNOWN = 256
 
-_Values = Tuple[Reading, ...]
+_Names = Tuple[str, ...]
 #: details of missing values that were sent, by their place
 _Sent = Dict[Place, str]
-#: (key, values, sent, why) -> the row; details new to the reader are added to `sent` and `why`
-_Write = Callable[[Key, _Values, _Sent, List[List[Any]]], List[Any]]
+#: group -> its rows; one that lacks a group makes a list for it
+Tables = Dict[str, List[List[Any]]]
+#: (key, values, tables, sent, why); details new to the reader are added to `sent` and `why`
+_Write = Callable[[Key, Iterable[Reading], Tables, _Sent, List[List[Any]]], None]
 
 
 class EntityRows:
     """Writes the rows of one entity."""
 
     def __init__(self, entity: str) -> None:
-        self._groups = [group for group in GROUPS if group.entity == entity]
-        self._found: Dict[Tuple[str, ...], List[Tuple[str, Callable[..., _Values]]]] = {}
+        self._entity = entity
+        self._known: Dict[Tuple[_Names, Tuple[type, ...]], _Write] = {}
 
-    def tables(
-        self, rows: Mapping[Key, Mapping[str, Reading]], sent: _Sent, why: List[List[Any]]
-    ) -> Dict[str, List[List[Any]]]:
-        """Group -> its rows; a row belongs to each group of which it has a field."""
-        tables: Dict[str, List[List[Any]]] = {}
+    def add(
+        self,
+        rows: Mapping[Key, Mapping[str, Reading]],
+        tables: Tables,
+        sent: _Sent,
+        why: List[List[Any]],
+    ) -> None:
+        """Add rows to the tables, by group; each to all groups of which it has a field."""
         for key, readings in rows.items():
-            names = tuple(readings)
-            for group, values_of in self._found.get(names) or self._find(names):
-                values = values_of(readings)
-                # by way of a list: Python keeps thousands of tuples that were made of iterators
-                kinds = tuple([*map(type, values)])
-                row = _writer(group, kinds)(key, values, sent, why)
-                tables.setdefault(group, []).append(row)
-        return tables
+            values = readings.values()
+            # by way of a list: Python keeps thousands of tuples that were made of iterators
+            case = (tuple([*readings]), tuple([*map(type, values)]))
+            write = self._known.get(case) or self._learn(*case)
+            write(key, values, tables, sent, why)
 
-    def _find(self, names: Tuple[str, ...]) -> List[Tuple[str, Callable[..., _Values]]]:
-        """The groups in a row with these names, and what gives their values."""
-        if len(self._found) >= _MAX_KNOWN:
-            self._found.clear()
-        found = self._found[names] = []
-        for group in self._groups:
-            own = [field.name for field in group.fields]
-            if not set(own).isdisjoint(names):
-                found.append((group.key, _values_of(own, names)))
-        return found
+    def _learn(self, names: _Names, kinds: Tuple[type, ...]) -> _Write:
+        if len(self._known) >= _MAX_KNOWN:
+            self._known.clear()
+        missing = tuple([issubclass(kind, Missing) for kind in kinds])
+        write = self._known[names, kinds] = _compiled(self._entity, names, missing)
+        return write
 
 
-def _values_of(own: List[str], there: Tuple[str, ...]) -> Callable[..., _Values]:
-    if len(own) > 1 and set(own) <= set(there):
-        return itemgetter(*own)
-    return lambda readings: tuple([readings.get(name, NOT_SAMPLED) for name in own])
-
-
-@lru_cache(maxsize=256)
-def _writer(group: str, kinds: Tuple[type, ...]) -> _Write:
-    """What writes rows of a group whose values are of these kinds."""
-    return _compiled(group, tuple(issubclass(kind, Missing) for kind in kinds))
-
-
-@lru_cache(maxsize=256)
-def _compiled(group: str, missing: Tuple[bool, ...]) -> _Write:
-    """A function that writes rows of a group in which these values are missing: the key, the
-    values in the order of the fields, and the letters of missing ones.
+@lru_cache(maxsize=_MAX_KNOWN)
+def _compiled(entity: str, names: _Names, missing: Tuple[bool, ...]) -> _Write:
+    """A function that adds rows of these names in which these values are missing: in the table of
+    each group the key, the values in the order of its fields, and the letters of missing ones.
 
     Its text is made of our own table alone.
     """
-    entries, details, letters = ["key if type(key) is not tuple else list(key)"], [], []
-    for at, (field, is_missing) in enumerate(zip(GROUP_BY_KEY[group].fields, missing)):
-        value = f"values[{at}]"
-        if not is_missing:
-            entries.append(_shortened(value, field))
-            continue
-        entries.append("None")
-        letters.append(f"reasons[{value}.reason]")
-        details.append(
-            f"    if {value}.detail != sent.get(({group!r}, key, {field.name!r}), ''):\n"
-            f"        announce(({group!r}, key, {field.name!r}), {value}.detail, sent, why)\n"
-        )
-    if letters:
-        entries.append(" + ".join(letters))
-    made: Dict[str, Any] = {"reasons": REASONS, "announce": _announce, "significant": _significant}
-    exec(
-        "def write(key, values, sent, why):\n"
-        + "".join(details)
-        + f"    return [{', '.join(entries)}]\n",
-        made,
-    )
+    places = {name: f"v{at}" for at, name in enumerate(names)}
+    absent = {name for name, is_missing in zip(names, missing) if is_missing}
+    lines = [f"    {', '.join(places.values())}, = values"] if names else []
+    lines.append("    at = key if type(key) is not tuple else list(key)")
+    for group in GROUPS:
+        if group.entity == entity and any(field.name in places for field in group.fields):
+            lines += _group_lines(group, places, absent)
+    made: Dict[str, Any] = {
+        "reasons": REASONS, "announce": _announce, "significant": _significant,
+        "absent": NOT_SAMPLED,
+    }  # fmt: skip
+    exec("def write(key, values, tables, sent, why):\n" + "\n".join(lines), made)
     write: _Write = made["write"]
     return write
+
+
+def _group_lines(group: Group, places: Mapping[str, str], absent: Iterable[str]) -> List[str]:
+    """What writes the row of one group; of fields that were not read at all, it says so."""
+    entries, lines, letters = ["at"], [], []
+    for field in group.fields:
+        value = places.get(field.name, "absent")
+        if value != "absent" and field.name not in absent:
+            entries.append(_shortened(value, field))
+            continue
+        place = f"({group.key!r}, key, {field.name!r})"
+        entries.append("None")
+        letters.append(f"reasons[{value}.reason]")
+        lines += [
+            f"    if {value}.detail != sent.get({place}, ''):",
+            f"        announce({place}, {value}.detail, sent, why)",
+        ]
+    if letters:
+        entries.append(" + ".join(letters))
+    return [*lines, f"    tables[{group.key!r}].append([{', '.join(entries)}])"]
 
 
 def _shortened(value: str, field: Field) -> str:

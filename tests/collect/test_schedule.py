@@ -6,7 +6,7 @@ PERIODS_S = {"fast": 0, "two": 2, "five": 5}
 
 
 def dues(schedule, ticks):
-    return [schedule.all_due(PERIODS_S, mono) for mono in ticks]
+    return [list(schedule.all_due(PERIODS_S, mono)) for mono in ticks]
 
 
 def test_groups_are_due_at_their_periods():

@@ -30,7 +30,8 @@ class Buffer:
         self.cut = ""  # what the driver claimed last time, where that was too much; for people
         self._query = query
         self._entry_bytes = entry_bytes
-        self._data = self._allocate(entries)
+        self._used = 0  # bytes that the driver may have written
+        self._allocate(entries)
 
     def fill(self, entry_bytes: int, call: Callable[[Any], Missing | None]) -> memoryview | Missing:
         """The bytes of all entries, or why there are none.
@@ -41,11 +42,13 @@ class Buffer:
         missing: Missing | None = None
         for _ in range(_TRIES):
             capacity = self.count.value = len(self._data) // entry_bytes
-            ctypes.memset(self._data, 0, len(self._data))  # nothing of the last answer may remain
+            self._bytes[: self._used] = bytes(self._used)  # nothing of the last answer may remain
+            self._used = len(self._bytes)
             missing = call(self._data)
             count = self.count.value
             if missing is None and count <= capacity:
-                return memoryview(self._data)[: count * entry_bytes]
+                self._used = count * entry_bytes
+                return self._bytes[: self._used]
             if missing is not None and self._query.code != nv.NVML_ERROR_INSUFFICIENT_SIZE:
                 return missing
             if count > MAX_ENTRIES or missing is None:
@@ -53,8 +56,9 @@ class Buffer:
                 return Missing("implausible", self.cut)
             # the list may grow again before it is asked again
             wanted = min(MAX_ENTRIES, 2 * max(capacity, count))
-            self._data = self._allocate(max(wanted, len(self._data) // self._entry_bytes))
+            self._allocate(max(wanted, len(self._data) // self._entry_bytes))
         return Missing("error", "insufficient size") if missing is None else missing
 
-    def _allocate(self, entries: int) -> Any:
-        return ctypes.create_string_buffer(entries * self._entry_bytes)
+    def _allocate(self, entries: int) -> None:
+        self._data = ctypes.create_string_buffer(entries * self._entry_bytes)
+        self._bytes = memoryview(self._data).cast("B")

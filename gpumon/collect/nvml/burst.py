@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Sequence
 from operator import sub
 
 from gpumon.collect.nvml.binding import nv
@@ -13,7 +14,7 @@ from gpumon.collect.nvml.query import Query
 from gpumon.model.reading import Missing, Reading
 
 NAMES = ("busy_mean_percent", "busy_min_percent", "busy_max_percent", "busy_gap_s")
-_ENTRIES = 256
+_ENTRIES = 128
 #: nvmlValueType_t -> layout of nvmlSample_t: µs since the epoch, then the value's union
 _LAYOUTS = {0: "=Qd", 1: "=QI4x", 2: "=QQ", 3: "=QQ", 4: "=Qq", 5: "=Qi4x", 6: "=QH6x"}
 _SIZE = 16
@@ -55,9 +56,9 @@ class Burst:
             samples = [sample for sample in samples if sample[0] > since]
         if not samples:
             return dict.fromkeys(NAMES, Missing("not-sampled"))  # which is not idleness
-        values = [value for _, value in samples]
-        gap_s = self._gap_s(samples)
-        self._cursor.end(stamp for stamp, _ in samples)
+        stamps, values = zip(*samples)
+        gap_s = self._gap_s(stamps)
+        self._cursor.end(samples)
         return {
             "busy_mean_percent": sum(values) / len(values),
             "busy_min_percent": min(values),
@@ -65,16 +66,15 @@ class Burst:
             "busy_gap_s": gap_s,
         }
 
-    def _gap_s(self, samples: list[Sample]) -> float:
+    def _gap_s(self, stamps: Sequence[int]) -> float:
         """Time between the last sample read before and the oldest one still held, if lost."""
-        if len(samples) > 1:
-            stamps = [stamp for stamp, _ in samples]
+        if len(stamps) > 1:
             steps = sorted(map(sub, stamps[1:], stamps))
             self._period_us = steps[len(steps) // 2]
         last_us = self._cursor.last_us
-        step_us = samples[0][0] - last_us
+        step_us = stamps[0] - last_us
         if self._cursor.stepped:  # stamps from two sides of the step: count instead
-            step_us = self._cursor.elapsed_us - len(samples) * self._period_us
+            step_us = self._cursor.elapsed_us - len(stamps) * self._period_us
         if last_us == 0 or self._period_us == 0 or step_us <= 1.5 * self._period_us:
             return 0.0
         return (step_us - self._period_us) / 1e6

@@ -65,6 +65,7 @@ class DeviceCollector:
         self._crew = Crew("gpumon-nvml")
         self._session = Session(self._crew, proc)
         self._slots: list[Slot] = []
+        self._active: list[Slot] = []  # those whose device the driver reports
         self._roster = Roster()
         self._apart = False  # whether devices of one UUID were looked for in this session
         self._schedule = Schedule()
@@ -102,7 +103,7 @@ class DeviceCollector:
         end = time.monotonic() + self.deadline_s
         if self._session.opened is not None:
             verified = self._to_verify(tick)
-            for slot in self._active():
+            for slot in self._active:
                 verify = slot is verified or slot.unwell
                 if slot.worker.ask(partial(slot.gpu.read, tick.mono, verify, slot.afresh)):
                     slot.afresh = False
@@ -152,16 +153,17 @@ class DeviceCollector:
             index = 0 if uuid else number
             gpu = Gpu(opened.library, index, self._sysfs, self._driver_params, uuid)
             self._slots.append(Slot(gpu, Worker(self._crew), time.time()))
+        self._active = [slot for slot in self._slots if slot.active]
         self._stale = True
 
     def _open_slots(self, end: float) -> None:
         """Open what is not open yet, in start-up: so that the first header names the devices."""
         self._crew.begin()
-        for slot in self._active():
+        for slot in self._active:
             if not slot.gpu.opened:
                 slot.worker.ask(slot.gpu.open)
         self._crew.wait(max(0.0, end - time.monotonic()))
-        for slot in self._active():
+        for slot in self._active:
             for answer in slot.worker.take():
                 if isinstance(answer, Answer):
                     self._take_opened(slot, answer)
@@ -169,7 +171,7 @@ class DeviceCollector:
     def _add_instances(self) -> None:
         """MIG instances that the job is given but that no visible GPU lists."""
         opened = self._session.opened
-        if opened is None or not all(slot.settled or slot.hung for slot in self._active()):
+        if opened is None or not all(slot.settled or slot.hung for slot in self._active):
             return
         self._instances_added = True
         known = {unit.uuid for slot in self._slots for unit in slot.units}
@@ -180,7 +182,7 @@ class DeviceCollector:
         if answer.opened is None:
             return
         slot.units, slot.settled, self._stale = answer.opened, True, True
-        if not self._apart and all(each.settled for each in self._active()):
+        if not self._apart and all(each.settled for each in self._active):
             self._apart = True  # later on, one that took another's place looks like a twin
             self._roster.tell_apart(self._units())
         whole = [unit for unit in slot.units if unit.mig is None and unit.handle is not None]
@@ -198,23 +200,20 @@ class DeviceCollector:
         Where only some are not well, a new session may find them; but not while a call hangs,
         which a new session might wait for.
         """
-        active = self._active()
-        answering = [slot for slot in active if slot.answered and not slot.hung]
-        if answering and all(slot.session_error for slot in answering):
+        answering = [slot for slot in self._active if slot.answered and not slot.hung]
+        unwell = [slot for slot in answering if slot.unwell]
+        if unwell and all(slot.session_error for slot in answering):
             self._session.lose(answering[0].session_error)
-        elif any(slot.unwell for slot in answering):
-            if len(answering) == len(active):
+        elif unwell:
+            if len(answering) == len(self._active):
                 self._session.unwell()
         elif answering:
             self._session.well()
         self._session.go_on()
 
-    def _active(self) -> list[Slot]:
-        return [slot for slot in self._slots if slot.active]
-
     def _to_verify(self, tick: Tick) -> Slot | None:
         """The slot whose turn it is to show that its handles are still those of its devices."""
-        active = self._active()
+        active = self._active
         if not active or not self._schedule.due("verify", _VERIFY_S, tick.mono):
             return None
         self._verified = (self._verified + 1) % len(active)
@@ -233,12 +232,15 @@ class DeviceCollector:
         """Put the answers of this session's handles."""
         opened = self._session.opened
         library = opened.library if opened is not None else None
-        taken = [(slot, slot.worker.take()) for slot in self._active()]
-        found = [
-            (slot, [one for one in answers if isinstance(one, Exception) or one.library is library])
-            for slot, answers in taken
-        ]
-        if any(isinstance(one, Answer) and one.moved for _, answers in found for one in answers):
+        found, moved = [], False
+        for slot in self._active:
+            answers = slot.worker.take()
+            answers = [
+                one for one in answers if isinstance(one, Exception) or one.library is library
+            ]
+            moved = moved or any([isinstance(one, Answer) and one.moved for one in answers])
+            found.append((slot, answers))
+        if moved:
             self._session.begin()  # until all are found again, no value has a name
             return
         for slot, answers in found:
@@ -296,7 +298,7 @@ class DeviceCollector:
     def _take_xids(self, tick: Tick) -> None:
         opened = self._session.opened
         for xid in opened.watch.drain() if opened is not None else ():
-            units = [slot.units for slot in self._active() if slot.gpu.index == xid.device_index]
+            units = [slot.units for slot in self._active if slot.gpu.index == xid.device_index]
             key = next((self._roster.key(found[0]) for found in units if found), None)
             if key is not None:
                 self._xids[key] = xid.code
@@ -330,11 +332,11 @@ class DeviceCollector:
         return [self._roster.key(unit) for unit in slot.units]
 
     def _units(self) -> list[Unit]:
-        return [unit for slot in self._active() for unit in slot.units]
+        return [unit for slot in self._active for unit in slot.units]
 
     def _compare(self) -> list[News]:
         """Once all devices have answered: which came and which went."""
-        if not self._stale or not all(slot.settled for slot in self._active()):
+        if not self._stale or not all(slot.settled for slot in self._active):
             return []
         return self._roster.compare(self._units())
 

@@ -7,7 +7,6 @@ clock was set back, no sample is newer than the last one read until it has caugh
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from typing import Any, Callable, Tuple
 
 from gpumon.model.reading import Missing
@@ -85,11 +84,11 @@ class Cursor:
     def _is_new(self, stamp_us: int) -> bool:
         return stamp_us > self.last_us and not self._wall_us < stamp_us <= self._ahead_us
 
-    def end(self, stamps_us: Iterable[int]) -> None:
-        """Samples with these stamps are read; without any, nothing was new."""
-        if not self._ahead_us:
-            self.last_us = max(self.last_us, max(stamps_us, default=0))
-        for stamp_us in stamps_us if self._ahead_us else ():
+    def end(self, samples: list[Sample]) -> None:
+        """These samples, in order of time, are read; without any, nothing was new."""
+        if samples and not self._ahead_us:
+            self.last_us = max(self.last_us, samples[-1][0])
+        for stamp_us, *_ in samples if self._ahead_us else ():
             if stamp_us > self._wall_us:
                 self._ahead_us = max(self._ahead_us, stamp_us)
             else:

@@ -12,7 +12,7 @@ from gpumon.collect.nvml.binding import nv
 from gpumon.collect.nvml.library import Library
 
 #: how long one wait blocks; new devices are registered and a stop is seen between two waits
-_WAIT_MS = 2000
+_WAIT_MS = 3000
 _FAILED_S = 1.0
 #: answers that will not change
 _FINAL = (
@@ -83,6 +83,7 @@ class XidWatch:
         self._news.wait()  # nothing to wait for before the first devices are added
         while not self._stopped:
             self._register(events)
+            began = time.monotonic()
             data, code = self._call(wait, events, _WAIT_MS)
             if data is not None and data.eventType == nv.nvmlEventTypeXidCriticalError:
                 index = self._index.get(_address(data.device))
@@ -90,7 +91,8 @@ class XidWatch:
                     self._seen.append(Xid(time.time(), index, data.eventData))
             elif code not in (nv.NVML_SUCCESS, nv.NVML_ERROR_TIMEOUT):
                 time.sleep(_FAILED_S)  # a failing wait returns at once
-            time.sleep(_PAUSE_S)
+            if time.monotonic() < began + _PAUSE_S:
+                time.sleep(_PAUSE_S)
         self._call(nv.nvmlEventSetFree, events)
 
     def _register(self, events: Any) -> None:

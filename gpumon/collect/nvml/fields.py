@@ -9,22 +9,20 @@ import math
 import struct
 import time
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from gpumon.collect.nvml.answers import Row
 from gpumon.collect.nvml.binding import nv
 from gpumon.collect.nvml.query import Query, plain
 from gpumon.collect.rates import Moment, moment_since
-from gpumon.model.reading import Missing, Reading
+from gpumon.model.reading import Missing
 
 _ALL_LINKS = 0xFFFFFFFF  # a scope; nvml.h describes it without a name
 _Element = plain(nv.c_nvmlFieldValue_t)
 #: of nvmlFieldValue_t: value type, return code, value; between fields, scopes and times
 _ELEMENT = struct.Struct("=24xIi8s")
 #: nvmlValueType_t -> the layout of nvmlValue_t that holds a value of it
-_VALUES = {
-    kind: struct.Struct(f"={layout}")
-    for kind, layout in enumerate(("d", "I", "Q", "Q", "q", "i", "H"))
-}
+_VALUES = dict(enumerate("dIQQqiH"))
 
 
 class Source(NamedTuple):
@@ -69,101 +67,119 @@ SOURCES: dict[str, tuple[Source, ...]] = {
 }
 
 
-class _Batch(NamedTuple):
-    """The driver's array for several values."""
+class _Plan:
+    """What to ask for some names, until a refusal comes or ends; and the driver's array for it."""
 
-    array: Any
-    memory: memoryview
-    request: bytes  # the array as it is before the driver fills it
+    def __init__(self, sources: dict[str, Source], refused: Row, until: float) -> None:
+        """`sources`: the first of each name that the device supports; `refused`: why the others
+        are not asked; `until`: monotonic.
+        """
+        self.sources, self.refused, self.until = sources, refused, until
+        self.array = (_Element * len(sources))()
+        for source, element in zip(sources.values(), self.array):
+            element.fieldId, element.scopeId = source.id, source.scope
+        self.memory = memoryview(self.array).cast("B")
+        self.request = bytes(self.array)  # as it is before the driver fills it
+        self._scales = [(name, each.multiply, each.divide) for name, each in sources.items()]
+        self._kinds: tuple[int, ...] = ()  # of the last answer that had all values
+        self._layout = _ELEMENT
 
+    def learn(self, kinds: list[int]) -> None:
+        """All values are there, and have these types: read the next ones at once."""
+        self._kinds = tuple(kinds)
+        values = [f"{_VALUES[kind]}{8 - struct.calcsize(_VALUES[kind])}x" for kind in kinds]
+        self._layout = struct.Struct("=" + "".join(f"24xIi{value}" for value in values))
 
-class _Plan(NamedTuple):
-    """What to ask for some names, until a refusal comes or ends."""
-
-    sources: dict[str, Source]  # the first of each name that the device supports
-    refused: dict[str, Reading]  # why the others are not asked
-    until: float  # monotonic
+    def values(self) -> Row:
+        """What the driver has filled in; {} if it is not all there, or of other types."""
+        if not self._kinds:
+            return {}
+        found = self._layout.unpack_from(self.memory)
+        if found[::3] != self._kinds or any(found[1::3]):
+            return {}
+        return {
+            name: value * multiply if divide == 1 else value * multiply / divide
+            for value, (name, multiply, divide) in zip(found[2::3], self._scales)
+        }
 
 
 class Fields:
     """Asks one device for named field values, with as few calls as possible."""
 
     def __init__(self, query: Query) -> None:
-        self.moments: dict[str, Moment] = {}  # name -> when its value was fetched
-        self.sources: dict[str, Source] = {}  # name -> where its value came from
+        self.moment = Moment(0.0)  # of the last read
+        self.sources: dict[str, Source] = {}  # name -> where its value came from in that
         self._query = query
-        self._batches: dict[tuple[Source, ...], _Batch] = {}
         self._plans: dict[tuple[str, ...], _Plan] = {}
 
-    def read(self, names: tuple[str, ...]) -> dict[str, Reading]:
+    def read(self, names: tuple[str, ...]) -> Row:
         """A reading for each name of SOURCES, in the unit of its name (counters: raw, bytes).
 
         A device that refuses a name's first source is asked for the next one at once.
         """
+        began = time.monotonic()
         plan = self._plans.get(names)
-        if plan is None or time.monotonic() >= plan.until:
+        if plan is None or began >= plan.until:
             plan = self._plans[names] = self._plan(names)
-        readings = dict(plan.refused)
-        asked = plan.sources
-        while asked:
-            refused = self._ask(asked, readings)
-            if not refused:
-                break
+        readings, refused = self._ask(plan)
+        self.sources = plan.sources
+        while refused:
             self._plans.clear()
             again = self._plan(refused)
-            readings.update(again.refused)
-            asked = again.sources
+            more, refused = self._ask(again)
+            readings.update(more)
+            self.sources = {**self.sources, **again.sources}
+        self.moment = moment_since(began, time.monotonic)
         return readings
 
     def _plan(self, names: Iterable[str]) -> _Plan:
-        plan = _Plan({}, {}, math.inf)
+        sources: dict[str, Source] = {}
+        withheld: Row = {}
+        until = math.inf
         for name in names:
             for source in SOURCES[name]:
                 refused = self._query.refused(source)
                 if refused is None:
-                    plan.sources[name] = source
-                    plan.refused.pop(name, None)
+                    sources[name] = source
+                    withheld.pop(name, None)
                     break
-                plan.refused[name] = refused
-                plan = plan._replace(until=min(plan.until, self._query.refused_until(source)))
+                withheld[name] = refused
+                until = min(until, self._query.refused_until(source))
                 if refused.reason != "unsupported":
                     break
-        return plan
+        return _Plan(sources, withheld, until)
 
-    def _ask(self, asked: dict[str, Source], readings: dict[str, Reading]) -> list[str]:
-        """Add what the driver gives for these; the names that it refuses from now on."""
-        sources = tuple(asked.values())
-        began = time.monotonic()
-        missing, batch = self._fetch(sources)
-        self.moments.update(dict.fromkeys(asked, moment_since(began, time.monotonic)))
-        self.sources.update(asked)
+    def _ask(self, plan: _Plan) -> tuple[Row, list[str]]:
+        """The readings, and the names that the driver refuses from now on."""
+        if not plan.sources:
+            return dict(plan.refused), []
+        plan.memory[:] = plan.request  # the driver may have written anywhere
+        missing = self._query.fill("nvmlDeviceGetFieldValues", len(plan.sources), plan.array)
         if missing is not None:
-            readings.update(dict.fromkeys(asked, missing))
-            return []
-        refused = []
-        for (name, source), element in zip(asked.items(), _ELEMENT.iter_unpack(batch.memory)):
+            return {**plan.refused, **dict.fromkeys(plan.sources, missing)}, []
+        values = plan.values()
+        if values:
+            return {**plan.refused, **values}, []
+        return self._one_by_one(plan)
+
+    def _one_by_one(self, plan: _Plan) -> tuple[Row, list[str]]:
+        """As `_ask`, of an answer in which something is missing or new."""
+        readings, refused, kinds = dict(plan.refused), [], []
+        for (name, source), element in zip(plan.sources.items(), _ELEMENT.iter_unpack(plan.memory)):
             kind, code, raw = element
             if code == nv.NVML_SUCCESS and kind in _VALUES:
-                (value,) = _VALUES[kind].unpack_from(raw)
+                (value,) = struct.unpack_from(f"={_VALUES[kind]}", raw)
                 value *= source.multiply
                 readings[name] = value if source.divide == 1 else value / source.divide
                 self._query.worked.add(source)
+                kinds.append(kind)
             else:
                 readings[name] = self._failed(source, kind, code)
                 if code and self._query.refused(source) is not None:
                     refused.append(name)
-        return refused
-
-    def _fetch(self, sources: tuple[Source, ...]) -> tuple[Missing | None, _Batch]:
-        batch = self._batches.get(sources)
-        if batch is None:
-            array = (_Element * len(sources))()
-            for source, element in zip(sources, array):
-                element.fieldId, element.scopeId = source.id, source.scope
-            batch = _Batch(array, memoryview(array).cast("B"), bytes(array))
-            self._batches[sources] = batch
-        batch.memory[:] = batch.request  # the driver may have written anywhere
-        return self._query.fill("nvmlDeviceGetFieldValues", len(sources), batch.array), batch
+        if len(kinds) == len(plan.sources):
+            plan.learn(kinds)
+        return readings, refused
 
     def _failed(self, source: Source, kind: int, code: int) -> Missing:
         if code == nv.NVML_SUCCESS:

@@ -107,10 +107,13 @@ class Gpu:
         if self.opened and self._changed(results):
             opened = self.open().opened
             results = [(unit, self._read(unit, mono)) for unit in self._units]
-        self._doubtful = any(result.doubtful for _, result in results)
-        answer = Answer(opened, results, self._cut_now(), self.library)
-        self._give_up(answer.well, now)
-        return answer
+        self._doubtful, well, cut = False, True, self._cut
+        for unit, result in results:
+            self._doubtful = self._doubtful or result.doubtful
+            well = well and result.well
+            cut = cut or (unit.reader.cut if unit.reader is not None else "")
+        self._give_up(well, now)
+        return Answer(opened, results, cut, self.library, well=well)
 
     def _give_up(self, well: bool, now: float) -> None:
         """A handle that has given only errors for a while is got anew."""
@@ -120,10 +123,6 @@ class Gpu:
             self._bad_since = now
         elif now >= self._bad_since + _RETRY_S:
             self.opened = False
-
-    def _cut_now(self) -> str:
-        lists = [unit.reader.cut for unit in self._units if unit.reader is not None]
-        return next((cut for cut in (self._cut, *lists) if cut), "")
 
     def _read(self, unit: Unit, mono: float) -> Result:
         if unit.reader is not None:

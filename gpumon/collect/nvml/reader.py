@@ -17,7 +17,7 @@ from gpumon.collect.nvml.gpm import Gpm
 from gpumon.collect.nvml.library import SESSION_CODES, error_text
 from gpumon.collect.nvml.query import Query, passing, plain
 from gpumon.collect.nvml.usage import Usage
-from gpumon.collect.rates import Growth, Moment, Rate
+from gpumon.collect.rates import Growth, Rate
 from gpumon.model.fields import FIELDS, GROUP_BY_KEY
 from gpumon.model.plausible import ceilings, implausible, narrowed
 from gpumon.model.reading import MIG, UNSUPPORTED, Missing, Reading
@@ -51,10 +51,10 @@ def _fields_of(due: tuple[str, ...]) -> tuple[str, ...]:
 _WHOLE_GPU_GROUPS = ("clocks", "links", "thermal", "state", "health")
 _REFUSED_S = 60.0
 _AGAIN_S = 6.0
+_RARE = frozenset(name for name, period_s in _PERIODS_S.items() if period_s > _AGAIN_S)
 _CLOCKS = {"sm_clock_mhz": nv.NVML_CLOCK_SM, "mem_clock_mhz": nv.NVML_CLOCK_MEM}
 _Memory = plain(nv.c_nvmlMemory_v2_t)
 _Utilization = plain(nv.c_nvmlUtilization_t)
-_NEVER = Moment(0.0)
 #: a second is throttled for a second, whatever its counter's period
 _THROTTLED_PER_S = 1.25
 #: total against used + free + reserved: the driver rounds to pages
@@ -126,7 +126,8 @@ class Reader:
         """Read what is due at the tick's monotonic time."""
         query = self.query
         was_lost = query.lost is not None
-        query.good, query.failed = 0, {}
+        query.good = 0
+        query.failed.clear()
         if was_lost and query.revive():
             self._schedule = Schedule()
         due = self._schedule.all_due(_PERIODS_S, mono)
@@ -153,12 +154,10 @@ class Reader:
         """All groups are due in the next read."""
         self._schedule = Schedule()
 
-    def _read_again(self, due: list[str], row: Row, mono: float) -> None:
+    def _read_again(self, due: tuple[str, ...], row: Row, mono: float) -> None:
         """Groups that are read rarely are read again soon where a reading failed."""
-        for name in due:
-            if _PERIODS_S[name] > _AGAIN_S and (
-                self.query.regaining or any(_doubtful(row.get(each, 0)) for each in _NAMES[name])
-            ):
+        for name in _RARE.intersection(due):
+            if self.query.regaining or any(_doubtful(row.get(each, 0)) for each in _NAMES[name]):
                 self._schedule.again(name, mono + _AGAIN_S)
         self.query.regaining = False
 
@@ -181,9 +180,9 @@ class Reader:
         modern = float(capability) >= 8 and capability != "8.0"
         return "average" if modern else "instant"
 
-    def _read_groups(self, due: list[str], row: Row, usage: dict[int, Row]) -> None:
+    def _read_groups(self, due: tuple[str, ...], row: Row, usage: dict[int, Row]) -> None:
         values: dict[str, Reading] = {}
-        names = () if self._instance else _fields_of(tuple(due))
+        names = () if self._instance else _fields_of(due)
         if names:
             values = self._fields.read(names)
         for name in due:
@@ -292,7 +291,7 @@ class Reader:
         for name, field in _RATES.items():
             rate = self._rates[name].update(
                 values[name],
-                fields.moments.get(name, _NEVER),
+                fields.moment,
                 most=self._most.get(field, math.inf),
                 source=fields.sources.get(name),
             )
@@ -306,8 +305,7 @@ class Reader:
         most_per_s = {"energy_j": self._most.get("power_w", math.inf)}
         for name in _COUNTERS:
             most = most_per_s.get(name, _THROTTLED_PER_S)
-            at = fields.moments.get(name, Moment(time.monotonic())).at
-            row[name] = self._growths[name].check(values[name], at, most)
+            row[name] = self._growths[name].check(values[name], fields.moment.at, most)
 
     def _read_thermal(self, row: Row, values: Row) -> None:
         query = self.query

@@ -14,8 +14,8 @@ from gpumon.model.sample import NO_DEVICE
 _RETRY_S = 5.0
 #: a device that stays away costs the others a new session only so often in the end
 _RETRY_MAX_S = 60.0
-#: the Xid thread ends within one wait of 2 s
-WATCH_ENDS_S = 3.0
+#: the Xid thread ends within one wait of 3 s
+WATCH_ENDS_S = 4.0
 _SILENT_S = 2.0
 
 

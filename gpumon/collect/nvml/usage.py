@@ -176,7 +176,7 @@ class Usage:
         lines = self._cursor.read(self._lines, must_come=self.device_busy)
         if isinstance(lines, Missing):
             return lines
-        self._cursor.end(line[0] for line in lines)
+        self._cursor.end(lines)
         return self._newest({line[1]: line[2:] for line in lines})
 
     def _newest(self, listed: dict[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
