@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.errors import GpumonError, NotFoundError
 from gpumon.model.sample import Header, Sample
-from gpumon.services.runs import Stream
+from gpumon.services.runs import Stream, progress
 from gpumon.site.prometheus import Family, Prometheus
 from gpumon.sources.tracks import Track
 
@@ -99,6 +99,7 @@ class Measured:
             return Found()
         if self._failed:
             return Found(missing={_PROMETHEUS: self._failed})
+        progress(f"reading the samples of job {job.id or job.raw_id} from {self._server.host} ...")
         try:
             return _found(self._server, job, self._site)
         except GpumonError as error:
@@ -113,6 +114,7 @@ class Measured:
             return list(jobs), self._failed
         from gpumon.prometheus.totals import totals
 
+        progress(f"reading the means of {len(jobs)} jobs from {self._server.host} ...")
         try:
             found = totals(self._server, families_of(self._site.prometheus), jobs)
         except GpumonError as error:
