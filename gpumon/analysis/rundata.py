@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from math import nan
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.analysis.phases import change_points
 from gpumon.analysis.places import Looks, Place
@@ -292,13 +292,21 @@ class NodeData:
         return self.header.job.cpus if self.header.job else None
 
 
+class Part(NamedTuple):
+    """What one of several sources covers of a run."""
+
+    source: str
+    interval_s: float
+    percent: float  # of the run; of a second source, what the first lacks
+
+
 @dataclass
 class Coverage:
     """Which part of the run was measured, and how."""
 
     source: str  # recording, live, jobstats, sacct
     covered_percent: float
-    interval_s: float | None
+    interval_s: float | None  # the longest, where there are several
     gaps: int = 0
     longest_gap_s: float = 0.0
     from_start: bool = False  # the samples begin with the job
@@ -306,6 +314,7 @@ class Coverage:
     missing: Mapping[str, str] = field(default_factory=dict)  # what is not known -> why
     #: nodes of the job of which no sample came; the rest is of the others
     unrecorded: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()  # where there are several sources
 
 
 @dataclass(frozen=True)

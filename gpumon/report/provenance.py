@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 
 from gpumon.analysis.finding import Lack, NotEvaluable
 from gpumon.analysis.rules.phrasing import labels_text
+from gpumon.analysis.rundata import Part
 from gpumon.model.units import age_text, plural
 from gpumon.report.model import Report
 
@@ -37,18 +39,30 @@ def provenance_lines(report: Report) -> list[str]:
         words = ["Slurm's queue"]
     elif coverage.source == "sacct" and report.running and not report.tasks:
         words = ["Slurm's queue and sstat, while it runs"]
-    if coverage.interval_s:
+    if coverage.parts:
+        words = [_parts_text(coverage.parts)]
+    elif coverage.interval_s:
         words.append(f"{coverage.interval_s:g} s")
         words.append(f"{coverage.covered_percent:.1f} % of the run")
-        if coverage.gaps:
-            plural = "s" if coverage.gaps > 1 else ""
-            longest = f" (longest {age_text(coverage.longest_gap_s)})"
-            words.append(f"{coverage.gaps} gap{plural}{longest if coverage.longest_gap_s else ''}")
+    if coverage.interval_s and coverage.gaps:
+        longest = f" (longest {age_text(coverage.longest_gap_s)})"
+        words.append(plural(coverage.gaps, "gap") + (longest if coverage.longest_gap_s else ""))
     text = f"Source: {', '.join(words)}. gpumon {report.version}"
     if report.start is not None:
         text += time.strftime(", job began %Y-%m-%d %H:%M", time.localtime(report.start))
     missing = [f"{what}: {why}" for what, why in sorted(coverage.missing.items())]
     return [line for line in (text, *missing, *report.notes, _not_checked(report)) if line]
+
+
+def _parts_text(parts: Sequence[Part]) -> str:
+    """`recording, 1 s, 52.0 % of the run; Prometheus, 30 s, another 47.9 %`."""
+    first, *others = parts
+    texts = [f"{_SOURCES[first.source]}, {first.interval_s:g} s, {first.percent:.1f} % of the run"]
+    texts += [
+        f"{_SOURCES[each.source]}, {each.interval_s:g} s, another {each.percent:.1f} %"
+        for each in others
+    ]
+    return "; ".join(texts)
 
 
 def _not_checked(report: Report) -> str:

@@ -76,6 +76,7 @@ class Found(NamedTuple):
 
     streams: Sequence[Stream] = ()
     missing: Mapping[str, str] = MappingProxyType({})  # what -> why
+    interval_s: float = 0.0  # between scrapes
 
     def noted(self, run: RunData) -> RunData:
         """The run with what is missing of it."""
@@ -136,7 +137,9 @@ def _found(server: Server, job: Job, site: Site) -> Found:
         max(end, job.start + 1),
         site.prometheus.interval_s,
     )
-    return Found([Stream(node, items) for node, items in told.streams], told.missing)
+    return Found(
+        [Stream(node, items) for node, items in told.streams], told.missing, told.interval_s
+    )
 
 
 def transport_for(job: Job, url: str | None = None) -> PrometheusTransport | None:

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from gpumon.analysis.rundata import Queue
+from gpumon.analysis.aggregate.run import Aggregation
+from gpumon.analysis.rundata import Part, Queue, RunData
 from gpumon.analysis.summary import RunSummary, run_summary
 from gpumon.errors import GpumonError, NotFoundError, UsageError
 from gpumon.model.lines import word
@@ -21,6 +22,7 @@ from gpumon.report.build import build, from_accounting
 from gpumon.report.model import Report
 from gpumon.services.asking import shared_slurm
 from gpumon.services.jobs import check_step
+from gpumon.services.joining import joined, lacks_much
 from gpumon.services.prometheus import Found, Measured
 from gpumon.services.request import Request, is_path, own_job
 from gpumon.services.runs import Stream, aggregated, open_attempts, open_last
@@ -31,9 +33,9 @@ from gpumon.slurm.records import Unread
 from gpumon.slurm.runner import LocalRunner, NoSlurmError, Runner, SlurmError
 
 _TAIL_BYTES = 16384
-#: recordings of an array's tasks are read up to so many; each takes up to a second
 #: of more jobs than these only means and maxima are asked of Prometheus
 _FEW_JOBS = 20
+#: recordings of an array's tasks are read up to so many; each takes up to a second
 _MAX_RUNS = 64
 #: attempts of a requeued job whose recordings are read, the newest
 _MAX_ATTEMPTS = 16
@@ -120,7 +122,7 @@ class _Maker:
         self._site = this_site()
         self._slurm = shared_slurm(runner_for(request.login), request.login)
         self._runs: dict[str, Run] | None = None
-        self._is_few = False  # jobs: the samples of each are read
+        self._is_few = True  # jobs: the samples of each are read
         # of a dump, which may be from elsewhere, only the server that the user names
         is_here = not request.from_sacct or bool(request.prometheus)
         self._measured = Measured(self._site, request.prometheus) if is_here else None
@@ -258,18 +260,48 @@ class _Maker:
     ) -> Report:
         aggregation = aggregated(streams)
         self._note_problems(streams)
-        self.notes += aggregation.left_out()
-        live = job is not None and job.is_running
-        tail = _log_tail(job) if job else ""
-        run = aggregation.evidence(
-            job, self._site, live=live, log_tail=tail, siblings=siblings, shared=True
-        )
+        run = self._evidence(aggregation, job, siblings)
         if server is not None:
             run = server.noted(run)
+        elif job is not None and lacks_much(run):
+            run, aggregation = self._filled(run, aggregation, streams, job, siblings)
+        self.notes += aggregation.left_out()
         run.coverage.source = "recording" if server is None else "prometheus"  # if it runs, too
         if job is not None and any(gpu.gres for gpu in self._site.gpus):
             run.queue = self._queue()
         return build(run)
+
+    def _evidence(
+        self, aggregation: Aggregation, job: Job | None, siblings: Sequence[Job]
+    ) -> RunData:
+        live = job is not None and job.is_running
+        tail = _log_tail(job) if job else ""
+        return aggregation.evidence(
+            job, self._site, live=live, log_tail=tail, siblings=siblings, shared=True
+        )
+
+    def _filled(
+        self, run: RunData, aggregation: Aggregation, streams: Sequence[Stream], job: Job,
+        siblings: Sequence[Job],
+    ) -> tuple[RunData, Aggregation]:  # fmt: skip
+        """The recorded run with what the server has of the time and the nodes that it lacks."""
+        # a recording that the user names is reported alone
+        is_asked = self._is_few and (not self._request.recording or self._request.prometheus)
+        found = self._measured.streams(job) if self._measured is not None and is_asked else Found()
+        if not found.streams:
+            return found.noted(run), aggregation
+        both = joined(streams, found.streams, len(job.nodes))
+        whole = found.noted(self._evidence(both, job, siblings))
+        more = whole.coverage.covered_percent - run.coverage.covered_percent
+        if more <= 0:  # its scrapes are of the time that was recorded
+            return found.noted(run), aggregation
+        recorded_s = run.coverage.interval_s or 0.0
+        whole.coverage.interval_s = max(recorded_s, found.interval_s)
+        whole.coverage.parts = (
+            Part("recording", recorded_s, run.coverage.covered_percent),
+            Part("prometheus", found.interval_s, more),
+        )
+        return whole, both
 
     def _note_problems(self, streams: Sequence[Stream]) -> None:
         """Of streams that were read."""

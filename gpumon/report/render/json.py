@@ -54,6 +54,8 @@ def document(report: Report) -> Json:
         "missing": {**report.job.missing, **report.efficiency_missing},
         "notes": list(report.notes),
     }
+    if report.coverage.parts:
+        body["coverage"]["parts"] = [each._asdict() for each in report.coverage.parts]
     if report.attempts:
         body["attempts"] = [_values(each, "attempts") for each in report.attempts]
     if report.segments:
