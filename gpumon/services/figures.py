@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import NamedTuple
 
+from gpumon.analysis.accounting import summary_of
 from gpumon.errors import GpumonError
 from gpumon.model.reading import Missing, Reading, number
 from gpumon.model.sample import Device, Header, Sample
@@ -76,8 +77,12 @@ def measured(job: Job | None, files: Sequence[File], site: Site) -> tuple[Figure
 
 
 def accounted(job: Job, site: Site) -> tuple[Figures, Verdict]:
-    """From Slurm's accounting alone: the peak of the host's memory, no GPUs."""
+    """From the job's means and maxima where they are known, else from Slurm's accounting alone:
+    the peak of the host's memory, no GPUs.
+    """
     report = build(from_accounting(job, site))
+    if summary_of(job) is not None and report.devices:
+        return run_figures(report), verdict_of(report)
     missing = dict.fromkeys(("gpu_busy_percent", "gpu_mem_bytes"), NOT_RECORDED)
     used = report.used.mem_peak_bytes or None  # 0: it ended before Slurm looked
     if used is None:

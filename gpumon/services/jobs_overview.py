@@ -1,10 +1,15 @@
-"""One's running and recent jobs, each with what its recording shows: for `gpumon jobs`."""
+"""One's running and recent jobs, each with what its recording shows: for `gpumon jobs`.
+
+Of jobs that ended without one, the site's Prometheus is asked, where a server is known: once for
+all of them, after everything else is shown.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Optional
 
 from gpumon.errors import GpumonError, UsageError
 from gpumon.model import clock
@@ -20,6 +25,7 @@ from gpumon.report.jobs import (
 )
 from gpumon.services.figures import File, accounted, files_of, measured, newest
 from gpumon.services.listed_jobs import ListedJobs
+from gpumon.services.prometheus import Measured
 from gpumon.services.times import since_epoch
 from gpumon.site import Site
 from gpumon.slurm.client import Slurm
@@ -34,6 +40,7 @@ _EVALUATE_S = 300.0
 _TIMES_ITS_COST = 50.0
 #: jobs whose recordings are read, the newest; each takes up to a second a node-day
 MAX_READ = 64
+_Key = tuple[str, Optional[float]]
 RECORDING = "recording"  # the state of a run to which a recorder writes
 #: lines of a listing
 MAX_LINES = 1000
@@ -48,6 +55,7 @@ class _Kept:
     at: float
     again_s: float  # after so long, one that grows is evaluated anew
     answer: tuple[Figures, Verdict]
+    was_asked: bool = False  # the site's Prometheus
 
     def is_stale(self, files: tuple[File, ...], now: float, *, is_live: bool) -> bool:
         if self.was_live != is_live or not self.files:
@@ -69,7 +77,9 @@ class JobsOverview:
         self._now = now
         self._runs: list[Run] = []
         self._runs_at: float | None = None
-        self._kept: dict[tuple[str, float | None], _Kept] = {}
+        self._kept: dict[_Key, _Kept] = {}
+        self._server: Measured | None = None
+        self._server_trouble = ""
 
     # -- which jobs
 
@@ -86,7 +96,8 @@ class JobsOverview:
         groups = sorted(groups_of(jobs), key=_place)
         if not self._listed.has_accounting:
             groups += self._recorded({id for each in groups for id in _ids(each)})
-        notes = [note for note in (self._listed.trouble, self._listed.unread) if note]
+        notes = [self._listed.trouble, self._listed.unread, self._server_trouble]
+        notes = [note for note in notes if note]
         return self._listing(groups, notes, "slurm")
 
     def _listing(self, groups: Sequence[JobGroup], notes: list[str], source: str) -> Listing:
@@ -124,6 +135,39 @@ class JobsOverview:
             left -= lines[n].is_recorded
             if lines[n] != line:
                 yield replace(listing, lines=list(lines))
+        answered = self._ask_server([job for line in lines for job in line.group.shown])
+        if answered is not None:
+            lines = [
+                self._line(line.group) if answered & set(map(_key, line.group.shown)) else line
+                for line in lines
+            ]
+            trouble = self._server_trouble
+            notes = [*listing.notes, *([trouble] if trouble not in ("", *listing.notes) else ())]
+            yield replace(listing, lines=lines, notes=notes)
+
+    def _ask_server(self, jobs: Sequence[Job]) -> set[_Key] | None:
+        """Have what the site's server has of jobs that ended without a recording kept, each asked
+        once. Gives those it knows; None: none is asked for.
+        """
+        asked = []
+        for job in jobs:
+            kept = self._kept.get(_key(job))
+            if kept is None or kept.files or kept.was_asked:
+                continue
+            if job.has_ended and job.sources:  # Slurm knows it
+                kept.was_asked = True
+                asked.append(job)
+        if not asked:
+            return None
+        try:
+            self._server = self._server or Measured(self._site, None, is_quiet=True)
+            found, self._server_trouble = self._server.summarized(asked)
+        except GpumonError as error:  # the server's address is not a valid one
+            found, self._server_trouble = [], str(error)
+        known = [job for job in found if job.summary is not None]
+        for job in known:
+            self._kept[_key(job)].answer = accounted(job, self._site)
+        return set(map(_key, known))
 
     def whole(self) -> Listing:
         """Look, and read everything."""
@@ -177,7 +221,7 @@ def _unknown(why: str) -> Figures:
     return Figures(missing=dict.fromkeys(("gpu_busy_percent", "gpu_mem_bytes", "mem_bytes"), why))
 
 
-def _key(job: Job) -> tuple[str, float | None]:
+def _key(job: Job) -> _Key:
     """Numbers are used again: a job is known by its submission too."""
     return job.raw_id or job.id, job.submit
 

@@ -89,9 +89,12 @@ class Measured:
     again: the reports say why, and rest on what is left.
     """
 
-    def __init__(self, site: Site, url: str | None) -> None:
-        """Raises UsageError."""
+    def __init__(self, site: Site, url: str | None, *, is_quiet: bool = False) -> None:
+        """`is_quiet`: a screen is shown, which lines on standard error would break. Raises
+        UsageError.
+        """
         self._site = site
+        self._is_quiet = is_quiet
         self._server = server_for(site, url)
         self._failed = ""
 
@@ -100,7 +103,9 @@ class Measured:
             return Found()
         if self._failed:
             return Found(missing={_PROMETHEUS: self._failed})
-        progress(f"reading the samples of job {job.id or job.raw_id} from {self._server.host} ...")
+        if not self._is_quiet:
+            name = job.id or job.raw_id
+            progress(f"reading the samples of job {name} from {self._server.host} ...")
         try:
             return _found(self._server, job, self._site)
         except GpumonError as error:
@@ -115,7 +120,8 @@ class Measured:
             return list(jobs), self._failed
         from gpumon.prometheus.totals import totals
 
-        progress(f"reading the means of {len(jobs)} jobs from {self._server.host} ...")
+        if not self._is_quiet:
+            progress(f"reading the means of {len(jobs)} jobs from {self._server.host} ...")
         try:
             found = totals(self._server, families_of(self._site.prometheus), jobs)
         except GpumonError as error:
