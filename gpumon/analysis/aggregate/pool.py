@@ -59,7 +59,7 @@ class PoolAggregate:
     def _raise(self, field: str, values: Iterable[float]) -> None:
         most = max(values, default=None)
         if most is not None:
-            self._most[field] = max(most, self._most.get(field, 0.0))
+            self._most[field] = float(max(most, self._most.get(field, 0.0)))
 
     def drain(self) -> list[Any] | None:
         """What `take_news` takes; None: nothing since the last time."""
