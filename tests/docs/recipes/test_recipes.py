@@ -273,7 +273,7 @@ def test_a_key(tree):
     tree.insert(
         report,
         '"save the report as Markdown in this folder", _HERE),\n',
-        '        Key("w", "waste", "w", "Waste", "say what was wasted"),\n',
+        '        Key("u", "waste", "u", "Waste", "say what was wasted"),\n',
     )
     tree.insert(
         report,
@@ -283,8 +283,8 @@ def test_a_key(tree):
     follows(tree, "Add a key", most=1)
 
     tree.run("docs.generate")
-    assert "| `w` | Say what was wasted. |\n" in tree.read("docs/keys.md")
-    shown(tree, "w", "nothing was wasted")
+    assert "| `u` | Say what was wasted. |\n" in tree.read("docs/keys.md")
+    shown(tree, "u", "nothing was wasted")
     tree.check("tests/docs/test_reference.py")
 
 
@@ -303,7 +303,7 @@ class CountPane(Pane):
     """One line."""
 
     name = "count"
-    keys = (Key("w", "count", "w", "Count", "how many devices there are"),)
+    keys = (Key("u", "count", "u", "Count", "how many devices there are"),)
 
     def action_count(self) -> None:
         self.shell.show(self.name)
@@ -326,5 +326,5 @@ def test_a_screen(tree):
     follows(tree, "Add a screen", most=2)
 
     tree.run("docs.generate")
-    shown(tree, "w", "there are 4 devices")
+    shown(tree, "u", "there are 4 devices")
     tree.check("tests/docs/test_reference.py")
