@@ -109,18 +109,29 @@ def print_stacks(
         source, names = AttachSource.of_this_node(here, settings.interval_s), [here]
     else:
         from gpumon.services.attach import Attachment
+        from gpumon.slurm.runner import SlurmError
 
         attachment = Attachment(via, login)
         if target is None and not remote:
             watched = attachment.around(_jobs_around(), settings)
             chosen: list[str] = []
         else:
-            watched, chosen = attachment.running(target, settings, nodes)
+            try:
+                watched, chosen = attachment.running(target, settings, nodes)
+            except (SlurmError, NotFoundError) as error:
+                raise _not_here(error, None if remote else target) from None
         from gpumon.slurm.parts import parts_of
 
         source, names = watched, [part.name for part in parts_of(watched.jobs(), chosen)]
     gathered = _gather(source, names, Wanted(pid, how))
     return _print(gathered, pid, as_json=as_json)
+
+
+def _not_here(error: GpumonError, target: str | None) -> GpumonError:
+    """An error about a job, where a number was taken for one as no process has it."""
+    if target is not None and target.isdecimal():
+        error.args = (f"no process {target} of yours on this node; as a job: {error}",)
+    return error
 
 
 def _process_here(target: str) -> int:

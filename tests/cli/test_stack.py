@@ -116,3 +116,17 @@ def test_what_is_neither_a_job_nor_a_process(word):
     done = stack(word, PATH=f"{os.path.dirname(sys.executable)}:/usr/bin:/bin")
     assert done.returncode != 0
     assert done.stderr.count("\n") == 1
+
+
+def test_a_number_of_neither_names_both(tmp_path):
+    squeue = tmp_path / "squeue"
+    squeue.write_text(
+        "#!/bin/sh\necho 'slurm_load_jobs error: Invalid job id specified' >&2\nexit 1\n"
+    )
+    squeue.chmod(0o755)
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    done = stack(str(gone.pid), PATH=f"{tmp_path}:{os.path.dirname(sys.executable)}:/usr/bin:/bin")
+    assert done.returncode != 0
+    assert f"no process {gone.pid} of yours on this node; as a job: " in done.stderr
+    assert done.stderr.count("\n") == 1
