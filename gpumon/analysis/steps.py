@@ -64,8 +64,8 @@ class Rank(NamedTuple):
 
     @property
     def name(self) -> str:
-        """`rank 3`, else `4312`, its PID."""
-        return str(self.pid) if self.rank is None else f"rank {self.rank}"
+        """`rank 3`, else `PID 4312`."""
+        return f"PID {self.pid}" if self.rank is None else f"rank {self.rank}"
 
 
 class Steps(NamedTuple):
@@ -77,7 +77,7 @@ class Steps(NamedTuple):
     step_low_s: float | None
     step_high_s: float | None
     step_p95_s: float | None
-    data_wait_percent: float | None  # mean of the ranks
+    data_wait_percent: float | None  # mean of the ranks that make steps
 
 
 @once
@@ -128,7 +128,8 @@ def steps_of(ranks: Sequence[Rank]) -> Steps | None:
     steps = _of_job((each.rank, each.steps) for each in ranks)
     if not times and not steps:
         return None
-    waits = [each.data_wait_percent for each in ranks if each.data_wait_percent is not None]
+    stepping = [each.data_wait_percent for each in ranks if each.steps or each.step_mean_s]
+    waits = [each for each in stepping if each is not None]
     tails = [each.step_p95_s for each in ranks if each.step_p95_s is not None]
     return Steps(
         steps,

@@ -57,6 +57,12 @@ def test_the_spread_of_steps():
     assert steps.step_p95_s is None
 
 
+def test_a_program_without_steps_does_not_count_for_the_wait():
+    trained = program(COUNT, pid=5, steps=300, data_wait_percent=90)
+    prepared = program(COUNT, pid=6, steps=None, data_wait_percent=0)
+    assert steps_of(ranks_of(run(trained, prepared))).data_wait_percent == 90
+
+
 def test_no_steps_are_no_zero():
     assert steps_of(ranks_of(run(program(COUNT, steps=None)))) is None
     assert steps_of([]) is None

@@ -118,7 +118,7 @@ def test_a_measured_need_stands_beside_the_reservation_in_every_form():
     made = report(devices=(row("gpu01", 0, **need), row("gpu01", 1)))
     text_ = "9.4 GiB in use, 78.5 GiB reserved"
     lines = list(plain(page(made)))
-    assert f"gpu01:0: {text_}" in lines
+    assert f"gpu01:0: {text_}; needs at least 10 GiB" in lines
     assert "98 %*" not in next(line for line in lines if line.startswith("gpu01:0 "))
     assert f"| {text_} |" in markdown(made)
     assert "78.5 GiB\\*" in markdown(made)
@@ -399,7 +399,7 @@ def test_steps_are_listed_with_where_each_rank_stands():
     assert re.search(
         r"rank 0 gpu01:0 +12,400 +3\.1 +312 ms +410 ms +72 %\n  in train.py:88 → ", text
     )
-    assert re.search(r"\n4313 +12,400 +n/a +312 ms +n/a +n/a\n  in n/a", text)
+    assert re.search(r"\nPID 4313 +12,400 +n/a +312 ms +n/a +n/a\n  in n/a", text)
     assert "\nand 4 more; --format json lists all\n" in text
     assert "| rank 0 gpu01:0 | 12,400 |   3.1 |" in markdown(made)
     assert "train.py:88 → DataLoader" in html_page([made])

@@ -59,14 +59,20 @@ def star_note(devices: Sequence[DeviceRow]) -> str:
 
 
 def need_notes(devices: Sequence[DeviceRow]) -> list[str]:
-    """What was in use of what frameworks reserved, where that was measured: `GPU gpu01:0: 9.4 GiB
-    of the memory in use by TensorFlow, 77.4 GiB reserved`.
+    """What was in use of what frameworks reserved, where that was measured: `gpu01:0: 9.4 GiB
+    in use, 77.4 GiB reserved; needs at least 10.1 GiB`.
     """
     return [
-        f"{clean(row.label, 24)}: {memory_text(row)}"
+        f"{clean(row.label, 24)}: {memory_text(row)}{_need(row)}"
         for row in devices
         if row.mem_in_use_peak_bytes is not None
     ]
+
+
+def _need(row: DeviceRow) -> str:
+    """With what lies beside the pool."""
+    need = row.mem_need_bytes
+    return "" if need is None else f"; needs at least {bytes_text(need)}"
 
 
 def memory_text(row: DeviceRow) -> str:

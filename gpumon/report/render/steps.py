@@ -18,7 +18,7 @@ _WIDTHS = (10, 8, 8, 9, 10)
 def rank_table(ranks: Sequence[Rank]) -> Table:
     """A row for each, the last cell where it stands most."""
     return Table(
-        ("steps by", "steps", "per s", "mean", "95 % under", "data wait", "stands most in"),
+        ("steps by", "steps", "per s", "mean", "p95", "data wait", "stands most in"),
         [_cells(each) for each in ranks],
     )
 
