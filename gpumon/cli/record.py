@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
             variables=added,
         )
     if args.probe:
-        raise UsageError("--probe reads inside a command; write it behind: --probe -- COMMAND")
+        raise UsageError("--probe needs a command to read inside: gpumon record --probe -- COMMAND")
     if another_records:
         return EXIT_OK
     from gpumon.collect.agent import leave

@@ -83,8 +83,8 @@ def _host(summary: RunSummary, peaks: Mapping[str, float]) -> str:
     busy = peaks.get("cpu_percent")
     used = peaks.get("mem_used_bytes")
     total = number(summary.headers[-1].facts.get("mem_total_bytes"))
-    cpu = "n/a" if busy is None else f"at most {busy:.0f} %"
+    cpu = "n/a" if busy is None else f"peak {busy:.0f} %"
     memory = "n/a"
     if used is not None:
-        memory = "at most " + (of_bytes_text(used, total) if total else bytes_text(used))
+        memory = "peak " + (of_bytes_text(used, total) if total else bytes_text(used))
     return f"host CPU {cpu} · memory {memory}"
