@@ -60,7 +60,7 @@ def metrics(snapshot: Snapshot, *, processes: bool = False) -> Iterator[Metric]:
 
 
 def job_of(snapshot: Snapshot, device: Device) -> str:
-    """The job with a process on the device; "" where there is none, or several."""
+    """The job that has the device; "" where there is none, or several."""
     jobs = snapshot.held.get(device.key, frozenset())
     return next(iter(jobs)) if len(jobs) == 1 else ""
 
@@ -111,7 +111,7 @@ def _gpu(found: Families, snapshot: Snapshot, device: Device) -> None:
     }  # fmt: skip
     found.add(f"{PREFIX}_gpu_info", "What identifies the GPU.", told, 1)
     for job in sorted(snapshot.held.get(device.key, ())):
-        help = "A job with a process on the GPU."
+        help = "A job that was given the GPU, or has a process on it."
         found.add(
             f"{PREFIX}_gpu_job_info",
             help,

@@ -11,6 +11,8 @@ from gpumon.collect.agent import Agent
 from gpumon.collect.base import Tick
 from gpumon.collect.cgroup.job import JobCgroup
 from gpumon.collect.cgroup.path import jobs_here, mounts_of
+from gpumon.collect.procfs import ProcFs
+from gpumon.exporter.owners import gpus_of
 from gpumon.model.fields import GROUP_OF
 from gpumon.model.reading import Reading
 from gpumon.model.sample import Header, Key, Process, Sample, State
@@ -18,7 +20,7 @@ from gpumon.model.view import process_of
 
 #: periods after which a reading is no longer given
 _OLD_PERIODS = 2.5
-_LOOK_S = 10.0  # for jobs that came or left
+_LOOK_S = 5.0  # for jobs that came or left
 _MAX_JOBS = 1024
 #: (entity, key) -> name -> (value, when it was read by the monotonic clock)
 Latest = dict[tuple[str, Key], dict[str, tuple[Reading, float]]]
@@ -33,7 +35,7 @@ class Snapshot:
     states: Mapping[int, State]
     processes: Mapping[int, Process]
     jobs: Mapping[str, Mapping[str, Reading]]  # by number, or SLUID: readings of its cgroup
-    held: Mapping[int, frozenset[str]]  # device key -> jobs with a process on it
+    held: Mapping[int, frozenset[str]]  # device key -> jobs that were given it, or use it
     time: float
     cost_s: float  # of the last tick
     generation: int = 0
@@ -47,6 +49,7 @@ class NodeSampler:
     _latest: Latest = field(default_factory=dict)
     _processes: dict[int, Process] = field(default_factory=dict)
     _jobs: dict[str, JobCgroup] = field(default_factory=dict)
+    _given: dict[str, set[int]] = field(default_factory=dict)  # job's directory -> device keys
     _looked: float = -1e9
     _generation: int = 0
 
@@ -141,6 +144,10 @@ class NodeSampler:
 
     def _held(self) -> dict[int, frozenset[str]]:
         found: dict[int, set[str]] = {}
+        for name, keys in self._given.items():
+            path = self._jobs[name].job
+            for device in keys:
+                found.setdefault(device, set()).add(path.job or path.name if path else name)
         for entity, key in self._latest:
             if entity == "usage" and isinstance(key, tuple):
                 process = self._processes.get(key[1])
@@ -157,6 +164,8 @@ class NodeSampler:
             for name in list(here)[:_MAX_JOBS]:
                 kept.setdefault(name, JobCgroup(here[name], mounts=mounts))
             self._jobs = kept
+            devices, proc = self._agent.devices.devices, ProcFs("/proc")
+            self._given = {name: gpus_of(each, devices, proc) for name, each in kept.items()}
         found = {}
         for cgroup in self._jobs.values():
             if cgroup.job is None or not cgroup.exists:

@@ -67,12 +67,24 @@ class Fetch:
     def _devices_without_job(self) -> None:
         """Where no family names the job on its GPUs."""
         for family in self._families:
-            lacking = [node for node, found in self._found.items() if not found.gpus]
-            if not lacking or not family.has_devices or not family.uuid:
+            if not self._lacking() or not family.has_devices or not family.uuid:
                 continue
             if family.job_metric and self._by_value(family):
                 continue
             self._whole_nodes(family)
+        for node in self._lacking():
+            if known := len(self._found[node].gpus):
+                of = self._wanted.gpus.get(node)
+                text = f"only {known} of the job's {of} GPUs are known to be its own"
+                self.missing.setdefault(f"GPUs of {node}", text)
+
+    def _lacking(self) -> list[str]:
+        """Nodes with fewer GPUs than the job had there: a GPU without a process may name no job."""
+        return [
+            node
+            for node, found in self._found.items()
+            if len(found.gpus) < (self._wanted.gpus.get(node) or 1)
+        ]
 
     def _by_value(self, family: Family) -> bool:
         """By a metric whose value is the job on each GPU; whether it has that."""
@@ -104,15 +116,16 @@ class Fetch:
     def _whole_nodes(self, family: Family) -> None:
         """All GPUs of a node, where the job had as many as it has."""
         of_node: dict[str, list[Series]] = defaultdict(list)
+        lacking = set(self._lacking())
         for node, each in self._of_nodes(family, [metric.name for metric in family.metrics]):
             is_others = each.labels.get(family.job, "") not in ("", *self._wanted.ids)
-            if not is_others and not self._found[node].gpus:
+            if not is_others and node in lacking:
                 of_node[node].append(each)
         for node, series in of_node.items():
             here = {gpu for each in series if (gpu := gpu_of(family, each.labels)) is not None}
             if len(here) == self._wanted.gpus.get(node):
                 self._take(family, ((node, each) for each in series))
-            elif here:
+            elif here and not self._found[node].gpus:
                 self.missing[f"GPUs of {node}"] = (
                     f"{family.about} does not show which of its {len(here)} GPUs the job had"
                 )

@@ -163,6 +163,7 @@ def _context(node: NodeColumns, job: Job | None, gpus: int) -> JobContext | None
     if job is None:
         return None
     share = next((each for each in job.allocations if each.node == node.node), None)
+    had = share.gpus if share else job.gpus if len(job.nodes) == 1 else None
     limits = node.columns["job"].get("mem_limit_bytes", {})
     told = int(limits[max(limits)]) if limits else None
     return JobContext(
@@ -170,6 +171,6 @@ def _context(node: NodeColumns, job: Job | None, gpus: int) -> JobContext | None
         len(job.nodes), array=job.id if job.array_job_id else "",
         cpus=share.cpus if share else None,
         mem_limit_bytes=share.mem_bytes if share and share.mem_bytes else told,
-        gpus=share.gpus if share and share.gpus is not None else gpus or None,
+        gpus=had if had is not None else gpus or None,
         start=job.start, end=job.end, source="prometheus", restarts=job.restarts,
     )  # fmt: skip

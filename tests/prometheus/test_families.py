@@ -132,6 +132,40 @@ def test_some_of_a_nodes_gpus_without_a_name_of_the_job_are_not_guessed(promethe
     assert "does not show which of its 4 GPUs" in report.coverage.missing[f"GPUs of {job.nodes[0]}"]
 
 
+@pytest.mark.parametrize("others", [False, True])
+def test_a_gpu_that_names_no_job_is_the_jobs_where_the_node_has_no_more(
+    prometheus: Start, others: bool
+) -> None:
+    sim, job = _job(9)  # four GPUs on one node
+    told = [
+        (
+            at,
+            point._replace(
+                labels={**point.labels, "jobid": ""} if _is_first(point) else point.labels
+            ),
+        )
+        for at, point in scraped(observe.stream(sim, 0), exporters.princeton, job.raw_id)
+        if point.name != "nvidia_gpu_jobId"
+    ]
+    if others:  # a fifth, which is perhaps the job's
+        fifth = {"ordinal": "4", "uuid": "GPU-fifth", "jobid": ""}
+        told += [
+            (at, point._replace(labels={**point.labels, **fifth}))
+            for at, point in told
+            if _is_first(point)
+        ]
+    report = _reported(prometheus(openmetrics(told)), job)
+    assert len(report.devices) == (3 if others else 4)
+    where = f"GPUs of {job.nodes[0]}"
+    assert report.coverage.missing == (
+        {where: "only 3 of the job's 4 GPUs are known to be its own"} if others else {}
+    )
+
+
+def _is_first(point: exporters.Point) -> bool:
+    return point.labels.get("ordinal") == "0"
+
+
 def test_two_jobs_on_one_gpu_do_not_add_up(prometheus: Start) -> None:
     sim, job = _job(12)
     both = [

@@ -153,7 +153,10 @@ def jobs_here(mounts: Mapping[str, Mount]) -> dict[str, JobPath]:
                     empty = JobPath(name, job.group(1) if job else "", "", uid, {})
                     path = directory[len(mount.directory.rstrip("/")) :]
                     found.setdefault(name, empty).paths[controller] = mount.root.rstrip("/") + path
-    return found
+    return {
+        name: each._replace(device_path=each.paths.get("devices", ""))
+        for name, each in found.items()
+    }
 
 
 class Mount(NamedTuple):

@@ -74,7 +74,7 @@ class JobDevices:
         usage = tick.rows.get("usage", {})
         found = {key[0] for key in usage if isinstance(key, tuple) and key[1] in pids}
         if self._schedule.due("look", _LOOK_PERIOD_S, tick.mono):
-            found |= self._given() | self._named(sorted(pids)[:_MAX_ENVIRONMENTS])
+            found |= self._given() | named(self._proc, pids, self._devices.devices)
         self._keep(found)
 
     def _keep(self, keys: set[int]) -> None:
@@ -91,18 +91,24 @@ class JobDevices:
         devices = self._devices.devices
         if self._gpus is not None and len(leaves(devices)) == self._gpus:
             return {device.key for device in devices}
-        minors = self._cgroup.device_minors()
-        if minors is None:
-            return set()
-        return {device.key for device in allowed(devices, minors)}
+        return given(self._cgroup, devices)
 
-    def _named(self, pids: list[int]) -> set[int]:
-        """By UUID, in the environment of the job's processes as far as this user may read it."""
-        names: set[str] = set()
-        for pid in pids:
-            content = self._proc.content(pid, "environ")
-            environ = None if isinstance(content, Missing) else parse_environ(content)
-            visible = (environ or {}).get("CUDA_VISIBLE_DEVICES", "")
-            names.update(name.strip() for name in visible.split(","))
-        wanted = tuple(name for name in names if name.startswith(("GPU-", "MIG-")))
-        return {d.key for d in self._devices.devices if wanted and d.uuid.startswith(wanted)}
+
+def given(cgroup: JobCgroup, devices: list[Device]) -> set[int]:
+    """The devices that the job's device cgroup allows (v1), by key."""
+    minors = cgroup.device_minors()
+    return set() if minors is None else {device.key for device in allowed(devices, minors)}
+
+
+def named(proc: ProcFs, pids: Iterable[int], devices: list[Device]) -> set[int]:
+    """Those that the environment of the job's processes names by UUID, as far as this user may
+    read it.
+    """
+    names: set[str] = set()
+    for pid in sorted(pids)[:_MAX_ENVIRONMENTS]:
+        content = proc.content(pid, "environ")
+        environ = None if isinstance(content, Missing) else parse_environ(content)
+        visible = (environ or {}).get("CUDA_VISIBLE_DEVICES", "")
+        names.update(name.strip() for name in visible.split(","))
+    wanted = tuple(name for name in names if name.startswith(("GPU-", "MIG-")))
+    return {d.key for d in devices if wanted and d.uuid.startswith(wanted)}
