@@ -8,7 +8,6 @@ a bound, and its values are checked like those from anywhere else.
 from __future__ import annotations
 
 import json
-import math
 import os
 import stat
 import time
@@ -30,6 +29,9 @@ _MOST_BESIDE = 512
 _STALE_S = 15.0  # seven times what there should be between two writings
 _ABSENT_TICKS = 3
 _MOST_PLACE = 120
+_MOST = 1 << 60  # more is no count, and no size or time
+#: of a job's ranks, and of a loader's workers
+_MOST_NUMBER = 1 << 20
 #: field -> name in the file; of steps also how many of the field's unit one of it is
 _POOL = {
     "used_bytes": "used",
@@ -45,9 +47,8 @@ _STEPS = {
     "step_us": ("step_s", 1e6),
     "step_p95_us": ("step_p95_s", 1e6),
     "data_wait_percent": ("data_wait_percent", 1),
-    "rank": ("rank", 1),
-    "worker": ("worker", 1),
 }
+_NUMBERED = ("rank", "worker")
 _WAITS_FOR = ("", "data", "work", "ranks")
 
 
@@ -203,6 +204,10 @@ def program_row(told: dict[str, Any]) -> dict[str, Reading]:
         value = _count(told.get(name))
         if value is not None:
             row[field] = value if worth == 1 else value * worth
+    for field in _NUMBERED:
+        value = told.get(field)
+        if type(value) is int and 0 <= value < _MOST_NUMBER:
+            row[field] = value
     place = told.get("place")
     if isinstance(place, str) and place:
         row["place"] = clean(place, _MOST_PLACE)
@@ -215,7 +220,7 @@ def _count(value: object) -> float | None:
     """A number that something can have."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return value if math.isfinite(value) and value >= 0 else None
+    return value if 0 <= value < _MOST else None  # neither is what is not a number
 
 
 def _read(known: _Probed) -> Told | None:

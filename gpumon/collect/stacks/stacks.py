@@ -34,6 +34,7 @@ from gpumon.model.stack import (
 from gpumon.model.text import clean
 
 _MAX_PROCESSES = 4096
+_MOST_LINE = 1 << 31
 
 
 class Stacks:
@@ -167,10 +168,19 @@ class Stacks:
 
 def _frames(told: Any) -> tuple[Frame, ...]:
     """Those that a probe wrote, which deserves no more trust than its user."""
-    try:
-        return tuple(
-            Frame(clean(file, MAX_NAME), int(line), clean(function, MAX_NAME), own is True)
-            for file, line, function, own in told[:MAX_FRAMES]
-        )
-    except (TypeError, ValueError, OverflowError):
+    if not isinstance(told, list):
         return ()
+    frames = [_frame(each) for each in told[:MAX_FRAMES]]
+    known = [each for each in frames if each is not None]
+    return tuple(known) if len(known) == len(frames) else ()
+
+
+def _frame(told: Any) -> Frame | None:
+    if not isinstance(told, list) or len(told) != 4:
+        return None
+    file, line, function, own = told
+    if not (isinstance(file, str) and isinstance(function, str)):
+        return None
+    if type(line) is not int or not 0 <= line < _MOST_LINE:
+        return None
+    return Frame(clean(file, MAX_NAME), line, clean(function, MAX_NAME), own is True)

@@ -134,6 +134,18 @@ JSON = st.recursive(
 NAMES = ["used", "peak", "reserved", "limit", "retries", "device", "by", "uuid"]
 
 
+def test_numbers_that_nothing_can_have_are_left_out(tmp_path):
+    """Python's integers have no bound, and a time in s becomes one in µs."""
+    huge = 10**400
+    assert pool_row({"used": huge, "peak": 1 << 40}) == {"peak_bytes": 1 << 40}
+    assert program_row({"steps": huge, "step_s": 1e305, "step_p95_s": float("nan")}) == {}
+    assert program_row({"rank": 2.5, "worker": 1e300}) == {}
+    assert program_row({"rank": 3, "worker": huge}) == {"rank": 3}
+    assert probed(tmp_path, {"pools": [{"device": 1, "used": huge}], "steps": huge}) == {
+        "pool": [{}]
+    }
+
+
 @given(st.dictionaries(st.sampled_from(NAMES), JSON))
 def test_a_pool_has_numbers_alone(pool):
     row = pool_row(pool)

@@ -84,7 +84,12 @@ def test_a_probe_that_fell_silent_is_no_answer_but_py_spys_is(tmp_path, on_path)
         assert found.age_s >= 60
 
 
-@pytest.mark.parametrize("stack", [[], None, 3, "x", [[1]], [["f", "x", "g", True]], [[]], [None]])
+@pytest.mark.parametrize(
+    "stack",
+    [[], None, 3, "x", {"a": 1}, [[1]], [[]], [None], ["abcd"], [["f", "x", "g", True]],
+     [[["f"], 1, "g", True]], [["f", 1, {"g": 1}, True]], [["f", 1e308, "g", True]],
+     [["f", -1, "g", True]], [["f", 10**400, "g", True]]],
+)  # fmt: skip
 def test_what_no_probe_writes_is_no_stack(tmp_path, nowhere, stack):
     with standing(tmp_path, GPUMON_PROBE_DIR=str(tmp_path)) as child:
         probed(tmp_path, child, stack)
