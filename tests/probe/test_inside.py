@@ -29,7 +29,9 @@ def test_it_needs_python_3_6_alone():
         ast.parse(text, feature_version=(3, 6))
         found = [each for each in ast.walk(ast.parse(text)) if isinstance(each, ast.Import)]
         imported |= {name.name for each in found for name in each.names}
-    assert imported <= {"os", "sys", "_thread", "threading", "gc", "json", "atexit"}
+    assert imported <= {
+        "os", "sys", "_thread", "_signal", "threading", "gc", "json", "atexit"
+    }  # fmt: skip
 
 
 def test_torch_tells_its_pool_with_peaks_that_stand(world):
@@ -488,3 +490,35 @@ def test_a_framework_that_fails_is_asked_no_more_and_others_are(world):
     )
     assert code == 0, err
     assert [pool["by"] for pool in world.last()["pools"]] == ["jax"]
+
+
+SIGNALS = """
+import os, signal, time, torch
+torch.cuda.init()
+time.sleep(0.5)
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+os.kill(os.getpid(), signal.SIGUSR1)
+print(signal.sigwait({signal.SIGUSR1}) == signal.SIGUSR1)
+"""
+
+
+def test_a_signal_that_the_program_waits_for_reaches_it(world):
+    assert world.run(SIGNALS) == world.run(SIGNALS, probed=False) == (0, b"True\n", b"")
+
+
+def test_what_could_not_be_written_once_is_written_later(world):
+    program = (
+        STEPS
+        + """
+import resource
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+optimizer.step()
+time.sleep(3)
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+told(lambda found: found["steps"])
+"""
+    )
+    code, _, err = world.run(program, RANK="²")  # no number, but a digit
+    assert code == 0, err
+    assert world.last()["rank"] is None

@@ -137,7 +137,7 @@ def _worker() -> "int | None":
 def _rank() -> "int | None":
     """The number of this process among those of its program, as its launcher gave it."""
     told = (os.environ.get(name, "") for name in _RANKS)
-    return next((int(rank) for rank in told if rank.isdigit()), None)
+    return next((int(rank) for rank in told if rank.isdecimal()), None)
 
 
 class _Places:
@@ -162,7 +162,7 @@ class _Places:
             if is_worker and code.co_name == "_bootstrap":
                 break  # what follows is of the process that it was forked from
             if own is None and self._is_own(code.co_filename):
-                own = (code.co_filename, frame.f_lineno)
+                own = (code.co_filename, frame.f_lineno or 0)
             if not waits:
                 waits = self._awaits(code)
                 if waits == "work" and not is_worker:
@@ -260,6 +260,9 @@ class _Probe:
         self._steps.wake_at_next(self._stepped)
         self._has_begun = self._has_device = False
         self._worker: "int | None" = None
+        # a thread that a fork ends leaves to the next what is due
+        self._look_s, self._written = _FIRST_LOOK_S, 0.0
+        self._due = _clock() + self._look_s
 
     def found(self) -> None:
         """A framework is being imported: have a thread look, which `threading` does not list."""
@@ -278,7 +281,7 @@ class _Probe:
         self._at_fork = True
         self._over, self._ended = threading.Event(), threading.Event()
         try:
-            _thread.start_new_thread(self._run, (self._over, self._ended))
+            _start_deaf(_thread.start_new_thread, self._run, (self._over, self._ended))
         except RuntimeError:  # no room for a thread
             self._folder = None
             self._steps.stop()
@@ -329,28 +332,38 @@ class _Probe:
         self.found()
 
     def _run(self, over: "Event", ended: "Event") -> None:
-        look_s, written = _FIRST_LOOK_S, 0.0
+        faults = 0
         try:
-            while not over.wait(look_s):
-                now = _clock()
-                self._steps.hook(beside_others=False)
-                has_steps = self._steps.look()
-                if not self._has_begun:
-                    self._has_device = bool(self._pools.read())
-                    self._worker = _worker()
-                    self._has_begun = self._has_device or self._worker is not None or has_steps
-                    look_s = _STACK_S if self._has_begun else min(1.2 * look_s, _SLOWEST_LOOK_S)
-                    continue
-                self._keep_at_exit()
-                self._places.look(now, self._worker is not None)
-                if now >= written + _WRITE_S:
-                    self._write(now)
-                    written = now
-        except Exception:
-            self._folder = None
-            self._steps.stop()
+            while not over.wait(max(0.0, self._due - _clock())):
+                try:
+                    self._look(_clock())
+                except OSError:  # a full disk, or no file descriptor left: there may be one again
+                    self._written = _clock()
+                except Exception:
+                    faults += 1
+                    if faults >= _MOST_FAULTS:
+                        self._folder = None
+                        self._steps.stop()
+                        return
         finally:
             ended.set()
+
+    def _look(self, now: float) -> None:
+        self._due = now + self._look_s
+        self._steps.hook(beside_others=False)
+        has_steps = self._steps.look()
+        if not self._has_begun:
+            self._has_device = bool(self._pools.read())
+            self._worker = _worker()
+            self._has_begun = self._has_device or self._worker is not None or has_steps
+            slower_s = min(1.2 * self._look_s, _SLOWEST_LOOK_S)
+            self._look_s = _STACK_S if self._has_begun else slower_s
+            return
+        self._keep_at_exit()
+        self._places.look(now, self._worker is not None)
+        if now >= self._written + _WRITE_S:
+            self._write(now)
+            self._written = now
 
     def _keep_at_exit(self) -> None:
         """After the framework's own: what ends last was registered first."""
@@ -397,6 +410,23 @@ class _Probe:
             os.close(file)
         if whole:
             os.rename(self._path + ".new", self._path)
+
+
+def _start_deaf(start: "Any", *call: object) -> None:
+    """Start a thread that takes no signal: a program may block one to wait for it.
+
+    Its own faults are no such signals.
+    """
+    import _signal as signal  # type: ignore[import-not-found]
+
+    faults = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
+    reserved = (32, 33)  # by glibc
+    all_others = [n for n in range(1, signal.NSIG) if n not in faults + reserved]
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, all_others)
+    try:
+        start(*call)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _sweep(folder: str) -> None:
