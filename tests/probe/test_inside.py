@@ -124,6 +124,23 @@ for n in range(500):
     assert found["place"].startswith("program.py:")
 
 
+def test_steps_of_optimizers_that_follow_each_other_add_up(world):
+    code, _, err = world.run(
+        STEPS
+        + """
+kept = []
+for trial in range(3):
+    kept.append(torch.optim.optimizer.Optimizer())
+    for n in range(200):
+        kept[-1].step()
+    time.sleep(0.5)
+    told(lambda found: found["steps"] == 200 * len(kept))
+"""
+    )
+    assert code == 0, err
+    assert world.last()["steps"] == 600
+
+
 def test_a_program_that_ends_soon_has_told_its_steps(world):
     code, _, err = world.run(STEPS + "time.sleep(0.3)\nfor n in range(5):\n    optimizer.step()")
     assert code == 0, err

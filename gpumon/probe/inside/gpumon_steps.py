@@ -50,7 +50,8 @@ class Hook:
 class Steps:
     """Steps of torch's optimizers, or those that the program itself calls by that name.
 
-    A program's step is that of the optimizer that makes the most. Whose step it is, is looked at
+    A program's step is that of the optimizer that makes the most, and of the one that follows it
+    once it makes no more, as in several trials. Whose step it is, is looked at
     in the first few after each look of the thread, and in all while there are several optimizers.
     """
 
@@ -63,6 +64,8 @@ class Steps:
     def forget(self) -> None:
         # id of an optimizer -> [steps, time of the last, times since the last telling]
         self._of: "dict[int, list[Any]]" = {}
+        self._steps, self._leads = 0, 0  # of all optimizers that led; which one leads
+        self._since: "dict[int, int]" = {}  # steps of others since the last of that one
         self._window: "list[tuple[float, int, float, list[float]]]" = []
         self._whose, self._several_until = 0, 0.0  # by what was taken; in s
         self._hook.times = []
@@ -131,24 +134,43 @@ class Steps:
                 if len(known[2]) < _MOST_STEPS:
                     known[2].append(time - known[1])
                 known[1] = time
-            elif len(self._of) < _MOST_OPTIMIZERS or whose == _BY_NAME:
+            elif whose == _BY_NAME or self._has_room(time):
                 self._of[whose] = [1, time, []]
+            if whose != _BY_NAME and whose in self._of:
+                self._count(whose)
         if taken:
             self._check()
         return bool(self._of)
+
+    def _count(self, whose: int) -> None:
+        since = self._since[whose] = self._since.get(whose, 0) + 1
+        if whose == self._leads or since > 1 or not self._leads:
+            self._steps += since
+            self._leads, self._since = whose, {}
+
+    def _has_room(self, now: float) -> bool:
+        """For one more optimizer, in the place of one that has long made no step."""
+        if len(self._of) >= _MOST_OPTIMIZERS:
+            others = [whose for whose in self._of if whose != _BY_NAME]
+            oldest = min(others, key=lambda whose: self._of[whose][1])
+            if self._of[oldest][1] > now - _WINDOW_S:
+                return False
+            del self._of[oldest]
+        return True
 
     def told(self, now: float) -> "dict[str, Any]":
         """Steps so far, and of the last ten seconds how long one took: mean, 95th percentile, s."""
         if not self.look():
             return {}
-        most = self._of.get(_BY_NAME) or max(self._of.values(), key=lambda each: each[0])
+        named = self._of.get(_BY_NAME)
+        most = named or self._of.get(self._leads) or max(self._of.values(), key=lambda o: o[0])
         times = sorted(most[2])
         for each in self._of.values():
             each[2] = []
         every = 1 + len(times) // _KEPT_TIMES
         self._window.append((now, len(times), sum(times), times[every // 2 :: every]))
         self._window = [part for part in self._window if part[0] > now - _WINDOW_S]
-        told = {"steps": most[0]}
+        told = {"steps": self._steps if named is None else named[0]}
         count = sum(part[1] for part in self._window)
         if count:
             told["step_s"] = sum(part[2] for part in self._window) / count
