@@ -38,8 +38,8 @@ def step() -> None:
         _Steps.count()
 
 
-def mark(text: str) -> None:
-    """Put a line with this text on the time axis of the recordings of this job, or of this node.
+def mark(text: object) -> None:
+    """Put a line with this text, or number, on the time axis of this job's or node's recordings.
 
     Does nothing if nothing records, so that it may stay in the program. Raises UsageError if the
     text is empty.
@@ -47,7 +47,7 @@ def mark(text: str) -> None:
     from gpumon.services.mark import mark as send
 
     try:
-        send(text)
+        send(str(text))
     except UsageError:
         raise
     except GpumonError:  # there is no recording, or it has just ended

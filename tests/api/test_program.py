@@ -52,7 +52,7 @@ STEPS = "import gpumon\nfor n in range(30):\n    gpumon.step()\n"
 
 
 def test_steps_and_marks_without_probe_and_recording_do_nothing(place):
-    text = STEPS + "gpumon.mark('epoch 3')\nimport sys; print([*sys.meta_path][:0])"
+    text = STEPS + "gpumon.mark('epoch 3'); gpumon.mark(3)\nimport sys; print([*sys.meta_path][:0])"
     assert said(place, text) == []
     assert place.files() == []
 
