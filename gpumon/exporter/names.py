@@ -14,6 +14,11 @@ PREFIX = "gpumon"
 #: entity -> the word in names
 ENTITIES = {"device": "gpu", "host": "node", "job": "job", "net": "network", "disk": "disk",
             "usage": "process_gpu", "process": "process"}  # fmt: skip
+#: the same for people
+_SUBJECTS = {"device": "GPU", "host": "node", "job": "job", "net": "network", "disk": "disk",
+             "usage": "process on a GPU", "process": "process"}  # fmt: skip
+_SPELLED = {"sm": "SM", "dram": "DRAM", "pcie": "PCIe", "nvlink": "NVLink", "ecc": "ECC",
+            "mig": "MIG", "bar1": "BAR1", "cpu": "CPU", "io": "I/O", "oom": "OOM"}  # fmt: skip
 #: readings that only grow
 COUNTERS = frozenset((
     "energy_j", "cpu_s", "throttle_power_s", "throttle_thermal_s", "pcie_replays", "ecc_corrected",
@@ -57,5 +62,10 @@ def name_of(entity: str, field: str) -> Name | None:
             break
     words = re.sub(r"^mem(?=_|$)", "memory", words)
     full = f"{PREFIX}_{ENTITIES[entity]}_{words}{end}"
-    text = f"{words.replace('_', ' ').capitalize()} of the {ENTITIES[entity].replace('_', ' ')}."
+    text = f"{_SUBJECTS[entity]}: {_spelled(words)} ({field} in docs/json.md)."
     return Name(full, factor, field in COUNTERS, text)
+
+
+def _spelled(words: str) -> str:
+    """`sm_clock`: `SM clock`."""
+    return " ".join(_SPELLED.get(word, word) for word in words.split("_"))

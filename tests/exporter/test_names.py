@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.exporter.names import COUNTERS, ENTITIES, LEFT_OUT, name_of
+from gpumon.exporter.names import _SUBJECTS, COUNTERS, ENTITIES, LEFT_OUT, name_of
 from gpumon.model.fields import FIELDS
 from gpumon.site.read import shipped_families
 
@@ -37,3 +37,8 @@ def test_the_shipped_family_reads_every_name_back() -> None:
             metric = of_reading[f"{entity}.{field}"]
             assert metric.name == name.name + ("_total" if name.counter else "")
             assert metric.scale * name.factor == 1
+
+
+def test_the_help_names_the_reading_and_where_it_is_explained():
+    assert name_of("device", "sm_clock_mhz").help == "GPU: SM clock (sm_clock_mhz in docs/json.md)."
+    assert set(_SUBJECTS) == set(ENTITIES)
