@@ -330,6 +330,30 @@ print(json.dumps(torch.deep.down(200, last)["stack"]))
     assert {frame[3] for frame in stack if frame[0] == "torch/deep.py"} == {False}
 
 
+def test_generated_code_is_not_the_user_s_and_hides_the_folder_it_came_from(world):
+    program = (
+        WAIT
+        + """
+import torch
+torch.cuda.init()
+torch.cuda.hold(0, 1, 2)
+last = lambda: told(lambda found: found.get("stack"))
+for name in "<eval_with_key>.1 from /home/jane/secret/a.py:3", "/tmp/torchinductor_jane/o5/co5.py":
+    exec(compile("def call(inner): return inner()", name, "exec"))
+    last = (lambda call, inner: lambda: call(inner))(call, last)
+found = last()
+print(json.dumps(found["stack"]))
+"""
+    )
+    code, out, err = world.run(program)
+    assert code == 0, err
+    assert b"jane" not in out
+    generated = [frame for frame in json.loads(out) if frame[2] == "call"]
+    assert {(frame[0], frame[3]) for frame in generated} == {
+        ("<eval_with_key>", False), ("co5.py", False)
+    }  # fmt: skip
+
+
 #: programs that end in every way, and print what they see of the interpreter
 FELT = {
     "plain": "import sys; print(sys.argv, sys.path, sys.flags, 1 / 3)",

@@ -27,6 +27,9 @@ _SCOPE = "/proc/sys/kernel/yama/ptrace_scope"
 #: what an installed package's file lies below, and one of Python's own
 _LIBRARY = re.compile(r".*/(?:site-packages|dist-packages|lib(?:64)?/python\d+(?:\.\d+)?)/(.+)")
 
+#: what torch.compile and TensorFlow's AutoGraph write
+_GENERATED = re.compile(r"/torchinductor_|/__autograph_generated_file")
+
 
 class Dump(NamedTuple):
     """Threads, the main one first; or `why` there are none, as `Stack.why`, and its detail."""
@@ -117,8 +120,9 @@ def _threads(pid: int, told: list[dict[str, Any]]) -> tuple[ThreadStack, ...]:
 def _frame(told: dict[str, Any]) -> Frame:
     path, name = str(told["filename"]), clean(str(told["name"]), MAX_NAME)
     library = _LIBRARY.fullmatch(path)
-    file = library[1] if library else path if path[:1] == "<" else os.path.basename(path)
-    own = library is None and path[:1] != "<"
+    made = path[: path.find(">") + 1] if path[:1] == "<" else ""
+    file = library[1] if library else made or os.path.basename(path)
+    own = library is None and path[:1] != "<" and not _GENERATED.search(path)
     return Frame(clean(file, MAX_NAME), int(told.get("line") or 0), name, own)
 
 

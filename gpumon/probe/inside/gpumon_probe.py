@@ -42,6 +42,7 @@ _NOT_OWN = (
     "dist-packages" + os.sep,
     os.path.dirname(os.__file__) + os.sep,
 )
+_GENERATED = (os.sep + "torchinductor_", os.sep + "__autograph_generated_file")
 
 
 class _Pools:
@@ -178,7 +179,7 @@ class _Places:
     def _is_own(self, path: str) -> bool:
         known = self._own.get(path)
         if known is None:
-            known = path[:1] != "<" and not any(part in path for part in _NOT_OWN)
+            known = path[:1] != "<" and not any(part in path for part in _NOT_OWN + _GENERATED)
             if len(self._own) < _MOST_FILES:
                 self._own[path] = known
         return known
@@ -237,7 +238,8 @@ def _short(path: str) -> str:
         _, found, rest = path.rpartition(folder)
         if found:
             return rest
-    return path if path[:1] == "<" else os.path.basename(path)
+    # torch.fx: <eval_with_key>.3 from /home/jane/model.py:12 in forward
+    return path[: path.find(">") + 1] if path[:1] == "<" else os.path.basename(path)
 
 
 class _Probe:
