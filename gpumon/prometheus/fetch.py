@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from math import ceil
 
 from gpumon.prometheus.client import Series, Server, TooMuchError
+from gpumon.prometheus.clocks import ahead_s, fitted
 from gpumon.prometheus.gathered import Gpu, NodeColumns, gpu_of
 from gpumon.prometheus.promql import hosts, job_ids, node_of, quoted, selector
 from gpumon.site.prometheus import Family
@@ -29,6 +30,7 @@ class Wanted:
     end: float
     gpus: dict[str, int | None] = field(default_factory=dict)  # of each node; None: not known
     has_gpus: bool = True
+    slack_s: float = 0.0  # so far beyond these moments its scrapes are looked for, too
 
 
 class Fetch:
@@ -40,12 +42,11 @@ class Fetch:
         self._server, self._families, self._wanted = server, families, wanted
         self._found = {node: NodeColumns(node) for node in wanted.nodes}
         self.missing: dict[str, str] = {}  # what there is no reading of, and why
+        self._ahead_s = 0.0  # of Slurm's clock
 
     def run(self) -> list[NodeColumns]:
         """The nodes of which there is anything. Raises PrometheusError."""
-        for family in self._families:
-            if family.job:
-                self._by_job(family)
+        self._by_job([family for family in self._families if family.job])
         if self._wanted.has_gpus:
             self._devices_without_job()
         for family in self._families:
@@ -55,12 +56,29 @@ class Fetch:
 
     # -- by the job's number
 
-    def _by_job(self, family: Family) -> None:
-        names = list(dict.fromkeys(metric.name for metric in family.metrics))
-        ids = quoted("|".join(self._wanted.ids))
-        asked = selector(names, self._server.labels, {family.job: ids})
-        found = self._asked(asked, len(self._wanted.nodes))
-        self._take(family, self._placed(family, found))
+    def _by_job(self, families: Sequence[Family]) -> None:
+        slack_s, nodes = self._wanted.slack_s, len(self._wanted.nodes)
+        told: list[tuple[Family, list[tuple[str, Series]]]] = []
+        for family in families:
+            names = list(dict.fromkeys(metric.name for metric in family.metrics))
+            ids = quoted("|".join(self._wanted.ids))
+            asked = selector(names, self._server.labels, {family.job: ids})
+            told.append((family, list(self._placed(family, self._asked(asked, nodes, slack_s)))))
+        start, end = self._wanted.start, self._wanted.end
+        if slack_s:
+            every = (series for _, found in told for _, series in found)
+            self._set_clock(ahead_s(every, start, end))
+        for family, found in told:
+            fit = ((node, fitted(each, self._ahead_s, start, end)) for node, each in found)
+            self._take(family, ((node, each) for node, each in fit if each.times))
+
+    def _set_clock(self, by_s: float) -> None:
+        self._ahead_s = by_s
+        if by_s:
+            how = f"{abs(by_s):.0f} s {'ahead of' if by_s > 0 else 'behind'}"
+            self.missing["clock"] = (
+                f"{self._server.host} is about {how} Slurm; its samples are shown by Slurm's time"
+            )
 
     # -- by what GPUs it had
 
@@ -155,16 +173,18 @@ class Fetch:
         for node, found in of_node.items():
             self._found[node].take(family, merged(found))
 
-    def _asked(self, what: str, nodes: int) -> list[Series]:
-        """The raw points of the whole time, asked in pieces."""
-        start, end = self._wanted.start, self._wanted.end
+    def _asked(self, what: str, nodes: int, slack_s: float = 0.0) -> list[Series]:
+        """The raw points of the whole time, asked in pieces; with slack by the server's clock."""
+        by_s = self._ahead_s
+        start, end = self._wanted.start + by_s - slack_s, self._wanted.end + by_s + slack_s
         piece_s = max(_SHORTEST_S, _NODE_SECONDS / max(1, nodes))
         count = max(1, ceil((end - start) / piece_s))
         found: list[Series] = []
         for place in range(count):
             first = start + (end - start) * place / count
             found += self._piece(what, first, start + (end - start) * (place + 1) / count)
-        return found
+        wanted = self._wanted
+        return [fitted(each, by_s, wanted.start, wanted.end) for each in found] if by_s else found
 
     def _piece(self, what: str, start: float, end: float) -> list[Series]:
         """Halves it where the answer is too large."""

@@ -11,6 +11,7 @@ from gpumon import __version__
 from gpumon.model.reading import Reading
 from gpumon.model.sample import Device, Header, JobContext, Key, Mig, Rows, Sample
 from gpumon.prometheus.client import Server
+from gpumon.prometheus.clocks import SLACK_S
 from gpumon.prometheus.fetch import Fetch, Wanted
 from gpumon.prometheus.gathered import Column, GpuColumns, NodeColumns, rates
 from gpumon.site.prometheus import Family
@@ -38,13 +39,20 @@ def scraped(
     start: float,
     end: float,
     interval_s: float | None = None,
+    *,
+    is_whole: bool = False,
 ) -> Scraped:
-    """The scrapes of a job from `start` to `end`. Raises PrometheusError."""
+    """The scrapes of a job from `start` to `end`. Raises PrometheusError.
+
+    `is_whole`: it ran from then to then, so that a server's other clock shows.
+    """
     shares = {each.node: each.gpus for each in job.allocations}
     if len(job.nodes) == 1:
         shares.setdefault(job.nodes[0], job.gpus)
     ids = tuple(each for each in (job.raw_id, job.sluid) if each)
-    fetch = Fetch(server, families, Wanted(ids, job.nodes, start, end, shares, job.gpus != 0))
+    slack_s = SLACK_S if is_whole and not job.restarts else 0.0  # before lies its last attempt
+    wanted = Wanted(ids, job.nodes, start, end, shares, job.gpus != 0, slack_s)
+    fetch = Fetch(server, families, wanted)
     nodes = fetch.run()
     missing = dict(fetch.missing)
     if not nodes:

@@ -142,6 +142,7 @@ def _found(server: Server, job: Job, site: Site) -> Found:
         job.start,
         max(end, job.start + 1),
         site.prometheus.interval_s,
+        is_whole=True,
     )
     return Found(
         [Stream(node, items) for node, items in told.streams], told.missing, told.interval_s
