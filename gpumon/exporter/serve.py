@@ -6,7 +6,9 @@ import os
 import socket
 import socketserver
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from prometheus_client.exposition import choose_encoder, generate_latest
@@ -100,6 +102,7 @@ class ExporterServer(ThreadingHTTPServer):
         self.address_family = socket.AF_INET6 if ":" in host or not host else socket.AF_INET
         self.page, self.gate, self._tls = page, Gate(web.users), web.tls
         self._room = threading.BoundedSemaphore(_MOST_CLIENTS)
+        self._open: dict[socket.socket, float] = {}  # since when, oldest first
         try:
             super().__init__((host or "::", port), _Handler)
         except OSError as error:
@@ -115,20 +118,33 @@ class ExporterServer(ThreadingHTTPServer):
 
     def process_request(self, request: object, client_address: object) -> None:
         if not self._room.acquire(blocking=False):
+            self._cut_off_the_slow()
             self.shutdown_request(request)  # type: ignore[arg-type]
             return
         super().process_request(request, client_address)  # type: ignore[arg-type]
 
+    def _cut_off_the_slow(self) -> None:
+        """Who sends a byte now and then is within each timeout, and would stay for ever."""
+        for each, since in list(self._open.items()):
+            if time.monotonic() - since > _CLIENT_S:
+                with suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+
     def process_request_thread(self, request: object, client_address: object) -> None:
+        assert isinstance(request, socket.socket)
+        connection = request
+        self._open[connection] = time.monotonic()
         try:
-            assert isinstance(request, socket.socket)
             request.settimeout(_CLIENT_S)
             if self._tls is not None:  # in the thread: a handshake may take long
                 request = self._tls.wrap_socket(request, server_side=True)
+                self._open[request] = self._open.pop(connection)
+                connection = request
             super().process_request_thread(request, client_address)
         except OSError:
-            self.shutdown_request(request)  # type: ignore[arg-type]
+            self.shutdown_request(request)
         finally:
+            del self._open[connection]
             self._room.release()
 
     def handle_error(self, request: object, client_address: object) -> None:

@@ -6,8 +6,10 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
 import bcrypt
@@ -55,6 +57,63 @@ def test_too_many_at_once_are_refused_and_it_recovers(exporter: Start) -> None:
             return False
 
     until(answers)
+
+
+@slow
+def test_who_sends_a_byte_now_and_then_does_not_keep_others_out(exporter: Start) -> None:
+    started = exporter("a100x4")
+    port = int(started.url.rpartition(":")[2])
+    slow_ones = [socket.create_connection(("127.0.0.1", port)) for _ in range(16)]
+
+    def answers() -> bool:
+        for each in slow_ones:
+            with suppress(OSError):
+                each.send(b"G")
+        try:
+            return "gpumon_gpu_up" in started.scrape()
+        except OSError:
+            return False
+
+    until(answers)
+    for each in slow_ones:
+        each.close()
+
+
+@slow
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\0\xff\n\r\n", b"GET\r\n\r\n", b"GET /metrics HTTP/9.9\r\n\r\n",
+        b"HEAD /metrics HTTP/1.1\r\n\r\n", b"POST /metrics HTTP/1.1\r\nContent-Length: 9\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\nX: " + 100_000 * b"x" + b"\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\n" + 500 * b"X: y\r\n" + b"\r\n",
+        b"GET /%00../metrics HTTP/1.1\r\nAuthorization: \xff\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01",
+    ],
+    ids=range(9),
+)  # fmt: skip
+def test_garbage_is_refused_and_the_next_scrape_answered(exporter: Start, sent: bytes) -> None:
+    started = exporter("a100x4")
+    with socket.create_connection(("127.0.0.1", int(started.url.rpartition(":")[2]))) as client:
+        client.sendall(sent)
+        client.shutdown(socket.SHUT_WR)
+        with suppress(OSError):
+            assert b"gpumon_gpu" not in client.recv(1 << 16)
+    assert "gpumon_gpu_up" in started.scrape()
+    assert "Traceback" not in started.log.read_text()
+
+
+@slow
+def test_a_port_in_use_is_one_line(exporter: Start) -> None:
+    started = exporter("a100x4")
+    address = started.url.partition("//")[2]
+    done = subprocess.run(
+        [sys.executable, "-m", "gpumon", "exporter", "--listen", address],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "Address already in use; give another --listen" in done.stderr
 
 
 @slow
