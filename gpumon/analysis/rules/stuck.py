@@ -83,8 +83,8 @@ def _stuck(run: RunData, ranks: Sequence[ProgramData]) -> Stuck | None:
     stepped = max(each.stepped or 0.0 for each in ranks)
     usual_s = max((each.track("step_us").average() or 0.0) for each in ranks) / 1e6
     least_s = of_site(run.site, "suspected-hang", SuspectedHang).seconds
-    if end - since < least_s or end - stepped < _STEPS * usual_s:
-        return None
+    if not usual_s or end - since < least_s or end - stepped < _STEPS * usual_s:
+        return None  # or how long a step takes is not known: one may take hours
     span = Span(run.bin_at(since), run.count if run.live else run.bin_at(end) + 1)
     pids = {each.facts.pid for each in ranks}
     devices = [

@@ -58,6 +58,7 @@ def test_what_goes_on_does_not_hang():
         {"stepped": end - 200},
         {"since": end - 200},  # at another place
         {"step_us": 60e6},
+        {"step_us": None},  # one step so far: how long one takes is not known
         {"places": ["train.py:131"]},  # alone, and its CPU use is not known
         {"last": end - 400},  # they have ended
     ):
