@@ -113,7 +113,7 @@ class Probed:
         return None if known is None else _read(known)
 
     def _file(self, here: Stat, uid: int) -> _Probed | None:
-        given, usual = self._folders(here.pid, uid)
+        given, usual = self._folders(here, uid)
         folder = given or usual
         if not folder.startswith("/"):
             return None
@@ -123,13 +123,17 @@ class Probed:
         paths = (name, f"{self._proc.root}/{here.pid}/root{name}")
         return _Probed(paths, uid, is_sure=bool(given))
 
-    def _folders(self, pid: int, uid: int) -> tuple[str, str]:
-        """The one that it was given, and the one that `gpumon.watch()` in it would take."""
-        content = self._proc.content(pid, "environ")
-        if isinstance(content, Missing):
-            return "", ""
-        environ = parse_environ(content) or {}
-        return environ.get(VARIABLE, ""), usual_folder(environ, uid)
+    def _folders(self, here: Stat, uid: int) -> tuple[str, str]:
+        """The one that it was given, and the one that `gpumon.watch()` in it would take.
+
+        By its environment, or where a title overwrote that, by its parent's.
+        """
+        for pid in (here.pid, here.ppid):
+            content = self._proc.content(pid, "environ")
+            environ = None if isinstance(content, Missing) else parse_environ(content)
+            if environ is not None:
+                return environ.get(VARIABLE, ""), usual_folder(environ, uid)
+        return "", ""
 
     def put(self, tick: Tick, pid: int) -> None:
         """What its probe told last, unless that is too old to stand for now."""

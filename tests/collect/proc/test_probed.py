@@ -88,6 +88,35 @@ def test_a_program_that_began_to_watch_itself_writes_to_the_usual_folder(tmp_pat
         assert steps(files.end) == 5
 
 
+class _Titled(ProcFs):
+    """One in which the title of a process stands where its environment was."""
+
+    pid = 0
+
+    def content(self, pid, name):
+        titled = (pid, name) == (self.pid, "environ")
+        return b"rank 0\0" if titled else super().content(pid, name)
+
+
+def test_a_process_with_a_title_writes_where_its_parent_would(tmp_path, monkeypatch):
+    proc = _Titled("/proc")
+    with program() as child:
+        proc.pid = child.pid
+        stat = proc.stat(child.pid)
+        here = ProcFs("/proc").content(stat.ppid, "environ")
+        folder = tmp_path / "told"
+        folder.mkdir()
+        monkeypatch.setattr(
+            "gpumon.collect.proc.probed.parse_environ",
+            lambda content: {"GPUMON_PROBE_DIR": str(folder)} if content == here else None,
+        )
+        (folder / f"{child.pid}-{stat.start_ticks}.json").write_text('{"steps": 5}')
+        files = Probed(lambda visible, order: {}, proc=proc)
+        files.find(child.pid, stat, os.getuid())
+        files.put(tick := Tick(time.time(), 0.0), child.pid)
+    assert tick.rows["program"] == {child.pid: {"steps": 5}}
+
+
 def test_the_number_of_a_device_is_what_the_process_was_shown(tmp_path):
     asked = []
 
