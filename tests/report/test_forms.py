@@ -478,3 +478,12 @@ def test_any_text_is_an_expression_or_a_usage_error(words):
         parse_gate(words)(document(report()), set())
     except UsageError:
         pass
+
+
+def test_gpus_of_an_unknown_model_are_counted_alone():
+    nameless = replace(
+        report(), devices=(), job=job(allocated=replace(job().allocated, gpu_types=()))
+    )
+    text = "\n".join(plain(page(nameless)))
+    assert re.search(r"· \d+ GPUs? ·", text)
+    assert "× GPUs" not in text

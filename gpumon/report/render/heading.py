@@ -56,8 +56,9 @@ def facts_text(report: Report) -> str:
         found.append(f"{plural(len(job.nodes), 'node')} {named}")
     names = sorted({row.name for row in report.devices if row.name})
     if report.gpus:
-        kinds = "/".join(job.allocated.gpu_types) or "GPUs"
-        found.append(f"{report.gpus} × {short_model(names[0]) if len(names) == 1 else kinds}")
+        kinds = "/".join(job.allocated.gpu_types)
+        model = short_model(names[0]) if len(names) == 1 else kinds
+        found.append(f"{report.gpus} × {model}" if model else plural(report.gpus, "GPU"))
     if job.allocated.cpus:
         found.append(plural(job.allocated.cpus, "core"))
     if job.allocated.mem_bytes:
