@@ -27,7 +27,7 @@ from gpumon.pipeline import notices
 from gpumon.store.turn import TURNS
 from gpumon.terminal import prepare_output
 from gpumon.tui.driver import Terminal
-from gpumon.tui.keys import bindings, mute_text
+from gpumon.tui.keys import PLOTS, bindings, mute_text
 from gpumon.tui.moment import Moment
 from gpumon.tui.notify import Notifier
 from gpumon.tui.parts.keybar import key_bar
@@ -358,7 +358,12 @@ class GpumonApp(ViewApp[None]):
         self.draw()
 
     def action_zoom(self, step: int) -> None:
+        before = self.moment.span_text
         self.moment = self.moment.zoomed(step)
+        if self.moment.span_text == before:
+            self.say(f"plots cannot show {'less' if step < 0 else 'more'} time")
+        elif self.pane.name not in PLOTS:
+            self.say(f"plots show {self.moment.span_text}")
         self.draw()
 
     def action_freeze(self) -> None:

@@ -30,7 +30,7 @@ def grouped(group: str, *keys: Key) -> tuple[Key, ...]:
     return tuple(key._replace(group=group) for key in keys)
 
 
-_OUTPUT, _PLOTS, _TABLE = (
+_OUTPUT, PLOTS, _TABLE = (
     ("output known",),
     ("job", "device", "node", "array"),
     ("processes", "nodes"),
@@ -69,7 +69,7 @@ _TIME = grouped(
         "+ -",
         "Zoom",
         "zoom out: plot a longer time, up to the whole run",
-        _PLOTS,
+        PLOTS,
     ),
     Key("space", "freeze", "space", "Freeze", "freeze the screen; sampling continues"),
 )

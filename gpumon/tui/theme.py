@@ -176,6 +176,7 @@ def _ansi_theme(palette: str) -> Theme:
             "input-cursor-foreground": "ansi_black",
             "footer-key-foreground": plain if mono else "ansi_cyan",
             "footer-background": plain,
+            **({"border": plain, "input-selection-background": "ansi_white"} if mono else {}),
         },
     )
 

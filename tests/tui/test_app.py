@@ -170,6 +170,9 @@ async def test_zoom_goes_from_a_minute_to_everything(app):
             "7 d",
             "all",
         ]
+        assert "plots cannot show more time" in text(app)
+        await pilot.press("5", "plus")
+        assert "plots show 7 d" in text(app)
 
 
 async def test_every_theme_draws_and_comes_round(app):

@@ -225,7 +225,7 @@ def _standing_out(
     """
     said = [] if status is None or status.state == "live" else [states.stream(status, now)]
     said += _silent(devices)
-    if status is not None and status.state == "live":
+    if status is None or status.state == "live":
         remarks = standing.of_node.get(node.name, [])
         said += remark_words(node, devices, remarks)
         kinds = [KINDS[each.kind].rules for each in remarks if each.kind in BRIEF]

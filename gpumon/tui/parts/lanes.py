@@ -75,25 +75,32 @@ def short_bytes(size_bytes: float) -> str:
 def lanes_view(
     moment: Moment, node: NodeView, lanes: Sequence[Lane], width: int, height: int
 ) -> View:
-    """As many lanes as fit, in one or more columns of equal height, each above a time axis."""
-    count = _columns(width)
-    lines = min(ceil(len(lanes) / count), height - _AXIS_ROWS)
-    if lines < 1:
+    """As many lanes as fit, in columns of equal height, each filled above its time axis."""
+    room = height - _AXIS_ROWS
+    if room < 1 or not lanes:
         return View([])
-    count = min(count, ceil(len(lanes) / lines))  # without an empty one
-    each, more = divmod(height - _AXIS_ROWS, lines)
-    if each == 1:  # values stand left of lanes of one row, above each other in higher ones
-        more = 0
-    heights = [min(each + (line < more), _MOST_ROWS) for line in range(lines)]
+    count = _columns(width)
+    lines = min(ceil(len(lanes) / count), room)
+    lanes = lanes[: lines * count]
+    count = min(count, len(lanes))  # without an empty one
+    is_narrow = room // lines == 1
+    fewest, longer = divmod(len(lanes), count)
+    room = min(room, _MOST_ROWS * fewest)  # the time axes are beside each other
     blocks: list[list[Row]] = []
     zones: list[Zone] = []
     column_width = width // count
+    first = 0
     for column in range(count):
-        mine = lanes[column * lines : (column + 1) * lines]
+        mine = lanes[first : first + fewest + (column < longer)]
+        first += len(mine)
+        each, more = divmod(room, len(mine))
+        heights = [1 if is_narrow else each + (line < more) for line in range(len(mine))]
         block = _column(moment, node, mine, heights, column_width)
         blocks.append(block.rows)
         zones += [zone._replace(x=zone.x + column * column_width) for zone in block.zones]
-    return View(side_by_side(blocks), zones)
+    tallest = max(map(len, blocks))
+    empty = fit_row([], column_width)
+    return View(side_by_side([[*b, *[empty] * (tallest - len(b))] for b in blocks]), zones)
 
 
 def least_height(count: int, width: int) -> int:
@@ -108,7 +115,7 @@ def _columns(width: int) -> int:
 def _column(
     moment: Moment, node: NodeView, lanes: Sequence[Lane], heights: Sequence[int], width: int
 ) -> View:
-    """Lanes over each other; those of the same place in another column are as high."""
+    """Lanes over each other."""
     is_narrow = heights[0] == 1
     left = _LABEL_CELLS + (_VALUE_CELLS + 2 if is_narrow else _SCALE_CELLS + 1)
     columns = width - left - 2

@@ -59,7 +59,7 @@ def all_panes(shell: Shell, pipeline: Pipeline, output: JobFiles | None) -> dict
         nodes,
         NodePane(shell, selection),
         JobPane(shell, selection, nodes, processes),
-        DevicePane(shell, selection),
+        DevicePane(shell, selection, processes),
         OutputPane(shell, selection, output),
         report,
         FindingPane(shell, selection, report, pipeline.stacks),

@@ -87,7 +87,11 @@ class Pane(Actor):
     def action_move(self, step: int) -> None:
         moment = self.shell.moment
         last = max(0, len(moment.devices) - 1)
-        self.selection.pick(moment, min(max(self.selection.device + step, 0), last))
+        before = self.selection.place(moment)
+        self.selection.pick(moment, min(max(before + step, 0), last))
+        if self.selection.device == before:
+            which = "only" if not last else "first" if step < 0 else "last"
+            self.shell.say(f"this is the {which} GPU" if moment.devices else "no GPU to select")
 
     def action_pick(self, place: int) -> None:
         self.selection.pick(self.shell.moment, place)

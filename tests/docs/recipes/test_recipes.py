@@ -321,7 +321,7 @@ def test_a_screen(tree):
     tree.replace(screens, line, f"from gpumon.tui.screens.count import CountPane\n{line}")
     tree.insert(screens, "    *ReportPane.keys,\n", "    *CountPane.keys,\n")
     tree.insert(
-        screens, "        DevicePane(shell, selection),\n", "        CountPane(shell, selection),\n"
+        screens, "        NodePane(shell, selection),\n", "        CountPane(shell, selection),\n"
     )
     follows(tree, "Add a screen", most=2)
 

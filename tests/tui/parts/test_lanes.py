@@ -104,3 +104,14 @@ def test_what_stands_is_not_asked_again(moment, monkeypatch, height):
     before = text(moment, 80, height)
     monkeypatch.setattr(NodeView, "window", None)
     assert text(moment, 80, height) == before
+
+
+@pytest.mark.parametrize("count", range(1, 16))
+@pytest.mark.parametrize("width", [80, 120, 300])
+def test_every_column_is_full_down_to_its_time_axis(moment, width, count):
+    rows = text(moment, width, 38, (LANES * 8)[:count]).splitlines()
+    columns = min(count, 1 if width == 80 else 2 if width == 120 else 3)
+    starts = [column * (width // columns) for column in range(columns)]
+    ends = [rows[35][start : start + width // columns].split("│")[0] for start in starts]
+    assert [end.split()[-1] for end in ends] == ["0"] * columns
+    assert sum("now" in part for row in rows for part in row.split("│")[:-1]) == count

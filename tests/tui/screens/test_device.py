@@ -73,3 +73,43 @@ def test_facts_are_in_columns_of_equal_width():
     assert len({row_width(row) for row in rows if len(row) == len(rows[0])}) == 1
     assert all(row_width(row) <= 60 for row in rows)
     assert aligned([], 60) == []
+
+
+def test_enter_opens_the_process_and_esc_comes_back():
+    shown = looking()
+    shown.show("device")
+    device = shown.pane
+    device.entered("job")
+    device.action_open()
+    assert shown.pane.name == "process"
+    assert "python a.py" in shown.text("process", 120, 38)
+    shown.pane.action_leave()
+    assert shown.pane is device
+    device.entered("process")
+    device.action_leave()
+    assert shown.pane.name == "job"
+
+
+def test_esc_ends_where_it_began_when_2_and_enter_take_turns():
+    shown = looking()
+    device, process = shown.panes["device"], shown.panes["process"]
+    shown.processes.action_move(0)
+    shown.processes.action_open()
+    shown.show("device")
+    device.entered("process")
+    device.action_open()
+    assert shown.pane is process
+    process.action_leave()
+    assert shown.pane is shown.processes
+
+
+def test_enter_without_a_process_and_arrows_at_an_end_say_so():
+    shown = Looking(one_node(2).nodes(), NOW)
+    device = shown.panes["device"]
+    device.action_open()
+    device.action_move(-1)
+    device.action_move(5)
+    device.action_move(1)
+    assert shown.said == [
+        "no process on this GPU to open", "this is the first GPU", "this is the last GPU",
+    ]  # fmt: skip

@@ -186,6 +186,15 @@ def test_no_straggler_among_two_nodes_and_none_before_a_minute():
     assert remarks(looking_at(cluster.fill(8, seconds=30))) == {}
 
 
+def test_what_a_slow_node_lacks_is_said_once_all_streams_have_ended():
+    store, now = cluster.fill(16)
+    for node in store.nodes():
+        store.status(node.name, Status("ended", now, "end of the recording", "replay"))
+    looking = looking_at((store, now))
+    assert remarks(looking)["gpu02"] == "busy 32 % below the median"
+    assert "gpu02: busy 32 % below the median" in [note.text for note in notes(looking.moment)]
+
+
 def test_one_slow_device_of_a_node_is_named():
     store, _ = cluster.fill(3, seconds=1)
     for second in range(1, 90):

@@ -12,7 +12,8 @@ from gpumon.tui.parts.view import View
 from gpumon.tui.screens.base import Pane, Shell
 from gpumon.tui.screens.device.courses import courses
 from gpumon.tui.screens.device.facts import fact_rows
-from gpumon.tui.screens.processes.entries import Order, entries_on, in_order
+from gpumon.tui.screens.processes.entries import Entry, Order, entries_on, in_order
+from gpumon.tui.screens.processes.screen import ProcessesPane
 from gpumon.tui.screens.processes.table import process_table
 from gpumon.tui.selection import Selection
 
@@ -24,8 +25,9 @@ class DevicePane(Pane):
 
     name = "device"
 
-    def __init__(self, shell: Shell, selection: Selection) -> None:
+    def __init__(self, shell: Shell, selection: Selection, processes: ProcessesPane) -> None:
         super().__init__(shell, selection)
+        self._processes = processes
         self._opened_from = "job"
 
     def draw(self, moment: Moment, width: int, height: int) -> View:
@@ -42,7 +44,8 @@ class DevicePane(Pane):
         return View([*plots.rows[:room], *processes], plots.zones)
 
     def entered(self, before: str) -> None:
-        if before != self.name:
+        is_back = before == "process" and self._processes.opened_from == self.name
+        if before != self.name and not is_back:
             self._opened_from = before
 
     def action_device(self) -> None:
@@ -50,14 +53,28 @@ class DevicePane(Pane):
         self.shell.pane.actor.choose(self.shell.moment)
         self.shell.show(self.name)
 
+    def action_open(self) -> None:
+        """Enter: the process that is first in the table below."""
+        current = self.selection.current(self.shell.moment)
+        here = _entries(self.shell.moment, *current) if current is not None else []
+        if here:
+            is_first = self._opened_from != "process"  # else Esc would go to and fro
+            self._processes.open(here[0], self.name if is_first else self._processes.name)
+        else:
+            self.shell.say("no process on this GPU to open")
+
     def action_leave(self) -> None:
         self.shell.show(self._opened_from)
+
+
+def _entries(moment: Moment, node: NodeView, device: DeviceView) -> list[Entry]:
+    return in_order(entries_on(node, device.key, moment.now), _ORDER)
 
 
 def _processes(
     moment: Moment, node: NodeView, device: DeviceView, width: int, most: int
 ) -> list[Row]:
-    here = in_order(entries_on(node, device.key, moment.now), _ORDER)
+    here = _entries(moment, node, device)
     if not here:
         return [[(" no process on this GPU", "dim")]]
     rows = process_table(here[:most], _ORDER, moment, width).rows

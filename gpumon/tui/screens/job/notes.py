@@ -12,6 +12,7 @@ from gpumon.report.sentences import brief_action, capital
 from gpumon.tui.lines import Row, fit_row, row_width
 from gpumon.tui.moment import Moment, states
 from gpumon.tui.moment.remarks import LEVELS, label, node_of
+from gpumon.tui.moment.summaries import remark_words
 from gpumon.tui.parts.phrasing import (
     FRAMEWORK_NAMES,
     NAMED,
@@ -184,7 +185,8 @@ def _slow(moment: Moment, remarks: list[Remark], names: list[str]) -> tuple[str,
     nodes = list(dict.fromkeys(node_of(each.device) for each in remarks))
     what = "much less busy than the median"
     if len(nodes) == 1:
-        what = next(each.remark for each in moment.summaries() if each.node.name == nodes[0])
+        node = next(each for each in moment.nodes if each.name == nodes[0])
+        what = ", ".join(text for _, text in remark_words(node, moment.devices_on(node), remarks))
     return f"{names_text(nodes)}: {what}", "Press 4 for the nodes"
 
 

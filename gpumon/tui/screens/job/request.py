@@ -371,6 +371,8 @@ def _compact(lines: list[Line], width: int, glyphs: str) -> list[Row]:
             cell: Row = [(f" {line.name} ", "dim"), (line.used, "")]
             if line.is_amount:
                 cell.append((f" of {line.asked}", "dim"))
+            if line.shorter and row_width([*row, *cell]) > width:
+                cell[1:] = [(line.shorter, "")]
             remark: Row = [("  ", ""), *_remark_runs(line, glyphs)] if line.remark else []
             if line.remark_level or row_width([*cell, *remark]) <= half:
                 cell += remark

@@ -70,4 +70,4 @@ class ProcessPane(Pane):
         self._processes.signal_selected()
 
     def action_leave(self) -> None:
-        self.shell.show(self._processes.name)
+        self.shell.show(self._processes.opened_from)

@@ -64,6 +64,7 @@ class ProcessesPane(Pane):
         self.filter_text = ""
         self.cursor = 0
         self._identity: tuple[str, int] | None = None  # of the process under the cursor
+        self.opened_from = self.name  # the screen of one process
         self._top = 0  # first row on screen
         self._below: dict[int, tuple[object, int, list[Row]]] = {}  # by height; look, when, rows
 
@@ -166,8 +167,16 @@ class ProcessesPane(Pane):
 
     def action_open(self) -> None:
         """Enter: the process under the cursor, in full."""
-        if self.selected(self.shell.moment) is not None:
-            self.shell.show("process")
+        entry = self.selected(self.shell.moment)
+        if entry is None:
+            self.shell.say("there is no process to open")
+        else:
+            self.open(entry, self.name)
+
+    def open(self, entry: Entry, before: str) -> None:
+        """Show it on a screen of its own, from which Esc goes back to the one of that name."""
+        self._identity, self.opened_from = entry.identity, before
+        self.shell.show("process")
 
     def choose(self, moment: Moment) -> None:
         """The first device that the process is on."""
