@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from gpumon import heap
 from gpumon.collect.base import node_name
 from gpumon.errors import require_memory
+from gpumon.model.sample import Header, Sample
 from gpumon.pipeline.pipeline import JobSource, Pipeline
 from gpumon.pipeline.stacks import Stacks
 from gpumon.pipeline.tee import Tee
@@ -118,6 +119,12 @@ def _recorded(
     return recorded(source, settings, site, job)
 
 
+def _scraped_before(header: Header, end: float) -> list[Header | Sample]:
+    from gpumon.services.prometheus import scraped_before  # most screens never zoom out so far
+
+    return scraped_before(header, end)
+
+
 def recorded(
     source: AttachSource | WatchedJob,
     settings: Settings,
@@ -127,6 +134,7 @@ def recorded(
 ) -> Pipeline:
     """What shows a source and records it, if it is to be; `others` as in Pipeline."""
     tee = Tee(source, marks_dir(), record=settings.record)
+    past = Past(scraped=_scraped_before)
     return Pipeline(
-        tee, job=job, tee=tee, site=site, others=others, past=Past(), stacks=Stacks(source)
+        tee, job=job, tee=tee, site=site, others=others, past=past, stacks=Stacks(source)
     )

@@ -177,6 +177,29 @@ def replayed(job: Job, url: str | None = None) -> list[Track]:
     return tracks
 
 
+def scraped_before(header: Header, end: float) -> list[Header | Sample]:
+    """What the site's server has of the header's job on its node before a moment; nothing where no
+    server is known. Raises GpumonError.
+    """
+    from gpumon.slurm.job import Job, NodeAllocation, Resources
+
+    told = header.job
+    server = known_server() if told is not None and told.start is not None else None
+    if server is None or told is None or told.start is None or end <= told.start:
+        return []
+    from gpumon.prometheus.samples import scraped
+
+    site = _site()
+    job = Job(
+        raw_id=told.id, id=told.array or told.id, start=told.start, nodes=(header.node,),
+        allocated=Resources(gpus=told.gpus), restarts=told.restarts,
+        allocations=(NodeAllocation(header.node, gpus=told.gpus),),
+    )  # fmt: skip
+    families, interval_s = families_of(site.prometheus), site.prometheus.interval_s
+    found = scraped(server, families, job, told.start, end, interval_s)
+    return [item for _, items in found.streams for item in items]
+
+
 def _since(items: Sequence[Header | Sample], since: float | None) -> Iterator[Header | Sample]:
     """From a moment on, the header first."""
     return (

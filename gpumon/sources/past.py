@@ -3,6 +3,7 @@
 A screen that begins later than its job, or plays one of several recordings, has a time axis that
 may show a stretch from before. Once it does, what was recorded of that stretch is read by a thread
 and put before the nodes' series: plots and marks show it, with gaps where nothing was recorded.
+Where there is no recording, another source may have samples of it.
 Findings and peaks still begin with the first sample.
 """
 
@@ -12,11 +13,12 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from math import floor, inf
+from typing import Union
 
-from gpumon.model.sample import Header
+from gpumon.model.sample import Header, Sample
 from gpumon.recording import Recording, recorded_before
 from gpumon.store import NodeView, Store
 
@@ -28,6 +30,11 @@ _BEGIN_S = 5.0
 _LONG_S = 7200.0
 
 
+#: a node's header, and epoch s -> its samples before that moment, after a header
+Scraped = Callable[[Header, float], Iterable[Union[Header, Sample]]]
+_RECORDINGS, _SCRAPES = "earlier recordings", "earlier scrapes by Prometheus"
+
+
 class Past:
     """Reads it for the nodes of one screen, each node once.
 
@@ -35,7 +42,10 @@ class Past:
     of the same names, and what was read before is put before these, too.
     """
 
-    def __init__(self, played: Collection[str] = ()) -> None:
+    def __init__(self, played: Collection[str] = (), scraped: Scraped | None = None) -> None:
+        """`scraped`: what else has a node's samples from before, where nothing was recorded."""
+        self._scraped = scraped
+        self._sources: set[str] = set()  # of what was found since it was told of
         self._played = {os.path.realpath(path) for path in played}
         self._folders = sorted({os.path.dirname(path) for path in self._played})
         self._read: dict[str, Store | None] = {}  # by node; of a live one nothing is kept
@@ -77,11 +87,13 @@ class Past:
             try:
                 oldest = min(oldest, self._put_before(store, node))
             except Exception as error:  # plots of the past may fail; the dashboard must not
-                self._news.append(f"an earlier recording of {node.name} cannot be read: {error}")
+                self._news.append(f"earlier samples of {node.name} cannot be read: {error}")
         if oldest < self._oldest and not self._stopping:
             self._oldest = oldest
             since = time.strftime("%d %b %H:%M", time.localtime(oldest))
-            self._news.append(f"earlier recordings of this job are shown, from {since}")
+            what = " and ".join(sorted(self._sources))
+            self._news.append(f"{what} of this job are shown, from {since}")
+        self._sources.clear()
 
     def _next(self) -> NodeView | None:
         with self._lock:
@@ -97,7 +109,11 @@ class Past:
             own_begin = first - max(_BEGIN_S, _BEGIN_S * node.interval_s)  # of its own recording
             found = recorded_before(node.header, own_begin, self._folders)
             found = [each for each in found if os.path.realpath(each.path) not in self._played]
-            self._read[node.name] = self._gathered(found, first) if found else None
+            if found:
+                self._read[node.name] = self._gathered(found, first)
+                self._sources.add(_RECORDINGS)
+            else:
+                self._read[node.name] = self._of_scrapes(node.header, first)
         gathered = self._read.get(node.name)
         past = gathered.node(node.name) if gathered is not None else None
         if not self._played:
@@ -105,7 +121,27 @@ class Past:
         if past is None or self._stopping:
             return inf
         store.precede(node, past)
-        return past.first_time("host", "", "cpu_percent") or inf
+        begin = past.header.time if past.header is not None else inf
+        return past.first_time("host", "", "cpu_percent") or begin
+
+    def _of_scrapes(self, header: Header, end: float) -> Store | None:
+        if self._scraped is None:
+            return None
+        ask, self._scraped = self._scraped, None  # who fails is not asked for the next node
+        items = ask(header, end)
+        self._scraped = ask
+        store, is_any = Store(), False
+        for item in items:
+            if self._stopping:
+                return None
+            if isinstance(item, Header):
+                store.header(header.node, item)
+            elif item.time < end:
+                store.add(header.node, item)
+                is_any = True
+        if is_any:
+            self._sources.add(_SCRAPES)
+        return store if is_any else None
 
     def _gathered(self, recordings: Sequence[Recording], end: float) -> Store:
         """What a screen would hold that has shown them up to `end`."""

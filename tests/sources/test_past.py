@@ -238,7 +238,7 @@ def test_a_fault_in_an_earlier_recording_leaves_the_screen_alone(pipeline, monke
     monkeypatch.setattr(Past, "_gathered", fail)
     live = pipeline(Live(START + 60), Past())
     live.show_from(START)
-    assert until(live.news) == "an earlier recording of gpu01 cannot be read: not a number"
+    assert until(live.news) == "earlier samples of gpu01 cannot be read: not a number"
     assert shown(live, 60, 6)[-1] == 20
 
 
