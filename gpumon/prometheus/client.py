@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import urllib3
 from urllib3.exceptions import HTTPError, MaxRetryError, NewConnectionError, SSLError, TimeoutError
@@ -25,6 +27,8 @@ CONNECT_S, ANSWER_S = 5.0, 60.0
 #: of one answer; a query that finds more is asked in parts
 MAX_BYTES = 64 << 20
 _MAX_MESSAGE = 200
+#: of servers that scrape the same, for one that fails
+_REPLICA_LABELS = frozenset(("replica", "prometheus_replica", "__replica__"))
 _CHUNK = 1 << 18
 
 
@@ -76,7 +80,9 @@ class Server:
     def series(self, query: str, at: float) -> list[Series]:
         """An instant query: of a range selector the raw points, else one value for each series."""
         result = self._asked("query", {"query": query, "time": f"{at:.3f}"})
-        return [found for each in _listed(result, "result") if (found := _series_of(each))]
+        return of_one_replica(
+            found for each in _listed(result, "result") if (found := _series_of(each))
+        )
 
     def values(self, label: str, selector: str, start: float, end: float) -> list[str]:
         """The values that a label has in the series of a selector."""
@@ -164,7 +170,7 @@ def _pool_of(access: Access, answer_s: float) -> urllib3.PoolManager:
             if path
         }
     proxy = getproxies().get(access.url.split(":")[0])
-    if proxy and not proxy_bypass(access.host.rsplit(":", 1)[0]):
+    if proxy and not proxy_bypass(urlsplit(access.url).hostname or ""):
         return urllib3.ProxyManager(proxy, **more)
     return urllib3.PoolManager(**more)
 
@@ -229,6 +235,27 @@ def _series_of(told: Any) -> Series | None:
             times.append(known[0])
             values.append(known[1])
     return Series(labels, times, values) if times else None
+
+
+def of_one_replica(series: Iterable[Series]) -> list[Series]:
+    """Each series once, from the replica with most points in the answer, else from another: their
+    points lie between each other's and must not add up.
+    """
+    of_replica: dict[str, list[Series]] = defaultdict(list)
+    for each in series:
+        name = next((each.labels[name] for name in _REPLICA_LABELS if name in each.labels), "")
+        of_replica[name].append(each)
+    if len(of_replica) <= 1:
+        return [each for found in of_replica.values() for each in found]
+    best = sorted(
+        of_replica.items(), key=lambda item: (-sum(len(s.times) for s in item[1]), item[0])
+    )
+    found: dict[frozenset[tuple[str, str]], Series] = {}
+    for _, listed in best:
+        for each in listed:
+            labels = {k: v for k, v in each.labels.items() if k not in _REPLICA_LABELS}
+            found.setdefault(frozenset(labels.items()), each._replace(labels=labels))
+    return list(found.values())
 
 
 def _point(told: Any) -> tuple[float, float] | None:

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import bcrypt
 import pytest
+import urllib3
 
 from gpumon.prometheus.access import Access
-from gpumon.prometheus.client import PrometheusError, Server, TooMuchError
+from gpumon.prometheus.client import PrometheusError, Server, TooMuchError, _pool_of
 from tests.prometheus.conftest import Start
 from tests.prometheus.server import free_port
 
@@ -194,3 +195,39 @@ def test_hostile_labels_lose_their_control_characters() -> None:
     with _answering(_http(body)) as url:
         (found,) = Server(Access(url)).series("up", _START)
     assert "\x1b" not in found.labels["n"]
+
+
+def test_no_proxy_names_an_ipv6_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "::1")
+    for url in ("http://[::1]:9090", "http://[::1]"):
+        assert not isinstance(_pool_of(Access(url), 5), urllib3.ProxyManager)
+    assert isinstance(_pool_of(Access("http://[::2]"), 5), urllib3.ProxyManager)
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_credentials_are_not_sent_to_another_host(status: int) -> None:
+    seen: list[bytes] = []
+    with (
+        socket.create_server(("127.0.0.1", 0)) as first,
+        socket.create_server(("127.0.0.1", 0)) as other,
+    ):
+
+        def answer(listening: socket.socket, text: str) -> None:
+            client, _ = listening.accept()
+            with client:
+                seen.append(client.recv(1 << 16))
+                client.sendall(text.encode())
+
+        elsewhere = f"http://localhost:{other.getsockname()[1]}/api/v1/query"
+        moved = f"HTTP/1.1 {status} Moved\r\nLocation: {elsewhere}\r\nContent-Length: 0\r\n\r\n"
+        last = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}"
+        for args in ((first, moved), (other, last)):
+            threading.Thread(target=answer, args=args, daemon=True).start()
+        url = f"http://127.0.0.1:{first.getsockname()[1]}"
+        access = Access(url, {"Authorization": "Bearer geheim"})
+        with pytest.raises(PrometheusError, match="not Prometheus"):
+            Server(access, answer_s=10).series("m", _START)
+    assert b"geheim" in seen[0]
+    assert b"geheim" not in seen[1]

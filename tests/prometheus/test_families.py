@@ -9,10 +9,14 @@ from typing import cast
 
 import pytest
 
+from gpumon.prometheus.access import Access
+from gpumon.prometheus.client import Server
+from gpumon.prometheus.totals import totals
 from gpumon.report.build import build
 from gpumon.report.model import Report
 from gpumon.services.prometheus import Measured
 from gpumon.services.runs import aggregated
+from gpumon.site.read import shipped_families
 from gpumon.slurm.job import Job, NodeAllocation
 from tests.prometheus import exporters
 from tests.prometheus.conftest import Start
@@ -160,6 +164,35 @@ def test_a_gpu_that_names_no_job_is_the_jobs_where_the_node_has_no_more(
     assert report.coverage.missing == (
         {where: "only 3 of the job's 4 GPUs are known to be its own"} if others else {}
     )
+
+
+@pytest.mark.parametrize("exporter", [exporters.dcgm, exporters.slurm_job])
+@pytest.mark.parametrize("later_s", [0, 7])
+def test_two_servers_that_scrape_the_same_count_once(
+    prometheus: Start, exporter: Scrape, later_s: float
+) -> None:
+    sim, job = _job(12)
+    once = list(scraped(observe.stream(sim, 0), exporter, job.raw_id))
+    both = [
+        (at + later, point._replace(labels={**point.labels, "replica": name}))
+        for name, later in (("a", 0.0), ("b", later_s))
+        for at, point in once
+    ]
+    single = _reported(prometheus(openmetrics(once)), job)
+    url = prometheus(openmetrics(both))
+    report = _reported(url, job)
+    assert _ids(report) == _ids(single)
+    assert len(report.devices) == len(single.devices)
+    for ours, theirs in zip(report.devices, single.devices):
+        assert ours.busy_mean == pytest.approx(theirs.busy_mean, abs=1)
+        assert ours.mem_peak_bytes == theirs.mem_peak_bytes
+    assert report.used.cpu_cores_mean == pytest.approx(single.used.cpu_cores_mean, rel=0.05)
+    ended = replace(job, state="COMPLETED")
+    many, few = (
+        totals(Server(Access(each)), shipped_families(), [ended])[job.raw_id]
+        for each in (url, prometheus(openmetrics(once)))
+    )
+    assert many == few
 
 
 def _is_first(point: exporters.Point) -> bool:
