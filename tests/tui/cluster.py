@@ -67,6 +67,7 @@ def samples(number: int, devices: int, seconds: int) -> Iterator[Sample]:
                 "busy_percent": busy, "mem_used_bytes": (0 if idle else 70) * GIB,
                 "power_w": 60.0 if idle else 300 + dice.uniform(-9, 9),
                 "temperature_c": 31 if idle else 61, "throttle_mask": 0,
+                "processes": 0 if idle else 1,
             }  # fmt: skip
             if idle:
                 continue

@@ -203,11 +203,17 @@ def spark_runs(text: str, values: list[float | None], colour: str = "busy") -> R
     return runs
 
 
+def lists_processes(moment: Moment, node: NodeView, device: DeviceView) -> bool:
+    """Whether the node's stream tells of processes: scrapes of Prometheus do not."""
+    count = node.latest("device", device.key, "processes", moment.now).reading
+    return not isinstance(count, Missing) or bool(moment.processes(node))
+
+
 def _process_text(moment: Moment, node: NodeView, device: DeviceView) -> str:
     """`ada train.py`, `3: ada train.py …`, or that there is none."""
     here = [p for p in moment.processes(node) if device.key in p.usage and p.ended is None]
     if not here:
-        return "no process"
+        return "no process" if lists_processes(moment, node, device) else ""
     first = here[0].facts
     name = FRAMEWORK_NAMES.get(first.framework, "") if first.framework != "cuda-other" else ""
     text = " ".join(part for part in (first.user, name, program(first)) if part)

@@ -7,6 +7,7 @@ from gpumon.model.view import DeviceView
 from gpumon.store import NodeView
 from gpumon.tui.lines import Row
 from gpumon.tui.moment import Moment
+from gpumon.tui.parts.device_rows import lists_processes
 from gpumon.tui.parts.lanes import lanes_view, least_height
 from gpumon.tui.parts.view import View
 from gpumon.tui.screens.base import Pane, Shell
@@ -76,7 +77,9 @@ def _processes(
 ) -> list[Row]:
     here = _entries(moment, node, device)
     if not here:
-        return [[(" no process on this GPU", "dim")]]
+        listed = lists_processes(moment, node, device)
+        text = "no process on this GPU" if listed else "processes not measured"
+        return [[(f" {text}", "dim")]]
     rows = process_table(here[:most], _ORDER, moment, width).rows
     if len(here) > most:
         more = plural(len(here) - most, "more process", "es")
