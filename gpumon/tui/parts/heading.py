@@ -155,8 +155,8 @@ def _memory(moment: Moment, node: NodeView, device: DeviceView, line: str, *, is
         head: Row = [(" ", ""), (line, IN_USE), (used, IN_USE)]
         return [*head, (" ", ""), (line, "mem"), (reserved, "mem")]
     text = mem_text(moment, node, device)
-    used, slash, share = text.rpartition("/")
-    if not slash:
+    if not used:
         return [(" ", ""), (line, "mem"), ("mem ", "dim"), (text, "mem")]
     signs_: Row = [(" ", ""), (line, IN_USE), (line, "mem"), ("mem ", "dim")]
-    return [*signs_, (used, IN_USE), (f"/{share}", "mem")]
+    part, _, share = text.partition("/")
+    return [*signs_, (part, IN_USE), (f"/{share}", "mem")]
