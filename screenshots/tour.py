@@ -75,7 +75,7 @@ def shown(words: list[str], size: tuple[int, int], home: str) -> Iterator[Image.
 
 def wait_for_report(session: Session) -> None:
     """It comes with the next evaluation."""
-    for _ in range(10):
+    for _ in range(60):  # of many nodes on a busy machine
         if "collecting data" not in session.screen().text():
             return
         time.sleep(1)

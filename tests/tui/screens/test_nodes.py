@@ -545,3 +545,12 @@ def test_a_wide_screen_has_the_gpus_of_a_node_together_and_over_time(eight):
     (fine,) = [row for row in rows[2:10] if "gpu01" in row]
     assert re.search(r"560 GiB +2\.\d\d kW +6\d  ·+▇+", fine)
     assert "power" not in looking.text("nodes", 170, 40).splitlines()[1]
+
+
+def test_an_arrow_at_the_last_node_says_so(eight):
+    looking = looking_at(eight)
+    looking.nodes.action_move(3)
+    assert not looking.said
+    looking.nodes.action_move(100)
+    looking.nodes.action_move(1)
+    assert looking.said == ["this is the last node"]

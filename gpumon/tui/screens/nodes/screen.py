@@ -89,7 +89,11 @@ class NodesPane(Pane):
         names = [summary.node.name for summary in self.summaries(moment)]
         if names:
             place = names.index(self.selection.node) if self.selection.node in names else 0
-            self.selection.pick_node(moment, names[min(max(place + step, 0), len(names) - 1)])
+            to = min(max(place + step, 0), len(names) - 1)
+            self.selection.pick_node(moment, names[to])
+            if to == place:
+                which = "only" if len(names) == 1 else "first" if step < 0 else "last"
+                self.shell.say(f"this is the {which} node")
 
     def action_pick_node(self, place: int) -> None:
         found = self.summaries(self.shell.moment)

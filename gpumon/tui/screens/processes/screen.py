@@ -7,10 +7,11 @@ import signal
 from math import ceil, floor
 
 from gpumon.tui.keys import Key, grouped
-from gpumon.tui.lines import Row
+from gpumon.tui.lines import Row, fit_row
 from gpumon.tui.moment import Moment
 from gpumon.tui.moment.cache import Current
 from gpumon.tui.parts.view import View, Zone
+from gpumon.tui.picture import width_of
 from gpumon.tui.screens.base import Pane, Shell
 from gpumon.tui.screens.processes.entries import (
     SORTS,
@@ -28,6 +29,8 @@ from gpumon.tui.selection import Selection
 
 _BELOW_S = 5
 _LEAST_COURSE = 8  # rows below the table from which the selected process is shown there
+#: cells that a long table leaves, from which it is shown beside that
+_LEAST_BESIDE, _STEP_CELLS = 72, 12
 _STEP = 4  # rows of the table that come and go at once, so that what is below seldom moves
 _HERE, _ONE, _LISTS = ("processes",), ("processes", "process"), ("processes", "nodes")
 
@@ -102,7 +105,11 @@ class ProcessesPane(Pane):
         if found and room >= _LEAST_COURSE:
             below = process_view(found[self.cursor], moment, width, room).below(rows)
             return View(below.rows, [*zones, *below.zones])
-        return View(rows[:height], zones)
+        beside = _room_beside(rows, width)
+        if not found or beside < _LEAST_BESIDE:
+            return View(rows[:height], zones)
+        course = process_view(found[self.cursor], moment, beside, height - 1)
+        return _beside(View(rows[:height], zones), course, width - beside, 1)
 
     def busiest(self, moment: Moment, width: int, height: int) -> list[Row]:
         """Those with the most CPU, without a cursor: a part of another screen."""
@@ -244,6 +251,7 @@ class ProcessesPane(Pane):
         """Ask which signal to send to the process under the cursor; only to one's own, and here."""
         entry = self.selected(self.shell.moment)
         if entry is None:
+            self.shell.say("there is no process to signal")
             return
         facts = entry.process.facts
         refused = ""
@@ -270,3 +278,26 @@ class ProcessesPane(Pane):
 def _usual(moment: Moment) -> str:
     """By GPU memory, or CPU where no process is on a GPU, until the user chooses."""
     return "mem" if any(node.keys("usage") for node in moment.nodes) else "cpu"
+
+
+def _room_beside(rows: list[Row], width: int) -> int:
+    """Cells that the rows leave at their right; in steps, so that what is there seldom moves."""
+    used = max(width_of("".join(text for text, _ in row).rstrip()) for row in rows)
+    return max(0, width - ceil((used + 1) / _STEP_CELLS) * _STEP_CELLS)
+
+
+def _without_end(row: Row) -> Row:
+    """The row without the blanks at its end, which would be marked as cut."""
+    found = list(row)
+    while found and not found[-1][0].strip():
+        found.pop()
+    return [*found[:-1], (found[-1][0].rstrip(), found[-1][1])] if found else []
+
+
+def _beside(table: View, right: View, x: int, y: int) -> View:
+    """The table, and at its right the other, whose clicks come first."""
+    rows = list(table.rows)
+    for line, row in enumerate(right.rows[: len(rows) - y], y):
+        rows[line] = [*fit_row(_without_end(rows[line]), x), *row]
+    zones = [zone._replace(x=zone.x + x, y=zone.y + y) for zone in right.zones]
+    return View(rows, [*zones, *table.zones])

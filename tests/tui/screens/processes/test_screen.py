@@ -6,7 +6,9 @@ from gpumon.model.reading import Missing
 from gpumon.model.sample import Event, Sample
 from gpumon.tui.lines import plain, row_width
 from gpumon.tui.screens.processes.entries import SORTS
+from tests.tui import cluster
 from tests.tui.by_hand import NOW, process, shown, with_processes
+from tests.tui.looking import Looking
 
 
 def test_processes_sort_filter_and_tree():
@@ -144,3 +146,14 @@ def test_below_the_gpus_processes_stand_by_gpu_and_those_of_none_last():
     _, text = shown(with_processes(process(9), process(10), process(11), usage=usage))
     rows = [line.split()[0] for line in text.splitlines() if line.endswith("python a.py")]
     assert rows == ["10", "11", "9"]
+
+
+def test_the_selected_process_is_beside_a_long_table_that_leaves_room():
+    store, now = cluster.fill(16, seconds=5)
+    looking = Looking(store.nodes(), now)
+    wide = looking.text("processes", 200, 40).splitlines()
+    assert "python  PyTorch" in wide[1]
+    assert not any("…  " in line.partition("command")[2] for line in wide)
+    assert all("python train.py  " in line for line in wide[2:])
+    assert any("peak" in line for line in wide)
+    assert "peak" not in looking.text("processes", 120, 40)
