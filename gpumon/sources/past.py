@@ -63,7 +63,7 @@ class Past:
             known = self._known.get(node.name)
             if known is node or (known is None and len(self._known) >= MOST_NODES):
                 continue
-            first = node.first_time("host", "", "cpu_percent")
+            first = _begin_of(node)
             if first is not None and since < first + node.clock_offset_s:
                 self._known[node.name] = node
                 self._waiting.append(node)
@@ -104,7 +104,7 @@ class Past:
 
     def _put_before(self, store: Store, node: NodeView) -> float:
         """When what was recorded of this node begins; inf: nothing was."""
-        first = node.first_time("host", "", "cpu_percent")
+        first = _begin_of(node)
         if node.name not in self._read and node.header is not None and first is not None:
             own_begin = first - max(_BEGIN_S, _BEGIN_S * node.interval_s)  # of its own recording
             found = recorded_before(node.header, own_begin, self._folders)
@@ -122,7 +122,7 @@ class Past:
             return inf
         store.precede(node, past)
         begin = past.header.time if past.header is not None else inf
-        return past.first_time("host", "", "cpu_percent") or begin
+        return _begin_of(past) or begin
 
     def _of_scrapes(self, header: Header, end: float) -> Store | None:
         if self._scraped is None:
@@ -171,3 +171,13 @@ class Past:
             elif item.time >= begin or not is_long:
                 store.add(node, item)
         return store
+
+
+def _begin_of(node: NodeView) -> float | None:
+    """When its first sample was made; scrapes may hold nothing of the host."""
+    of_host = node.first_time("host", "", "cpu_percent")
+    if of_host is not None or node.header is None:
+        return of_host
+    keys = [device.key for device in node.header.devices]
+    known = [node.first_time("device", key, "busy_percent") for key in keys]
+    return min((at for at in known if at is not None), default=None)
