@@ -5,9 +5,11 @@ import pytest
 from gpumon.config import Settings
 from gpumon.pipeline.pipeline import Pipeline
 from gpumon.tui.app import GpumonApp
+from gpumon.tui.theme import NAMES, NATIVE
 from tests.tui.test_app import Still
 
 LEAST = 4.5
+BLACK_AND_WHITE = (0, 7, 8, 15)  # of the 16 colours, with the bright ones
 #: keys that lead to each screen and dialog; those with a text to type open with a hint
 PLACES = ((), ("2",), ("3",), ("4",), ("5",), ("question_mark",), ("3", "slash"), ("3", "k"))
 
@@ -42,7 +44,7 @@ def written(app):
             yield text, *(reversed(colours) if style.reverse else colours)
 
 
-@pytest.mark.parametrize("theme", ["dark", "light", "colour-blind"])
+@pytest.mark.parametrize("theme", [name for name in NAMES if name not in NATIVE])
 async def test_every_text_stands_out_from_its_background(story, theme):
     store, now = story
     for keys in PLACES:
@@ -58,3 +60,21 @@ async def test_every_text_stands_out_from_its_background(story, theme):
                 if contrast(colour, background) < LEAST
             }
             assert not faint, (theme, keys)
+
+
+@pytest.mark.parametrize("theme", NATIVE)
+async def test_the_terminals_own_colours_stay_its_own(story, theme):
+    """Their contrast is the terminal's to set: none is mixed here, and in mono there is none."""
+    store, now = story
+    for keys in PLACES:
+        app = GpumonApp(Pipeline(Still(now), store=store), Settings(theme=theme))
+        async with app.run_test(size=(120, 40)) as pilot:
+            await pilot.press(*keys)
+            await pilot.pause()
+            strips = app.screen._compositor.render_update(full=True).strips
+            styles = {style for line in strips for strip in line for _, style, _ in strip if style}
+            used = {each for style in styles for each in (style.color, style.bgcolor) if each}
+            assert styles, keys
+            assert not [each for each in used if each.triplet is not None], keys
+            if theme == "mono":
+                assert {each.number for each in used} <= {None, *BLACK_AND_WHITE}, keys
