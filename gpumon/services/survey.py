@@ -33,7 +33,7 @@ def examine_server(url: str | None) -> tuple[list[Check], str]:
         parts.append(f"every {each.interval_s:g} s" if each.interval_s else "interval unknown")
         if each.oldest_d:
             parts.append(f"samples up to {each.oldest_d} d old")
-        parts.append(f"jobs by {each.job}" if each.job else "no job has a label now")
+        parts.append(f"jobs by {each.job}" if each.job else "no series names a job now")
         result = OK if each.job else LIMITED
         checks.append(Check(f"  {each.family.name}", result, ", ".join(parts)))
     here = {each.family.name for each in found}

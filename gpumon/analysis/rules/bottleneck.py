@@ -34,6 +34,7 @@ from gpumon.analysis.signals import (
     Span,
     busy_track,
     devices_on,
+    first_active,
     io_tracks,
     job_processes,
     mean_of,
@@ -54,6 +55,7 @@ class InputBound(NamedTuple):
     pressure_percent: Percent = 20  # of CPU or I/O, or the host's iowait
     cpu_percent: Percent = 90  # of the job's cores, or of each loader's
     wait_percent: Percent = 30  # of a probed process's time, in its data loader
+    wait_seconds: Seconds = 120  # ... for so long: measured, it needs no warm-up
 
 
 #: GPUs that wait rest now and then, for longer where readings are polled
@@ -161,7 +163,8 @@ def _input_held(
     waiting = sustained(run, t.seconds, lambda means: low <= means[0] <= high, [busy], first)
     if any(each.node is node for each in bound_nodes(run)):
         return Held([], waiting.known), ""
-    measured = waits_held(run, device, first, t.seconds, t.wait_percent, (_USED_PERCENT, high))
+    begin = first_active(device) or 0
+    measured = waits_held(run, device, begin, t.wait_seconds, t.wait_percent, (_USED_PERCENT, high))
     if measured.spans:
         return measured, _limit_of(run, device, node, t, measured.spans)
     if not waiting.spans:
