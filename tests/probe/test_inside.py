@@ -163,6 +163,21 @@ told(lambda found: any(next(rows) for _ in range(20)) or found.get("data_wait_pe
     assert found["place"].startswith("program.py:")
 
 
+def test_a_loader_of_the_programs_own_is_no_wait_of_none(world):
+    """PyTorch imports its loader's module by itself: 0 % would be false."""
+    code, _, err = world.run(
+        STEPS
+        + """
+import torch.utils.data.dataloader
+for n in range(300):
+    optimizer.step()
+    time.sleep(0.003)
+"""
+    )
+    assert code == 0, err
+    assert "data_wait_percent" not in world.last()
+
+
 WORKER = (
     STEPS.replace("import torch", "import torch, torch.utils.data, multiprocessing")
     + """

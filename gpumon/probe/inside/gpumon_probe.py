@@ -150,6 +150,7 @@ class _Places:
         self._window: "list[tuple[float, str]]" = []  # when, and what it waited for
         self._place = ""
         self._is_worker = False
+        self._has_loader = False  # it was seen in PyTorch's; programs have their own, too
 
     def look(self, now: float, is_worker: bool) -> None:
         self._is_worker = is_worker
@@ -175,6 +176,7 @@ class _Places:
             frame = frame.f_back
         self._place = self._text(own, deepest)
         self._window.append((now, waits))
+        self._has_loader = self._has_loader or waits == "data"
 
     def _is_own(self, path: str) -> bool:
         known = self._own.get(path)
@@ -226,7 +228,7 @@ class _Places:
         if not self._window:
             return {}
         told: "dict[str, Any]" = {"place": self._place, "waits_for": self._window[-1][1]}
-        if "torch.utils.data.dataloader" in sys.modules and not self._is_worker:
+        if self._has_loader and not self._is_worker:
             waited = sum(1 for _, waits in self._window if waits == "data")
             told["data_wait_percent"] = 100.0 * waited / len(self._window)
         return told
