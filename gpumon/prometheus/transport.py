@@ -6,7 +6,6 @@ all transports. One question serves all nodes of the job.
 
 from __future__ import annotations
 
-import errno
 import threading
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -18,6 +17,7 @@ from gpumon.prometheus.client import Server
 from gpumon.prometheus.samples import Scraped, scraped
 from gpumon.site.prometheus import Family
 from gpumon.slurm.job import Job
+from gpumon.transport.agentless import AgentlessStream, line_of
 from gpumon.transport.stream import Failure
 from gpumon.wire.encoder import Encoder
 
@@ -104,32 +104,12 @@ def period_of(interval_s: float) -> float:
     return max(_LEAST_PERIOD_S, interval_s / 2)
 
 
-class ScrapeStream:
+class ScrapeStream(AgentlessStream):
     """Lines of an agent that is not there."""
 
     def __init__(self, node: str, asked: _Asked) -> None:
         self._node, self._asked = node, asked
-        self._closed = threading.Event()
-        self._trouble = ""
-        self._lines = self._told()
-
-    def read(self) -> bytes:
-        return next(self._lines, b"")
-
-    def descriptor(self) -> int | None:
-        return None
-
-    def write(self, data: bytes) -> None:
-        """Nobody is there to read it."""
-
-    def say(self, line: bytes) -> None:
-        raise OSError(errno.ENOENT, "no agent on this node")
-
-    def close(self) -> None:
-        self._closed.set()
-
-    def complaint(self) -> str:
-        return self._trouble
+        super().__init__()
 
     def _told(self) -> Iterator[bytes]:
         encoder, told, begun = Encoder(), 0.0, None
@@ -146,14 +126,10 @@ class ScrapeStream:
                 begun = header.devices
                 first = samples[-1:] if not told else samples
                 at = first[0].time if first else header.time
-                yield _line(encoder.header(header._replace(time=at, mono=at)))
+                yield line_of(encoder.header(header._replace(time=at, mono=at)))
                 samples = first
             for sample in samples:
                 told = sample.time
-                yield _line(encoder.sample(sample))
+                yield line_of(encoder.sample(sample))
             if self._closed.wait(period_of(answer.interval_s)):
                 return
-
-
-def _line(text: str) -> bytes:
-    return text.encode("ascii") + b"\n"

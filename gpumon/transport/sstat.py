@@ -6,7 +6,6 @@ ways. It asks the node's slurmd each time, so not more often than once a minute.
 
 from __future__ import annotations
 
-import errno
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +20,7 @@ from gpumon.slurm.client import SSTAT_PERIOD_S, Slurm
 from gpumon.slurm.job import Job, Step
 from gpumon.slurm.runner import SlurmError
 from gpumon.slurm.sacct import nodes_of
+from gpumon.transport.agentless import AgentlessStream, line_of
 from gpumon.transport.stream import Failure
 from gpumon.wire.encoder import Encoder
 
@@ -117,7 +117,7 @@ def steps_of(job: Job, node: str, steps: Sequence[Step]) -> list[Step]:
     return alone
 
 
-class SstatStream:
+class SstatStream(AgentlessStream):
     """Lines of an agent that is not there."""
 
     def __init__(self, node: str, job: Job, asked: _Asked) -> None:
@@ -125,27 +125,7 @@ class SstatStream:
         self._job = job
         self._meaning = meaning_of(job)
         self._asked = asked
-        self._closed = threading.Event()
-        self._trouble = "trying transports that show more"
-        self._lines = self._told()
-
-    def read(self) -> bytes:
-        return next(self._lines, b"")
-
-    def descriptor(self) -> int | None:
-        return None
-
-    def write(self, data: bytes) -> None:
-        """Nobody is there to read it."""
-
-    def say(self, line: bytes) -> None:
-        raise OSError(errno.ENOENT, "no agent on this node")
-
-    def close(self) -> None:
-        self._closed.set()
-
-    def complaint(self) -> str:
-        return self._trouble
+        super().__init__("trying transports that show more")
 
     def _told(self) -> Iterator[bytes]:
         encoder, rates, period_s = Encoder(), _Cores(), self._asked.period_s
@@ -155,7 +135,7 @@ class SstatStream:
         header = Header(
             self._node, "", clock.now(), clock.since_boot(), period_s, __version__, notes=notes
         )
-        yield _line(encoder.header(header))
+        yield line_of(encoder.header(header))
         told = 0.0
         for _ in range(_ANSWERS):
             answer = self._asked.newest()
@@ -169,7 +149,7 @@ class SstatStream:
                 row = {
                     "cpu_cores_used": rates.of(steps, answer.mono), **memory(steps, self._meaning)
                 }  # fmt: skip
-                yield _line(encoder.sample(Sample(answer.time, answer.mono, {"job": {"": row}})))
+                yield line_of(encoder.sample(Sample(answer.time, answer.mono, {"job": {"": row}})))
             if self._closed.wait(max(0.0, answer.mono + period_s - clock.since_boot())):
                 return
 
@@ -201,7 +181,3 @@ def memory(steps: Sequence[Step], meaning: Meaning) -> dict[str, Reading]:
         name = "mem_charged_bytes" if meaning.is_upper_bound else "mem_used_bytes"
     with_cache = Missing("unsupported", "sstat includes page cache")
     return {"mem_used_bytes": with_cache, name: total}
-
-
-def _line(text: str) -> bytes:
-    return text.encode("ascii") + b"\n"
