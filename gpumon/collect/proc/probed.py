@@ -115,7 +115,8 @@ class Probed:
     def _file(self, here: Stat, uid: int) -> _Probed | None:
         given, usual = self._folders(here, uid)
         folder = given or usual
-        if not folder.startswith("/"):
+        is_others = self._beside and given and given != self._beside  # of another command
+        if is_others or not folder.startswith("/"):
             return None
         status = self._proc.status(here.pid)
         inner = () if isinstance(status, Missing) else status.namespace_pids
