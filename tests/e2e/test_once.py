@@ -294,7 +294,8 @@ def test_sixteen_real_processes():
             assert process["user"] == getpass.getuser()
             assert process["command"] == " ".join(real[pid].cmdline())
             assert (process["threads"], process["state"]) == (1, "S")
-            assert (process["cpu_percent"], process["read_bytes_per_s"]) == (0, 0)
+            assert process["cpu_percent"] == 0
+            assert process["read_bytes_per_s"] in (0, None)  # a rate needs two looks at it
             assert process["job"] is None
             assert process["framework"] is None
     assert [len(device["processes"]) for device in body["devices"]] == [2] * 8

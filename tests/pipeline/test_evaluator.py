@@ -23,6 +23,7 @@ def items(seconds):
 
 
 def test_samples_are_evaluated_beside_the_store():
+    others = set(threading.enumerate())  # of tests before
     store = Store()
     evaluator = Evaluator(store)
     for item in items(700):
@@ -46,7 +47,13 @@ def test_samples_are_evaluated_beside_the_store():
         until(lambda: evaluator.latest is None)
     finally:
         evaluator.stop()
-    until(lambda: not any(thread.name == "evaluator" for thread in threading.enumerate()))
+    until(
+        lambda: (
+            not any(
+                each.name == "evaluator" for each in threading.enumerate() if each not in others
+            )
+        )
+    )
 
 
 def test_what_a_replay_seeks_through_is_evaluated_when_it_has_arrived():
