@@ -10,7 +10,7 @@ from math import ceil
 from gpumon.prometheus.client import Series, Server, TooMuchError
 from gpumon.prometheus.clocks import ahead_s, fitted
 from gpumon.prometheus.gathered import Gpu, NodeColumns, gpu_of
-from gpumon.prometheus.promql import hosts, job_ids, node_of, quoted, selector
+from gpumon.prometheus.promql import hosts, job_ids, node_in, quoted, selector
 from gpumon.site.prometheus import Family
 
 #: s of one query times the nodes in it: an hour of 32 nodes is about 300,000 points at 30 s
@@ -151,18 +151,20 @@ class Fetch:
     # -- asking
 
     def _of_nodes(self, family: Family, names: Sequence[str]) -> Iterator[tuple[str, Series]]:
+        """By the first of the labels for nodes that names some of these."""
         nodes = self._wanted.nodes
         names = list(dict.fromkeys(names))
         for first in range(0, len(nodes), _MOST_NODES):
             some = nodes[first : first + _MOST_NODES]
-            label = family.node[0]
-            asked = selector(names, self._server.labels, {label: hosts(some)})
-            yield from self._placed(family, self._asked(asked, len(some)))
+            for label in family.node:
+                asked = selector(names, self._server.labels, {label: hosts(some)})
+                if found := list(self._placed(family, self._asked(asked, len(some)))):
+                    yield from found
+                    break
 
     def _placed(self, family: Family, series: Iterable[Series]) -> Iterator[tuple[str, Series]]:
         for each in series:
-            label = next((each.labels[name] for name in family.node if name in each.labels), "")
-            node = node_of(label, self._wanted.nodes)
+            node = node_in(each.labels, family.node, self._wanted.nodes)
             if node is not None:
                 yield node, each
 

@@ -59,7 +59,6 @@ class NodeColumns:
         self.gpus: list[GpuColumns] = []
         self.columns: dict[str, dict[str, Column]] = {"job": {}, "host": {}}
         self.facts: dict[str, float] = {}
-        self.families: list[str] = []  # that gave something
 
     def take(self, family: Family, series: Iterable[Series]) -> None:
         """All series of a family on this node, of one window of time after another."""
@@ -68,8 +67,6 @@ class NodeColumns:
             of_owner[gpu_of(family, each.labels)].append(each)
         for gpu, found in of_owner.items():
             self._take_owner(family, gpu, found)
-        if of_owner and family.name not in self.families:
-            self.families.append(family.name)
 
     def _take_owner(self, family: Family, gpu: Gpu | None, series: list[Series]) -> None:
         names = {each.name for each in series}

@@ -5,7 +5,7 @@ have the form of one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from gpumon.errors import UsageError
 from gpumon.model.text import clean
@@ -52,6 +52,12 @@ def selector(
     matchers += [f"{label}={quoted(value)}" for label, value in equal.items()]
     matchers += [f"{label}=~{value}" for label, value in (like or {}).items()]
     return f"{'' if matchers and len(listed) > 1 else listed[0]}{{{','.join(matchers)}}}"
+
+
+def node_in(labels: Mapping[str, str], names: Iterable[str], nodes: Collection[str]) -> str | None:
+    """Which of the nodes the labels of these names tell; the first that names one."""
+    told = (node_of(labels.get(name, ""), nodes) for name in names)
+    return next((node for node in told if node is not None), None)
 
 
 def node_of(label: str, nodes: Iterable[str]) -> str | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from gpumon.prometheus.client import Series, Server
 from gpumon.prometheus.gathered import Gpu, gpu_of
-from gpumon.prometheus.promql import job_ids, node_of, quoted, selector
+from gpumon.prometheus.promql import job_ids, node_in, quoted, selector
 from gpumon.site.prometheus import Family, Metric
 from gpumon.slurm.js1 import GpuSummary, NodeSummary, Summary
 
@@ -109,8 +109,7 @@ class _Gathered:
         self._of: dict[tuple[str, Gpu | None], dict[str, Figures]] = defaultdict(dict)
 
     def take(self, family: Family, metric: Metric, function: str, series: Series) -> None:
-        label = next((series.labels[name] for name in family.node if name in series.labels), "")
-        node = node_of(label, self.job.nodes)
+        node = node_in(series.labels, family.node, self.job.nodes)
         if node is None:
             return
         place = (node, gpu_of(family, series.labels))

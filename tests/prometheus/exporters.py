@@ -139,6 +139,14 @@ def dcgm_bare(header: Header, sample: Sample, job: str) -> Iterator[Point]:
     yield from _cgroup(header, sample, job)
 
 
+def dcgm_newer(header: Header, sample: Sample, job: str) -> Iterator[Point]:
+    """The same of a newer release, which writes the host's name otherwise."""
+    for name, labels, value in dcgm_bare(header, sample, job):
+        yield Point(
+            name, {key.replace("Hostname", "hostname"): labels[key] for key in labels}, value
+        )
+
+
 def _dcgm(header: Header, sample: Sample, more: Mapping[str, str]) -> Iterator[Point]:
     for device in header.devices:
         labels = {

@@ -29,7 +29,7 @@ from tests.simulator.job import SimJob
 _JOBS = (1, 5, 9, 12)
 _FAMILIES = (
     exporters.princeton, exporters.princeton_before, exporters.dcgm, exporters.dcgm_bare,
-    exporters.slurm_job,
+    exporters.dcgm_newer, exporters.slurm_job,
 )  # fmt: skip
 #: what an exporter cannot show, as it measures no process inside the GPU, no kernel counter of
 #: killed processes and no activity but polls of busy; the report says which checks it skipped

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.errors import UsageError
-from gpumon.prometheus.promql import hosts, job_ids, node_of, quoted, selector
+from gpumon.prometheus.promql import hosts, job_ids, node_in, node_of, quoted, selector
 
 
 @given(st.text())
@@ -57,6 +57,12 @@ def test_a_selector_names_one_metric_or_several() -> None:
 )
 def test_a_label_names_a_node_with_its_port_and_domain(label: str, node: str | None) -> None:
     assert node_of(label, ["gpu01", "gpu02"]) == node
+
+
+def test_an_address_leaves_the_name_to_another_label() -> None:
+    labels = {"instance": "10.0.0.7:9445", "host": "gpu02"}
+    assert node_in(labels, ("instance", "host"), ("gpu01", "gpu02")) == "gpu02"
+    assert node_in(labels, ("instance",), ("gpu01", "gpu02")) is None
 
 
 def test_a_nodename_with_a_domain_is_found_too() -> None:
