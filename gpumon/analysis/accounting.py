@@ -116,11 +116,12 @@ def out_of_memory(job: Job) -> list[str]:
     """Where Slurm says that memory ran out: `job`, and ids of steps; never read from MaxRSS.
 
     A step may be OUT_OF_MEMORY while its job is FAILED 1:0; then the derived exit code tells, and
-    `job` stands here only where no step is known to be the one.
+    `job` stands here only where no step is known to be the one. gpumon's own steps prove nothing.
     """
-    steps = [step.id for step in job.steps if _step_out_of_memory(step)]
+    every = [step for step in job.steps if _step_out_of_memory(step)]
+    steps = [step.id for step in every if not step.is_own]
     own = job.state == "OUT_OF_MEMORY" or _is_oom(job.exit_code)
-    return ["job", *steps] if own or (_is_oom(job.derived_exit_code) and not steps) else steps
+    return ["job", *steps] if own or (_is_oom(job.derived_exit_code) and not every) else steps
 
 
 def _is_oom(code: ExitCode | None) -> bool:
@@ -131,19 +132,12 @@ def _step_out_of_memory(step: Step) -> bool:
     return step.state == "OUT_OF_MEMORY" or _is_oom(step.exit_code)
 
 
-#: states of a step whose work was not done
-_CUT_SHORT = ("FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY")
-#: what `transport.srun` calls its own steps, which end when their user stops to look
-_OWN_STEP = "gpumon"
-
-
 @once
 def failed_steps(job: Job) -> list[Step]:
     """Steps that did not do their work. The job's script goes on after them, and its own exit code
     is what Slurm keeps: such a job may be COMPLETED.
     """
-    steps = (each for each in job.steps if each.id != "extern" and each.name != _OWN_STEP)
-    return [each for each in steps if each.state in _CUT_SHORT or _is_oom(each.exit_code)]
+    return [each for each in job.user_steps if each.is_cut_short or _is_oom(each.exit_code)]
 
 
 def has_completed(job: Job) -> bool:

@@ -7,7 +7,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from gpumon.analysis.accounting import failed_steps
 from gpumon.model.text import clean
+from gpumon.slurm.job import Job
 
 #: lines that launchers and the rest of a script write after an error (proposed)
 _AFTER = 25
@@ -24,6 +26,11 @@ _CRASH = re.compile(
     r"Segmentation fault|core dumped|\bBus error|terminate called after throwing|MPI_ABORT was|"
     r"srun: error: .*(?:Exited with exit code|Killed|Aborted)|line \d+: +\d+ Killed\b|"
     r"^Execution halted|^forrtl: severe|^Fatal error"
+)
+#: what Slurm writes of a step that was killed; most of these lines do not name it
+_OF_A_STEP = re.compile(
+    r"srun: error: \S+: tasks? [\d,-]+: (?:Killed|Terminated)|srun: Job step aborted|"
+    r"srun: forcing job termination|slurmstepd\S*: error: \*\*\* STEP "
 )
 _ERROR = re.compile(
     r"\b(?:\w*Error|\w*Exception|error|ERROR|FATAL|fatal)\b|No space left on device|"
@@ -53,6 +60,17 @@ def last_error(log_tail: str) -> str:
     lines = _lines(log_tail)[-_AFTER:]
     named = (clean(each, _LONGEST) for each in reversed(lines) if _ERROR.search(each))
     return crash(log_tail) or next(named, "")
+
+
+def without_own_steps(log_tail: str, job: Job) -> str:
+    """The output without what Slurm writes there of gpumon's own steps, if they did not end well.
+
+    Unless a step of the user's did not either: the lines may be of that one.
+    """
+    bad = [each for each in job.steps if each.is_own and each.is_cut_short]
+    if not bad or any(each.id[:1].isdigit() for each in failed_steps(job)):
+        return log_tail
+    return "\n".join(each for each in log_tail.splitlines() if not _OF_A_STEP.match(each))
 
 
 def _lines(log_tail: str) -> list[str]:

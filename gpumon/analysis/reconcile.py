@@ -132,9 +132,7 @@ def _cpu(run: RunData, job: Job, theirs: Seff) -> Difference | None:
 def _why_less_cpu(run: RunData, job: Job, theirs: float) -> str:
     """Why Slurm counts less; `theirs` in %."""
     nodes = requested(run).nodes
-    reached = max(
-        (each.node_count or nodes for each in job.steps if each.id != "extern"), default=0
-    )
+    reached = max((each.node_count or nodes for each in job.user_steps), default=0)
     if job.is_running:
         return "Slurm adds a step's CPU time only when it ends"
     if job.state in KILLED_STATES:

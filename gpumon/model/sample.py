@@ -133,6 +133,7 @@ class JobContext(NamedTuple):
     end: Optional[float] = None  # when the time limit ends it
     source: str = ""  # "environment", "cgroup", …
     restarts: Optional[int] = None  # how often it was requeued before
+    own_step: bool = False  # the step was started for gpumon alone; False where not known
 
 
 #: notes of a header that are no trouble: there is nothing to measure

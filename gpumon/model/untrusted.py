@@ -126,6 +126,8 @@ def job_of(value: Any) -> JobContext:
             values[name] = None if entry is None else time_of(entry)
         elif name in ("cpus", "mem_limit_bytes", "gpus", "restarts"):
             values[name] = optional_int_of(entry)
+        elif name == "own_step":
+            values[name] = entry is True
         elif name == "node_count":
             values[name] = int_of(body.get(name, 0))
         else:

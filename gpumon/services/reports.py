@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from gpumon.analysis.aggregate.run import Aggregation
+from gpumon.analysis.last_error import without_own_steps
 from gpumon.analysis.rundata import Part, Queue, RunData
 from gpumon.analysis.summary import RunSummary, run_summary
 from gpumon.errors import GpumonError, NotFoundError, UsageError
@@ -28,7 +29,7 @@ from gpumon.services.request import Request, is_path, own_job
 from gpumon.services.runs import Stream, aggregated, open_attempts, open_last
 from gpumon.services.this_site import this_site
 from gpumon.slurm import ids
-from gpumon.slurm.job import Job
+from gpumon.slurm.job import Job, Step
 from gpumon.slurm.records import Unread
 from gpumon.slurm.runner import LocalRunner, NoSlurmError, Runner, SlurmError
 
@@ -260,6 +261,9 @@ class _Maker:
     ) -> Report:
         aggregation = aggregated(streams)
         self._note_problems(streams)
+        if job is not None:
+            job = job.with_own_steps(_own_steps(streams))
+            self.notes += [_killed(each) for each in job.steps if each.is_own and each.is_cut_short]
         run = self._evidence(aggregation, job, siblings)
         if server is not None:
             run = server.noted(run)
@@ -275,7 +279,7 @@ class _Maker:
         self, aggregation: Aggregation, job: Job | None, siblings: Sequence[Job]
     ) -> RunData:
         live = job is not None and job.is_running
-        tail = _log_tail(job) if job else ""
+        tail = without_own_steps(_log_tail(job), job) if job else ""
         return aggregation.evidence(
             job, self._site, live=live, log_tail=tail, siblings=siblings, shared=True
         )
@@ -425,6 +429,17 @@ class _Maker:
 
 def _is(job: Job, id: ids.JobId) -> bool:
     return id.whole in (job.id, job.raw_id, job.array_job_id, job.het_job_id)
+
+
+def _own_steps(streams: Iterable[Stream]) -> set[str]:
+    """The steps that their recordings state to be gpumon's alone."""
+    contexts = [each.header.job for stream in streams for each in stream.recordings]
+    return {context.step for context in contexts if context is not None and context.own_step}
+
+
+def _killed(step: Step) -> str:
+    state = f"{clean(step.state)} {step.exit_code or ''}".rstrip()
+    return f"step {clean(step.id)} was gpumon's recorder, not your program; it ended {state}"
 
 
 def _log_tail(job: Job) -> str:

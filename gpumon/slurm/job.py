@@ -7,7 +7,7 @@ figure of 0 is a figure that Slurm gave as 0.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import field, fields, replace
 from typing import Any, TypeVar
 
@@ -17,6 +17,10 @@ from gpumon.slurm.states import ENDED_STATES, HELD_STATES, PENDING_STATES, RUNNI
 
 #: s; clocks that differ by less agree: Slurm counts whole seconds, and its answer takes a while
 _NEAR_S = 5.0
+#: what gpumon names the steps that it starts. Slurm names any other step after its program's file,
+#: whose name holds no slash
+OWN_STEP = "gpumon/agent"
+_CUT_SHORT = ("FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY")
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,17 @@ class Step:
     usage: Usage = field(default_factory=Usage)
     allocated: Resources = field(default_factory=Resources)
     source: str = ""  # sacct, sstat
+    recorded_own: bool = False  # a recording states that gpumon was all that it ran
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether its work was not done."""
+        return self.state in _CUT_SHORT
+
+    @property
+    def is_own(self) -> bool:
+        """Whether gpumon is all that it runs; False where that is not known: it is the user's."""
+        return self.recorded_own or self.name == OWN_STEP
 
 
 @dataclass(frozen=True)
@@ -210,6 +225,18 @@ class Job:
         if elapsed_s is None or self.told_at is None:
             return self
         return replace(self, elapsed_s=elapsed_s, told_at=max(now, self.told_at))
+
+    @property
+    def user_steps(self) -> list[Step]:
+        """What the user started, the batch script included: neither Slurm's own nor gpumon's."""
+        return [each for each in self.steps if each.id != "extern" and not each.is_own]
+
+    def with_own_steps(self, ids: Collection[str]) -> Job:
+        """The same job; of these steps recordings state that gpumon is all that they run."""
+        steps = [
+            replace(each, recorded_own=True) if each.id in ids else each for each in self.steps
+        ]
+        return replace(self, steps=tuple(steps)) if ids else self
 
     @property
     def suspended_s(self) -> float | None:

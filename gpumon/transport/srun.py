@@ -1,7 +1,7 @@
 """Slurm's own transport: one `srun --overlap` starts the agent on all nodes that need it.
 
-It adds one step, named gpumon, to the job's accounting. srun gives all tasks the same input and
-joins their output, so the nodes' streams share one process: what they write is sent once, and
+It adds one step, named gpumon/agent, to the job's accounting. srun gives all tasks the same input
+and joins their output, so the nodes' streams share one process: what they write is sent once, and
 the agent names its node in front of every line (`gpumon.collect.labels`).
 
 The step must leave no mark on the job. srun kills its tasks when it gets a signal, and the job then
@@ -24,6 +24,7 @@ from contextlib import suppress
 
 from gpumon.collect.labels import Joiner, addressed, end_line
 from gpumon.errors import WireError
+from gpumon.slurm.job import OWN_STEP
 from gpumon.transport.intake import Lines
 from gpumon.transport.local import ChildStream
 from gpumon.transport.stream import Failure, Stream
@@ -66,7 +67,7 @@ def srun_argv(
         "--immediate=10",  # s that it may wait for resources
         *([] if gpus else ["--gres=none"]),  # waits for none, and may open none
         "--mem=0",  # reserves none: else it waits for the job's steps to free some
-        "--job-name=gpumon",
+        f"--job-name={OWN_STEP}",
         f"--nodes={count}",
         f"--ntasks={count}",
         "--ntasks-per-node=1",

@@ -11,6 +11,7 @@ import subprocess
 import threading
 import time
 
+from gpumon.slurm.job import OWN_STEP
 from tests.e2e.program import environment
 from tests.slurm.cluster import end
 from tests.support.waiting import HANGS_S, until
@@ -154,11 +155,11 @@ class Following:
 
 
 def agents(cluster, job, *nodes):
-    """A job's agents on these nodes, with what brings them there, and its sruns named gpumon on
+    """A job's agents on these nodes, with what brings them there, and its sruns on
     the login node. Other tests have theirs.
     """
     found = {node: cluster.pids(node, f"zlib.decompres[s].* --job ({job})\\b") for node in nodes}
-    found["login"] = cluster.pids("login", f"srun --jobid=({job}) .*--job-name=gpumo[n]")
+    found["login"] = cluster.pids("login", f"srun --jobid=({job}) .*--job-name=gpumon/agen[t]")
     return {node: pids for node, pids in found.items() if pids}
 
 
@@ -187,4 +188,4 @@ def heads(done):
 
 def gpumon_steps(cluster, job):
     return [row for row in cluster.accounting(job, "JobName", "State", "ExitCode")
-            if row["JobName"] == "gpumon"]  # fmt: skip
+            if row["JobName"] == OWN_STEP]  # fmt: skip

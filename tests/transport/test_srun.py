@@ -94,7 +94,7 @@ def test_the_command_line():
     words = srun_argv("4711", ["n1", "n2"], ["sh", "-c", "x"])
     assert words[0] == "srun"
     assert {"--jobid=4711", "--overlap", "--mem=0", "--nodes=2", "--ntasks=2", "--nodelist=n1,n2",
-            "--job-name=gpumon", "--ntasks-per-node=1"} <= set(words)  # fmt: skip
+            "--job-name=gpumon/agent", "--ntasks-per-node=1"} <= set(words)  # fmt: skip
     assert words[-4:] == ["sh", "-c", "x", "--label"]
     assert not [word for word in words if "gres" in word or "het" in word]
     assert "--het-group=1" in srun_argv("4711", ["n1"], [], 1)

@@ -68,7 +68,7 @@ def without_idle_nodes(run: RunData) -> list[Change]:
     program was started on the others, too: it may wait for all of its parts.
     """
     request, job = requested(run), run.job
-    steps = [each for each in job.steps if each.id != "extern"] if job else []
+    steps = job.user_steps if job else []
     alone = bool(steps) and all(each.node_count == 1 for each in steps)
     if not alone or request.gpu_form == "job" or len(run.nodes) < request.nodes:
         return []

@@ -53,7 +53,7 @@ COUNT_ALL = (
 def few_nodes_text(run: RunData, job: Job) -> str:
     """`steps on 1 of 4 nodes`, beyond which Slurm counts nothing; "" where they reached all."""
     nodes = requested(run).nodes
-    reached = [each.node_count for each in job.steps if each.id != "extern"]
+    reached = [each.node_count for each in job.user_steps]
     known = [each for each in reached if each]
     most = max(known, default=0)
     return f"steps on {most} of {nodes} nodes" if 0 < most < nodes and known == reached else ""

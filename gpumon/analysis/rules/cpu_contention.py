@@ -85,7 +85,7 @@ def _bound(run: RunData, each: Bound) -> Finding:
 
 def _has_srun(run: RunData) -> bool:
     """Whether steps of the job were started by srun; also where no step is known."""
-    steps = run.job.steps if run.job is not None else ()
+    steps = run.job.user_steps if run.job is not None else ()
     return not steps or any(each.id[:1].isdigit() for each in steps)
 
 

@@ -6,6 +6,7 @@ script's world and is hostile: text is cleaned, numbers are range-checked.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Mapping
 
@@ -68,7 +69,16 @@ def job_context(environ: Mapping[str, str], cgroup: JobCgroup | None = None) -> 
         end=_epoch(environ, "SLURM_JOB_END_TIME"),
         source="environment" if here else "salloc",
         restarts=_restarts(environ),
+        own_step=is_own_step(environ),
     )
+
+
+def is_own_step(environ: Mapping[str, str]) -> bool:
+    """Whether srun started this very process: then its step ends as gpumon does.
+
+    A process beside a recorded command, or below a shell, is another one than Slurm started.
+    """
+    return _step(environ).isdecimal() and environ.get("SLURM_TASK_PID") == str(os.getpid())
 
 
 def _id(environ: Mapping[str, str]) -> str:

@@ -12,7 +12,7 @@ from gpumon.analysis.rules.catalogue import BY_ID
 from gpumon.analysis.rules.outcome import exit_words
 from gpumon.report.build import from_accounting
 from gpumon.site import Site
-from gpumon.slurm.job import ExitCode, Job, Step
+from gpumon.slurm.job import OWN_STEP, ExitCode, Job, Step
 from tests.analysis.build import START, evidence
 from tests.analysis.rightsize.test_recommend import job
 
@@ -127,11 +127,20 @@ def test_hostile_words_do_not_reach_a_terminal(reason, by, code, signal):
 )
 def test_a_step_that_did_not_end_well_in_a_job_that_completed(seconds, state, level):
     bad = Step("1", state=state, exit_code=ExitCode(1), elapsed_s=seconds)
-    steps = (Step("0", state="COMPLETED"), bad, Step("2", name="gpumon", state="CANCELLED"))
+    steps = (Step("0", state="COMPLETED"), bad, Step("2", name=OWN_STEP, state="CANCELLED"))
     (found,) = check("ended-badly", job("COMPLETED", elapsed=620, steps=steps))
     assert (found.level, f"step 1 {state}" in found.title) == (level, True)
     assert "more" not in found.title
     assert check("ended-badly", job("COMPLETED", steps=(steps[0], steps[2]))) == []
+
+
+@pytest.mark.parametrize("state", ["FAILED", "CANCELLED", "TIMEOUT"])
+def test_a_step_counts_though_its_program_is_called_gpumon(state):
+    """`srun gpumon record -- COMMAND` makes Slurm name the command's step gpumon."""
+    made = job("COMPLETED", elapsed=620, steps=(Step("0", name="gpumon", state=state),))
+    (found,) = check("ended-badly", made)
+    assert f"step 0 {state}" in found.title
+    assert check("ended-badly", made.with_own_steps({"0"})) == []
 
 
 def test_an_output_that_ends_with_an_error():

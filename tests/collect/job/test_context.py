@@ -1,3 +1,5 @@
+import os
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,6 +59,15 @@ def test_a_batch_script_of_22_05_in_an_array():
 def test_a_step_from_outside_does_not_know_the_jobs_name():
     brought = {name: value for name, value in STEP.items() if name != "SLURM_JOB_NUM_NODES"}
     assert job_context(brought | {"SLURM_JOB_NAME": "bash"}).name == ""
+
+
+def test_a_step_is_gpumons_own_only_where_srun_started_this_very_process():
+    here = {"SLURM_TASK_PID": str(os.getpid())}
+    assert job_context(STEP | here).own_step
+    beside = {"SLURM_TASK_PID": str(os.getppid())}  # a recorded command, a shell, a program
+    assert not job_context(STEP | beside).own_step
+    assert not job_context({n: v for n, v in STEP.items() if n != "SLURM_TASK_PID"}).own_step
+    assert not job_context(BATCH | here).own_step  # exec gpumon record: the script's own step
 
 
 @pytest.mark.parametrize(
