@@ -10,7 +10,10 @@ from gpumon.errors import EXIT_OK, UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "gpumon record [-o FILE] [--interval S] [--quiet] [--probe] [-- COMMAND ARG...]"
+    parser.usage = (
+        "gpumon record [-o FILE] [--interval S] [--quiet] [--all-nodes] "
+        "[--until-eof] [--probe] [-- COMMAND ARG...]"
+    )
     parser.add_argument(
         "-o",
         dest="output",
@@ -28,6 +31,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also read inside COMMAND's Python: true memory need, steps, where it waits",
     )
     parser.add_argument(
+        "--all-nodes",
+        action="store_true",
+        help="record every node of the job around this shell, in one step of Slurm",
+    )
+    parser.add_argument(
+        "--until-eof", action="store_true", help="without COMMAND, stop when standard input ends"
+    )
+    parser.add_argument(
         "wrapped",
         nargs=argparse.REMAINDER,
         metavar="-- COMMAND ARG...",
@@ -40,11 +51,17 @@ def run(args: argparse.Namespace) -> int:
     from gpumon.services.record import (
         is_recorded_by_another,
         probe_asked_for,
+        record_all_nodes,
         record_alone,
         record_beside,
     )
 
     command = args.wrapped[1:] if args.wrapped[:1] == ["--"] else args.wrapped
+    if command and (args.all_nodes or args.until_eof):
+        raise UsageError(
+            "--all-nodes and --until-eof take no command; to record a command on every node, use "
+            "'srun gpumon record -- COMMAND'"
+        )
     another_records = is_recorded_by_another(os.environ)
     if command:
         from gpumon.services.wrapper import become, run_wrapped
@@ -64,5 +81,8 @@ def run(args: argparse.Namespace) -> int:
     if another_records:
         return EXIT_OK
     from gpumon.collect.agent import leave
+    from gpumon.collect.job.context import is_own_step
 
-    leave(record_alone(args.output, args.interval, quiet=args.quiet))
+    if args.all_nodes and not is_own_step(os.environ):  # else srun is there already
+        leave(record_all_nodes(args.output, args.interval, quiet=args.quiet))
+    leave(record_alone(args.output, args.interval, quiet=args.quiet, until_eof=args.until_eof))

@@ -9,8 +9,11 @@ import os
 import select
 import signal
 import sys
+import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING
 
 from gpumon.errors import (
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
     from gpumon.services.probing import Probe
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
+#: how long the end waits for the recorders of all nodes: a node may not answer any more
+_STEP_ENDS_S = 30.0
+_LOOK_S = 60.0
 
 
 def is_recorded_by_another(environ: Mapping[str, str]) -> bool:
@@ -92,26 +98,28 @@ def _wait_for_input(due: float) -> str:
     return f"the command ended: {text.decode()}" if text else "gpumon was killed"
 
 
-def record_alone(output: str | None, interval_s: float | None, *, quiet: bool) -> int:
-    """In the background of a script, or by hand, until a signal; returns the exit code."""
-    import ctypes
+def record_alone(
+    output: str | None, interval_s: float | None, *, quiet: bool, until_eof: bool = False
+) -> int:
+    """In the background of a script, or by hand, until a signal; returns the exit code.
 
+    `until_eof`: also until standard input ends.
+    """
     if output == "-":
         output = "/dev/stdout"
         if sys.stdout.isatty():
             raise UsageError("a recording cannot be written to a terminal; name a file with -o")
 
     parent = os.getppid()
-    ends = {
-        number
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-        if signal.getsignal(number) is not signal.SIG_IGN  # nohup; Ctrl-C in the background
-    }
-    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGHUP, 0, 0, 0)
+    ends = _block_ends()
+    for number in (signal.SIGUSR1, signal.SIGUSR2):  # sbatch --signal is for the job's own steps
+        signal.signal(number, signal.SIG_IGN)
+    stopped = _at_eof() if until_eof else threading.Event()
 
     def wait(due: float) -> str:
         info = signal.sigtimedwait(ends, max(0.0, due - time.monotonic()))
+        if stopped.is_set():
+            return "it was stopped"
         if signal.SIGHUP in ends and os.getppid() != parent:
             return "the shell ended"
         return signal.Signals(info.si_signo).name if info is not None else ""
@@ -123,3 +131,69 @@ def record_alone(output: str | None, interval_s: float | None, *, quiet: bool) -
     if lines:
         print("\n".join(lines), file=sys.stderr)
     return EXIT_FAILED if failed else EXIT_OK
+
+
+def _block_ends() -> set[signal.Signals]:
+    """The signals that end a recorder, which wait from now on. The end of the shell is one."""
+    import ctypes
+
+    ends = {
+        number
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN  # nohup; Ctrl-C in the background
+    }
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGHUP, 0, 0, 0)
+    return ends
+
+
+def _at_eof() -> threading.Event:
+    """Set once standard input has ended; the main thread gets a SIGTERM then."""
+    ended = threading.Event()
+
+    def read() -> None:
+        with suppress(OSError):
+            while os.read(0, 4096):
+                pass
+        ended.set()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=read, daemon=True, name="input").start()
+    return ended
+
+
+def record_all_nodes(output: str | None, interval_s: float | None, *, quiet: bool) -> int:
+    """On each node of the job around us, in a step of its own, until a signal; the exit code.
+
+    The step ends by the end of its input, whatever becomes of this process.
+    """
+    from gpumon.slurm.own_step import OwnStep
+
+    if output is not None and not os.path.isdir(output):
+        raise UsageError("--all-nodes writes a file for each node; name a folder with -o")
+    argv = [*_this_command(), "record", "--until-eof", *(["--quiet"] if quiet else [])]
+    argv += [] if output is None else ["-o", os.path.abspath(output)]
+    argv += [] if interval_s is None else ["--interval", f"{interval_s:g}"]
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else nobody tells us
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    ends = _block_ends()
+    try:
+        step = OwnStep(argv, os.environ, {*ends, signal.SIGCHLD})
+    except OSError as error:
+        raise GpumonError(f"cannot start srun: {error.strerror}") from None
+    until = inf
+    while not step.has_ended():
+        left_s = min(_LOOK_S, until - time.monotonic())
+        if left_s <= 0:
+            print("gpumon: the recorders are still running; not waiting longer", file=sys.stderr)
+            return EXIT_FAILED
+        info = signal.sigtimedwait({*ends, signal.SIGCHLD}, left_s)
+        if info is not None and info.si_signo in ends:
+            step.end()
+            until = min(until, time.monotonic() + _STEP_ENDS_S)
+    return EXIT_FAILED if step.failed else EXIT_OK
+
+
+def _this_command() -> list[str]:
+    """What started this program, without its arguments."""
+    return [sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv[1:])]]

@@ -553,6 +553,18 @@ def test_alone_it_ends_with_the_shell_that_started_it(env):
     assert recorded(env)[1] == ["the shell ended"]
 
 
+def test_alone_it_ends_with_its_input_and_by_no_signal_meant_for_the_job(env):
+    argv = [*RECORD, "--until-eof"]
+    with subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        until(lambda: list(state(env).rglob("*.spool")))
+        for number in (signal.SIGUSR1, signal.SIGUSR2):  # sbatch --signal
+            process.send_signal(number)
+        process.stdin.write(b"anything\n")
+        process.stdin.close()
+        assert process.wait(HANGS_S) == 0
+    assert recorded(env)[1] == ["it was stopped"]
+
+
 def test_nohup_outlives_the_shell(env):
     script = f"nohup {PROGRAM} record --quiet >/dev/null 2>&1 & echo $!"
     script += "; while ! ls $GPUMON_STATE/marks/*.spool >&2; do sleep 0.1; done"
