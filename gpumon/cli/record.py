@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 
 from gpumon.cli.arguments import interval
 from gpumon.errors import EXIT_OK, UsageError
@@ -83,6 +84,14 @@ def run(args: argparse.Namespace) -> int:
     from gpumon.collect.agent import leave
     from gpumon.collect.job.context import is_own_step
 
-    if args.all_nodes and not is_own_step(os.environ):  # else srun is there already
+    is_own = is_own_step(os.environ)
+    if args.all_nodes and not is_own:  # else srun is there already
         leave(record_all_nodes(args.output, args.interval, quiet=args.quiet))
-    leave(record_alone(args.output, args.interval, quiet=args.quiet, until_eof=args.until_eof))
+    try:
+        code = record_alone(args.output, args.interval, quiet=args.quiet, until_eof=args.until_eof)
+    except Exception as error:
+        if not is_own:
+            raise
+        print(f"gpumon: not recording: {error}", file=sys.stderr)
+    # any other code than 0 becomes the job's DerivedExitCode
+    leave(EXIT_OK if is_own else code)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
@@ -20,8 +21,12 @@ from gpumon.slurm.job import OWN_STEP
 _KEPT = ("SLURM_CONF", "SLURM_CLUSTER_NAME", "SLURM_RESTART_COUNT", "SLURM_JOB_", "SLURM_ARRAY_")
 #: what srun replaces: by the step's name, and by nothing in a component of a het job
 _OF_THE_JOB = ("SLURM_JOB_NAME", "SLURM_CLUSTER_NAME")
-#: what sbatch --signal usually asks for: Slurm sends it to each step, and it is for the user's
-_UNSIGNALLED = 'trap "" USR1 USR2; exec env "$@"'
+#: Slurm sends what `sbatch --signal` asks for to each step, and SIGTERM at the end of the job. They
+#: would end a task that is just starting, so they wait until it has started
+_START = """import os, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2})
+os.execvp("env", ["env", *sys.argv[1:]])
+"""
 
 
 class OwnStep:
@@ -40,7 +45,7 @@ class OwnStep:
             if not name.startswith(("SLURM_", "SRUN_")) or name.startswith(_KEPT)
         }
         named = (f"{name}={environ.get(name, '')}" for name in _OF_THE_JOB)
-        argv = ["sh", "-c", _UNSIGNALLED, "gpumon", *named, *argv]
+        argv = [sys.executable, "-I", "-S", "-c", _START, *named, *argv]
         self._sruns = [
             subprocess.Popen(
                 [*_srun(environ["SLURM_JOB_ID"], nodes, group), *argv],

@@ -565,6 +565,17 @@ def test_alone_it_ends_with_its_input_and_by_no_signal_meant_for_the_job(env):
     assert recorded(env)[1] == ["it was stopped"]
 
 
+@pytest.mark.parametrize("pid", ["$$", "1"])
+def test_in_a_step_of_its_own_it_ends_with_0_whatever_keeps_it_from_recording(env, tmp_path, pid):
+    """Any other code would become the job's DerivedExitCode; below a user's shell it is heard."""
+    (tmp_path / "there.gpumon").touch()
+    start = f'export SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_TASK_PID={pid}; exec "$@"'
+    argv = ["sh", "-c", start, "sh", *RECORD, "-o", str(tmp_path / "there.gpumon")]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=HANGS_S)
+    assert done.returncode == (0 if pid == "$$" else 1)
+    assert "a recording never overwrites a file" in done.stderr
+
+
 def test_nohup_outlives_the_shell(env):
     script = f"nohup {PROGRAM} record --quiet >/dev/null 2>&1 & echo $!"
     script += "; while ! ls $GPUMON_STATE/marks/*.spool >&2; do sleep 0.1; done"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 
 import pytest
 from hypothesis import given
@@ -72,8 +73,18 @@ SRUN = """\
 #!/bin/sh
 trap 'echo signalled >>"$SAID"' TERM INT HUP
 printf '%s\\n' "$@" >"$SAID"; env >>"$SAID"; echo there >>"$SAID"
-while [ "$1" != sh ]; do shift; done
+until [ "$1" = --quiet ]; do shift; done; shift
 "$@"
+"""
+
+
+#: a task that is signalled before it listens
+TASK = """\
+import os, signal, sys
+for each in signal.SIGUSR1, signal.SIGTERM: os.kill(os.getpid(), each)
+with open(os.environ["HOME"] + "/name", "w") as file: print(os.environ["SLURM_JOB_NAME"], file=file)
+sys.stdin.read()
+assert signal.SIGTERM in signal.sigpending()
 """
 
 
@@ -96,8 +107,7 @@ def said(job):
 
 
 def test_it_is_named_for_all_nodes_and_ends_with_its_input(job, tmp_path):
-    script = 'trap "" TERM; kill -USR1 $$; echo "$SLURM_JOB_NAME" >$HOME/name; cat >$HOME/read'
-    own = OwnStep(["sh", "-c", script], job)
+    own = OwnStep([sys.executable, "-c", TASK], job)
     until(lambda: (tmp_path / "name").exists())
     assert not own.has_ended()
     assert {f"--job-name={OWN_STEP}", "--nodelist=n1,n2", "--ntasks=2", "--mem=0"} <= set(said(job))
