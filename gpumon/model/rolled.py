@@ -41,8 +41,8 @@ _BYTES = 4  # of a number
 _MOST_ON_PILE = 36  # frames: six hours take 4 MiB of eight devices
 _HAIR = 1e-6  # what float32 may add to a bound
 _NAN = "\u7fc0"  # the upper half of one
-#: ranges of the series that are no fields
-_RANGES = {
+#: ranges of the series that are no fields, by kind
+DERIVED = {
     "active": (0.0, 1.0),
     "masks": (0.0, 0.0),
     "throttle": (0.0, 1.0),
@@ -58,6 +58,7 @@ FIELD_OF = {
     "pool_used": ("pool", "used_bytes"),
     "pool_reserved": ("pool", "reserved_bytes"),
     "cpu": ("process", "cpu_percent"),
+    "resident": ("process", "rss_bytes"),
 }
 
 
@@ -328,8 +329,8 @@ class Range:
 
 @cache
 def _range(kind: str, name: str) -> Range:
-    if kind in _RANGES:
-        return Range(*_RANGES[kind])
+    if kind in DERIVED:
+        return Range(*DERIVED[kind])
     entity, name = FIELD_OF.get(kind, (kind, name))
     field = FIELDS[entity][name]
     return Range(field.low, field.high)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 
+from gpumon.analysis.aggregate.limits import BACKFILL, WHOLE
 from gpumon.analysis.aggregate.roller import Roller
 from gpumon.analysis.aggregate.run import gather
 from gpumon.model.fields import GROUP_BY_KEY
@@ -161,12 +162,21 @@ def record(path, items, *, frame_s=120.0, in_haste=False, phase=0.0):
     return path
 
 
-def by_rollups(path):
-    """The run data, and how many frames' rollup lines there were for it."""
+def by_rollups(path, *, shown=False):
+    """The run data, and of how many frames the rollup lines were used for it: had any of them been
+    refused, the samples of all would have been read.
+    """
+    read = []
+
+    def noted(item):
+        if not isinstance(item, RolledFrame):
+            return item
+        return item._replace(items=lambda: read.append(item.number) or item.items())
+
     with Recording(str(path)) as recording:
-        items = list(recording.rolled())
-        evidence = gather([("gpu01", items)])
-    return evidence, sum(isinstance(item, RolledFrame) for item in items)
+        items = list(map(noted, recording.rolled(shown=shown)))
+        evidence = gather([("gpu01", items)], limits=BACKFILL if shown else WHOLE)
+    return evidence, sum(isinstance(item, RolledFrame) for item in items) - len(read)
 
 
 def same_evidence(path):

@@ -8,8 +8,13 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from gpumon.analysis.aggregate.limits import BACKFILL
 from gpumon.analysis.aggregate.roller import Roller
-from gpumon.model.rolled import RolledFrame
+from gpumon.analysis.aggregate.run import gather
+from gpumon.analysis.aggregate.series import TRACKED
+from gpumon.model.fields import COURSES, SERIES
+from gpumon.model.reading import UNSUPPORTED
+from gpumon.model.rolled import DERIVED, FIELD_OF, RolledFrame
 from gpumon.model.sample import Header, Sample
 from gpumon.pipeline.tee import Tee
 from gpumon.recording import Recorder, Recording
@@ -33,6 +38,33 @@ def whole(tmp_path_factory):
 def frames_of(path):
     with Recording(str(path)) as recording:
         return list(recording._frames)
+
+
+def test_every_series_that_is_recorded_is_read_from_rollups(tmp_path):
+    """Of every reading that is declared, and of all that is derived; none has its samples read."""
+    items = [made.header(), *made.samples(300)]
+    for sample in items[1:]:  # which nothing else of these streams makes
+        for row in sample.rows["device"].values():
+            row.update({"throttle_mask": 4} if "throttle_mask" in row else {})
+        for row in sample.rows.get("program", {}).values():
+            row["worker"] = UNSUPPORTED
+    path = record(tmp_path / "a.gpumon", items)
+    with Recording(str(path)) as recording:
+        frames = [item for item in recording.rolled(shown=True) if isinstance(item, RolledFrame)]
+        names = [name for item in frames for each in item.opened().columns for name in each.names]
+        truth = gather([("gpu01", recording.items())], limits=BACKFILL)
+    assert {kind for kind, _, _ in names} == {*DERIVED, *FIELD_OF, *TRACKED, "device", "program"}
+    fields = {(kind, field) for kind, field, _ in names}
+    declared = {(entity, name) for entity, names in SERIES.items() for name in names}
+    assert declared - fields <= {("device", "throttle_mask")}  # a series of each reason
+    courses = {FIELD_OF[kind] for kind, _, _ in names if kind in FIELD_OF}
+    assert {(entity, name) for entity, names in COURSES.items() for name in names} == courses - {
+        ("pool", "reserved_bytes")
+    }
+    for shown in (False, True):
+        evidence, count = by_rollups(path, shown=shown)
+        assert count == len(frames) == 3
+    assert differences(truth, evidence) == []
 
 
 def test_a_frame_ends_on_the_grid_of_the_clock_and_has_rollups(whole):

@@ -382,10 +382,9 @@ class NodeAggregate:
                 entity, field = FIELD_OF[kind]
                 if field in COURSES[entity]:
                     yield entity, (place, pid), field, bins
-        for pid, bins in self._cpu.cpu.items():
-            yield "process", pid, "cpu_percent", bins
-        for pid, bins in self._cpu.resident.items():
-            yield "process", pid, "rss_bytes", bins
+        for kind, of_pid in self._cpu.of_processes().items():
+            for pid, bins in of_pid.items():
+                yield FIELD_OF[kind][0], pid, FIELD_OF[kind][1], bins
 
     def series_of(self, kind: str, name: str, key: Any) -> Rollup:
         """Raises ValueError, TypeError, LookupError where there can be no such series."""
