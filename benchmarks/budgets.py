@@ -7,6 +7,9 @@ from typing import NamedTuple
 from benchmarks.measure import Failed, LiveFigures, ShotFigures
 from benchmarks.programs import BEFORE
 
+#: of one recorder, on a folder that may lie on a file server, besides writing (`benchmarks.home`)
+HOME_CALLS_A_MINUTE = 6
+
 Results = dict[str, LiveFigures | ShotFigures | Failed]
 
 

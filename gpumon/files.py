@@ -89,12 +89,14 @@ def new_folder(path: str) -> Iterator[int]:
         os.close(folder)
 
 
-def create(path: str) -> tuple[int, bool]:
+def create(path: str, flags: int = 0) -> tuple[int, bool]:
     """A new file that only its owner may read (0600), and True; or a descriptor of what is there
     and no regular file, and False. Raises FileExistsError for a file or a link that leads to none.
+
+    `flags`: further ones of open(2) for a new file.
     """
     try:
-        return os.open(path, _NEW | os.O_APPEND, 0o600), True
+        return os.open(path, _NEW | os.O_APPEND | flags, 0o600), True
     except FileExistsError:
         if not is_special(path):
             raise

@@ -9,9 +9,51 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from typing import Mapping, Optional
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+#: file systems that no two machines share
+_LOCAL = frozenset(("tmpfs", "ramfs", "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "overlay"))
+#: where every user may make a folder
+_SHARED_BY_ALL = ("/dev/shm", "/tmp")
+
+
+def local_folder(environ: Mapping[str, str] = os.environ) -> Optional[str]:
+    """The user's folder for what only this machine needs; None where there can be none.
+
+    It may be wiped while it is in use: some systems do so when the user's last session ends.
+    """
+    run, own = environ.get("XDG_RUNTIME_DIR", ""), f"gpumon-{os.geteuid()}"
+    for parent, name in ((run, "gpumon"), *((parent, own) for parent in _SHARED_BY_ALL)):
+        if os.path.isabs(parent) and _is_usable(parent, os.path.join(parent, name)):
+            return os.path.join(parent, name)
+    return None
+
+
+def _is_usable(parent: str, folder: str) -> bool:
+    """Whether it is private and of this machine; it is made if there is none."""
+    try:
+        above = os.stat(parent)
+        is_open = above.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not above.st_mode & stat.S_ISVTX
+        if is_open or above.st_uid not in (0, os.geteuid()) or _file_system(above) not in _LOCAL:
+            return False
+        make_folder(folder)
+        os.close(open_folder(folder))
+    except OSError:
+        return False
+    return True
+
+
+def _file_system(status: os.stat_result) -> str:
+    """Its type, as mounted here; "" where that is not known."""
+    device = f"{os.major(status.st_dev)}:{os.minor(status.st_dev)}"
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as lines:
+        for fields in map(str.split, lines):
+            if fields[2] == device:
+                return fields[fields.index("-") + 1]
+    return ""
 
 
 def make_folder(folder: str) -> None:
@@ -52,8 +94,12 @@ def new_file(within: int, name: str) -> int:
 def open_file(within: int, name: str, flags: int = 0) -> int:
     """A file of the user's own, through no link of any kind. Raises OSError."""
     file = os.open(name, _FILE | flags, 0o600, dir_fd=within)
-    status = os.fstat(file)
-    if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and status.st_nlink == 1:
+    if is_own(os.fstat(file)):
         return file
     os.close(file)
     raise PermissionError(errno.EPERM, "not a regular file of your own", name)
+
+
+def is_own(status: os.stat_result) -> bool:
+    """Whether it is a regular file of the user's own, and no link to it is elsewhere."""
+    return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and status.st_nlink == 1

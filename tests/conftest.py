@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import tempfile
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -25,6 +26,9 @@ def pytest_configure(config: pytest.Config) -> None:
     fast, thorough = config.getoption("--fast"), config.getoption("--thorough")
     examples.use("fast" if fast else "thorough" if thorough else "full")
     layers.watch()
+    own = tempfile.TemporaryDirectory(prefix="gpumon-run-")  # not shared with others' tests
+    config.add_cleanup(own.cleanup)
+    os.environ["XDG_RUNTIME_DIR"] = own.name
 
 
 @pytest.hookimpl(wrapper=True)

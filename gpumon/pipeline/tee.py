@@ -20,7 +20,7 @@ from gpumon.model.view import NotRecorded, Status
 from gpumon.recording import CannotRecordError, Recorder, new_path
 from gpumon.recording.attempts import is_same_attempt
 from gpumon.recording.claims import Claims
-from gpumon.recording.marks import Mark, MarkSpool, mark_event, mark_text, running
+from gpumon.recording.marks import Mark, MarkSpool, mark_event, mark_text
 from gpumon.recording.rollups import Roller
 from gpumon.recording.writer import MAX_PROCESSES, PROCESSES_BYTES, Lane
 from gpumon.sources.base import Sink, Source
@@ -37,7 +37,7 @@ MAX_NEWS = 1000  # messages not shown yet; every node may have one
 _CLOSE_S = 0.5
 #: how long a mark waits for a stream that writes
 _MARK_S = 0.2
-#: how often marks of other processes are looked for, in a folder that may lie on NFS
+#: how often marks of this machine's other processes are looked for
 _LOOK_S = 0.25
 
 
@@ -180,14 +180,12 @@ class Tee:
         if self._spool is not None:
             return
         try:
-            running(self._marks_dir)  # which removes what dead ones left
             job = header.job.id if header.job else ""
             self._spool = MarkSpool(self._marks_dir, job, header.node)
         except OSError:  # `gpumon mark` reports why
             return
-        if self._record:
-            self._claims = Claims(self._marks_dir, self._spool)
-            self._claims.start(self._look)
+        self._claims = Claims(self._spool)
+        self._claims.start(self._look if self._record else None)
 
     def _decide(self, name: str, node: _Node) -> None:
         """Record the node unless another process does."""
@@ -213,9 +211,9 @@ class Tee:
             if claims.is_needless(claim):
                 claims.release(name)
                 return True
-            claims.hold(name, claim)  # two that begin at once see each other at the next look
         except OSError:
             pass
+        claims.hold(name, claim)  # two that begin at once see each other at the next look
         return False
 
     def _look(self) -> None:
@@ -245,8 +243,14 @@ class Tee:
             roller = _roller if count < _MAX_ROLLED else None
             path = new_path(header, node.last or header.time)
             lane = self._lanes[count % len(self._lanes)]
-            small = count >= _MAX_LARGE
-            recorder = Recorder(path, roller=roller, phase=spread(count), lane=lane, is_small=small)
+            recorder = Recorder(
+                path,
+                roller=roller,
+                phase=spread(count),
+                lane=lane,
+                is_small=count >= _MAX_LARGE,
+                is_synced=not count,  # what its file server is asked must not grow with the nodes
+            )
         except GpumonError as error:
             self.not_recorded[name] = (
                 NotRecorded(error.why, error.path)

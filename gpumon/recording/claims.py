@@ -1,38 +1,38 @@
 """Claims: which process records which node, so that only one of several dashboards does.
 
-A claim is a file in the folder of the marks, `<job>,<node>,<lease>.claim`. The lease is the spool
-that its process holds (`marks`). On this machine a lock on the spool shows whether the process
-lives. Locks and processes of other machines cannot be seen over NFS; they renew the spool's time of
-change every `BEAT_S`. A claim is given up while no samples come, so that one with samples of the
-node takes over.
+A process's claims are the line in its files (`spool`). On this machine a lock shows whether the
+process lives. Locks and processes of other machines cannot be seen over NFS: in the shared folder
+each process makes one call in `TURN_S`, which renews its own file's time of change or, of who would
+take over, looks for others. A claim is given up while no samples come, so that one with samples of
+the node takes over.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
-from typing import Callable, Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Tuple, Union
 
 from gpumon.model.sample import Header
-from gpumon.recording import shared
-from gpumon.recording.marks import SUFFIX as SPOOL
-from gpumon.recording.marks import MarkSpool, is_held, job_name
+from gpumon.recording import shared, spool
+from gpumon.recording.marks import MarkSpool, job_name
 
-#: how often a lease is renewed, and others' are looked at
-BEAT_S = 2.0
-#: a lease of another machine that was not renewed for so long has ended
-LEASE_S = 8.0
+#: between two calls in the shared folder
+TURN_S = 10.0
+#: a lease of another machine that was not renewed for so long has ended: who looks for others
+#: renews its own in every second turn
+LEASE_S = 35.0
+#: of so many looks one is at processes that seem dead, too; killed ones stay there for a day
+_RARELY = 16
+#: how often claims of this machine are looked at
+LOOK_S = 2.0
 #: samples that do not come for so long, or for three intervals
 _SILENT_S = 6.0
 #: clocks of machines that share a folder are not further apart
 _APART_S = 60.0
 #: s; of many nodes that are connected at once not each looks for itself
 _FRESH_S = 0.2
-_SUFFIX = ".claim"
-_MAX_READ = 1 << 16
-_ABANDONED_S = 86_400.0
 
 
 class Claim(NamedTuple):
@@ -70,38 +70,68 @@ def is_needless(claim: Claim, others: Iterable[Claim]) -> bool:
 class Claims:
     """Of one process: its own claims, and those of others. Thread-safe."""
 
-    def __init__(
-        self, folder: str, spool: MarkSpool, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._folder = folder
-        self._spool = spool
+    def __init__(self, mine: MarkSpool, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._mine = mine
         self._clock = clock
         self._lock = threading.Lock()
         self._own: Dict[str, Claim] = {}  # by node, those that hold
+        self._publishing = threading.Lock()
         self._seen: Dict[str, Tuple[float, float]] = {}  # node -> when a sample came, and patience
-        self._read: Dict[str, Optional[Claim]] = {}  # by name of the file; None: not a claim
+        #: lease -> its line, or the path of its file, which has another one with each line
+        self._parsed: Dict[str, Tuple[Union[bytes, str], List[Claim]]] = {}
         self._beats: Dict[str, Tuple[int, float]] = {}  # lease -> its change, and when we saw it
-        self._others: List[Claim] = []
-        self._looked = -_FRESH_S - 1.0  # for them
+        self._here: List[Claim] = []
+        self._there: Optional[List[Claim]] = None  # of other machines; None: never looked
+        self._known: FrozenSet[str] = frozenset()  # leases of this machine, dead ones too
+        self._dead: FrozenSet[str] = frozenset()  # of other machines, as far as is known
+        self._looks = 0
+        self._looked = -_FRESH_S - 1.0  # on this machine
+        self._turned = clock()
+        self._look: Optional[Callable[[], None]] = None
+        self._is_looking_next = False
         self._stopping = threading.Event()
         self._thread: Optional[threading.Thread] = None
 
-    def start(self, look: Callable[[], None] = lambda: None) -> None:
-        """Renew the lease from now on, and call `look` after each time."""
-        self._thread = threading.Thread(target=self._run, args=(look,), daemon=True, name="claims")
+    def start(self, look: Optional[Callable[[], None]] = None) -> None:
+        """Renew the lease from now on. `look`: is called where other processes may have changed;
+        None: they do not matter.
+        """
+        self._look = look
+        self._thread = threading.Thread(target=self._run, daemon=True, name="claims")
         self._thread.start()
 
-    def _run(self, look: Callable[[], None]) -> None:
-        while not self._stopping.wait(BEAT_S):
-            self._spool.beat()
-            self._give_up_silent()
-            look()
+    def _run(self) -> None:
+        while not self._stopping.wait(LOOK_S):
+            self.tick()
+
+    def tick(self) -> None:
+        """What is due; to be called every `LOOK_S`."""
+        self._give_up_silent()
+        if self._clock() - self._turned >= TURN_S:
+            self._turned = self._clock()
+            self._take_turn()
+        if self._look is not None:
+            self._look()
+
+    def _take_turn(self) -> None:
+        """The one call in the shared folder."""
+        is_looking = self._is_looking_next
+        self._is_looking_next = self._look is not None and not is_looking
+        if not is_looking:
+            self._mine.beat()
+            return
+        self._looks += 1
+        passed_over = self._dead if self._looks % _RARELY else frozenset()
+        try:
+            there = self._mine.look(self._known | passed_over)
+        except OSError:
+            return
+        with self._lock:
+            self._note(there, passed_over)
 
     def stop(self) -> None:
-        """Give up all claims."""
+        """Renew no longer; the claims end when the spool is closed."""
         self._stopping.set()
-        for node in list(self._own):
-            self.release(node)
 
     # -- our own
 
@@ -112,31 +142,25 @@ class Claims:
         return Claim(
             job_name(job),
             shared.safe(header.node),
-            self._spool.lease,
+            self._mine.lease,
             frozenset(device.uuid for device in header.devices if device.uuid),
             is_asked_for,
             held.since if held is not None else round(time.time(), 3),
         )
 
     def hold(self, node: str, claim: Claim) -> None:
-        """Publish it to all others. Raises OSError."""
-        if self._own.get(node) == claim:
-            return
-        body = {
-            "devices": sorted(claim.devices),
-            "asked_for": claim.is_asked_for,
-            "since": claim.since,
-        }
-        shared.replace_own(self._folder, _name(claim), json.dumps(body).encode("ascii"))
-        self._own[node] = claim
+        """Publish it to all others."""
+        if self._own.get(node) != claim:
+            self._own[node] = claim
+            self._publish()
 
     def release(self, node: str) -> None:
-        claim = self._own.pop(node, None)
-        if claim is not None:
-            try:
-                os.unlink(os.path.join(self._folder, _name(claim)))
-            except OSError:
-                pass
+        if self._own.pop(node, None) is not None:
+            self._publish()
+
+    def _publish(self) -> None:
+        with self._publishing:
+            self._mine.publish(_line(list(self._own.values())))
 
     def seen(self, node: str, interval_s: float) -> None:
         """A sample came."""
@@ -158,79 +182,79 @@ class Claims:
         """Whether others record all that this one would. Raises OSError."""
         with self._lock:
             if self._clock() - self._looked > _FRESH_S:
-                self._others = self._found()
+                self._look_here()
                 self._looked = self._clock()
-            return is_needless(claim, self._others)
+            if self._there is None:
+                self._note(self._mine.look(self._known), frozenset())
+            there = [each for each in self._there or () if each.lease not in self._known]
+            return is_needless(claim, [*self._here, *there])
 
-    def _found(self) -> List[Claim]:
-        """The claims of other processes that live."""
-        names = shared.names(self._folder)
-        spools = {
-            name[: -len(SPOOL)].rsplit(",", 1)[-1]: name for name in names if name.endswith(SPOOL)
-        }
-        found = [name for name in names if name.endswith(_SUFFIX)]
-        self._read = {name: self._read[name] for name in found if name in self._read}
-        self._beats = {lease: beat for lease, beat in self._beats.items() if lease in spools}
+    def _look_here(self) -> None:
+        mine = self._mine
+        found = list(spool.here(mine.folder, mine.local, mine.key))
+        self._known = frozenset(each.lease for each in found)
+        living = [each for each in found if each.line and each.lease != mine.lease]
+        self._here = [claim for each in living for claim in self._claims(each)]
+
+    def _note(self, there: List[spool.Spool], passed_over: FrozenSet[str]) -> None:
+        """What a look into the shared folder found."""
+        now = self._clock()
+        beats = {lease: beat for lease, beat in self._beats.items() if lease in passed_over}
         claims = []
-        lives: Dict[str, bool] = {}
-        for name in found:
-            lease = name[: -len(_SUFFIX)].rsplit(",", 1)[-1]
-            if lease == self._spool.lease:
-                continue
-            if lease not in lives:
-                lives[lease] = lease in spools and self._lives(lease, spools[lease])
-            if not lives[lease]:
-                self._tidy(name, lease)
-            elif (claim := self._claim(name)) is not None:
-                claims.append(claim)
+        for each in there:
+            before, at = self._beats.get(each.lease, (0, now))
+            if now - at > LEASE_S and each.changed_ns == before:  # a cache may have answered
+                each = self._mine.read(each) or each
+            if each.changed_ns != before:
+                is_old = not before and abs(time.time() - each.changed_ns / 1e9) > _APART_S
+                at = now - LEASE_S - 1 if is_old else now
+            beats[each.lease] = each.changed_ns, at
+            if now - at <= LEASE_S:
+                claims += self._claims(each)
+        self._beats, self._there = beats, claims
+        self._dead = frozenset(lease for lease, (_, at) in beats.items() if now - at > LEASE_S)
+        leases = {*self._known, *beats}
+        self._parsed = {lease: kept for lease, kept in self._parsed.items() if lease in leases}
+
+    def _claims(self, of: spool.Spool) -> List[Claim]:
+        version, claims = self._parsed.get(of.lease, (b"", []))
+        if version != (of.line or of.path):
+            read = of if of.line else self._mine.read(of)
+            found = None if read is None else _claims_in(read.line, of.lease)
+            if found is None:  # it may just be being written
+                return claims
+            claims = found
+            self._parsed[of.lease] = of.line or of.path, claims
         return claims
 
-    def _claim(self, name: str) -> Optional[Claim]:
-        if self._read.get(name) is None:
-            self._read[name] = _parsed(name, shared.read_own(self._folder, name, _MAX_READ))
-        return self._read[name]
 
-    def _lives(self, lease: str, spool: str) -> bool:
-        """Whether the process that holds the spool lives."""
-        if shared.is_of_this_machine(lease):
-            return is_held(self._folder, spool)
-        changed = shared.changed_ns(self._folder, spool)
-        if changed is None:
-            return False
-        now = self._clock()
-        before, at = self._beats.get(lease, (0, now))
-        if changed != before:
-            is_old = not before and abs(time.time() - changed / 1e9) > _APART_S
-            at = now - LEASE_S - 1 if is_old else now
-            self._beats[lease] = changed, at
-        return now - at <= LEASE_S
-
-    def _tidy(self, name: str, lease: str) -> None:
-        """Remove what a dead process left; another machine's only if that is sure."""
-        changed = shared.changed_ns(self._folder, name)
-        is_old = changed is not None and time.time() - changed / 1e9 > _ABANDONED_S
-        if is_old or shared.is_of_this_machine(lease):
-            try:
-                os.unlink(os.path.join(self._folder, name))
-            except OSError:
-                pass
+def _line(claims: Iterable[Claim]) -> bytes:
+    bodies = [
+        {
+            "job": each.job,
+            "node": each.node,
+            "devices": sorted(each.devices),
+            "asked_for": each.is_asked_for,
+            "since": each.since,
+        }
+        for each in claims
+    ]
+    return json.dumps({"claims": bodies} if bodies else {}).encode("ascii") + b"\n"
 
 
-def _name(claim: Claim) -> str:
-    return f"{claim.job},{claim.node},{claim.lease}{_SUFFIX}"
-
-
-def _parsed(name: str, data: bytes) -> Optional[Claim]:
+def _claims_in(line: bytes, lease: str) -> Optional[List[Claim]]:
+    """None where it is not a line of ours."""
     try:
-        job, node, lease = name[: -len(_SUFFIX)].rsplit(",", 2)
-        body = json.loads(data)
-        return Claim(
-            job,
-            node,
-            lease,
-            frozenset(map(str, body["devices"])),
-            body["asked_for"] is True,
-            float(body["since"]),
-        )
-    except (ValueError, TypeError, KeyError, RecursionError):
+        return [
+            Claim(
+                str(body["job"]),
+                str(body["node"]),
+                lease,
+                frozenset(map(str, body["devices"])),
+                body["asked_for"] is True,
+                float(body["since"]),
+            )
+            for body in json.loads(line).get("claims", [])
+        ]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None

@@ -40,27 +40,38 @@ class File:
     Or it writes to a device, a FIFO or an open file of this process (/dev/stdout).
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, is_synced: bool = True) -> None:
+        """`is_synced`: all that is appended is on disk at once, by the call that writes it: on a
+        network file system that is one question to its server.
+        """
         self.path = path
+        self._is_synced = is_synced
         self.failed = ""
         self.size_bytes = 0
         folder = os.path.dirname(path)
         try:
             self._unsynced = [*make_folders(folder), folder or "."]
-            self._fd, self._is_new = create(path)
+            self._fd, self._is_new = create(path, os.O_DSYNC if is_synced else 0)
         except FileExistsError:
             raise GpumonError(f"{path} exists; a recording never overwrites a file") from None
         except OSError as error:
             raise CannotRecordError(path, reason(error)) from None
 
-    def append(self, data: bytes) -> None:
-        """Write and bring to disk; on an error stop for good."""
+    def append(self, data: bytes, *, is_to_disk: bool = True) -> None:
+        """Write, and bring to disk; on an error stop for good.
+
+        Without `is_to_disk` only a file that is synced, or new, is brought to disk; else the kernel
+        does so within 35 s, as long as nobody changed its settings.
+        """
         if self.failed:
             return
         self.size_bytes += len(data)
         try:
             write(self._fd, data)
-            sync(self._fd)  # a network file system says here that the quota is used up
+            if not (self._is_synced and self._is_new) and (
+                is_to_disk or self._is_synced or self._unsynced
+            ):
+                sync(self._fd)  # a network file system says here that the quota is used up
         except OSError as error:
             self._stop(reason(error))
             return

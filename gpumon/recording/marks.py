@@ -1,9 +1,8 @@
 """Marks: how `gpumon mark` reaches the recorder of this job, on this node or another.
 
-Every recorder keeps a spool, one file in a folder shared by the user's nodes, named after its
-job, its first node and its machine, and holds a lock on it while it lives: a spool of this machine
-whose lock can be had is a dead one's. Over NFS locks of other machines may not be seen: theirs live
-as long as their time of change is young. A mark is one line of JSON appended to it.
+A mark is one line of JSON appended to the recorder's file (`spool`): to the one of this machine if
+it runs here, which is read at each sample, else to the one in the shared folder, which is read as
+seldom as it is renewed.
 """
 
 from __future__ import annotations
@@ -12,22 +11,20 @@ import json
 import os
 import threading
 import time
-from typing import List, NamedTuple, Optional
+from collections import deque
+from typing import Deque, FrozenSet, List, NamedTuple, Optional
 
 from gpumon import private
 from gpumon.model.sample import Event
 from gpumon.model.text import clean
-from gpumon.recording.shared import is_of_this_machine, lock, machine, opened, safe, sync
+from gpumon.recording import spool as spools
+from gpumon.recording.shared import machine, safe
+from gpumon.recording.spool import Spool, SpoolFile
 
 MAX_MARK = 200  # characters
-_MAX_READ = 1 << 16
-SUFFIX = ".spool"
-#: the recorder locks this byte, far behind the lines; writers lock the byte after it
-_ALIVE, _WRITING = 1 << 40, (1 << 40) + 1
 _NO_JOB = "node"
-#: s; the spool of another machine that changed so lately is a living one's, as far as marks go
+#: s; a process of another machine that was renewed so lately lives, as far as marks go
 _YOUNG_S = 60.0
-_ABANDONED_S = 86_400.0
 #: how long the end waits for a renewal that hangs
 _BEAT_S = 1.0
 
@@ -37,14 +34,6 @@ class Mark(NamedTuple):
 
     time: float  # epoch s
     text: str
-
-
-class Spool(NamedTuple):
-    """Of a recorder that runs."""
-
-    path: str
-    job: str  # "" outside of one
-    node: str
 
 
 def mark_text(text: str) -> str:
@@ -58,131 +47,156 @@ def mark_event(mark: Mark) -> Event:
 
 
 class MarkSpool:
-    """A recorder's end: holds the spool from its start to `close`."""
+    """A recorder's end: its files from its start to `close`. Thread-safe."""
 
-    def __init__(self, folder: str, job: str, node: str) -> None:
-        """Raises OSError where the folder cannot be written, or is not the user's alone."""
-        private.make_folder(folder)
-        self.lease = f"{os.getpid()}-{os.urandom(6).hex()}@{machine()}"  # who holds it
-        name = f"{job_name(job)},{safe(node)},{self.lease}{SUFFIX}"
-        self.path = os.path.join(folder, name)
-        within = private.open_folder(folder)
+    def __init__(self, folder: str, job: str, node: str, *, local: Optional[str] = None) -> None:
+        """Raises OSError where the folder cannot be written, or is not the user's alone.
+
+        `local`: the folder of this machine; by default the user's, where there is one.
+        """
+        self.folder = folder
+        self.local = local or private.local_folder()
+        self.lease = f"{os.getpid()}-{os.urandom(6).hex()}@{machine()}"  # which process it is
+        self._name = f"{job_name(job)},{safe(node)},{self.lease}"
+        self.key = spools.key(folder)
+        self._line = self._told = spools.NOTHING
+        self._arrived: Deque[Mark] = deque()
+        self._is_closed = False
+        self._locking, self._beating = threading.Lock(), threading.Lock()
+        # that of this machine first: who finds it locked leaves the other one alone
+        self._here = self._made_here()
         try:
-            self._file = private.new_file(within, name)
+            self._there = SpoolFile(folder, self._name, is_here=False)
         except BaseException:
-            os.close(within)
+            if self._here is not None:
+                self._here.close()
             raise
-        lock(self._file, _ALIVE)
-        # which a busy disk may take a second for, and nobody waits for
-        threading.Thread(target=sync, args=(within,), daemon=True, name="marks").start()
-        self._at = 0
-        self._beating = threading.Lock()  # the file is not closed meanwhile
 
-    def beat(self) -> None:
-        """Show other machines that this process lives; a file system that hangs may take long."""
-        with self._beating:
-            if self._file >= 0:
+    @property
+    def path(self) -> str:
+        """Of the file in the shared folder."""
+        return self._there.path
+
+    def _made_here(self) -> Optional[SpoolFile]:
+        try:
+            name = self.key + self._name
+            return SpoolFile(self.local, name, is_here=True) if self.local else None
+        except OSError:
+            return None
+
+    def publish(self, line: bytes) -> None:
+        """What others shall know of this process; on other machines, after the first time, from
+        the next beat on.
+        """
+        is_first = self._told == spools.NOTHING
+        self._line = line
+        self._publish_here()
+        if is_first:
+            self.beat()
+
+    def _publish_here(self) -> None:
+        with self._locking:
+            if self._here is not None and not self._is_closed:
                 try:
-                    os.utime(self._file)
+                    self._keep(self._here.replace(self._line))
                 except OSError:
                     pass
 
+    def beat(self) -> None:
+        """Show other machines that this process lives, and take their marks; a file system that
+        hangs may take long.
+        """
+        with self._beating:
+            if self._is_closed:
+                return
+            try:
+                line = self._line
+                if line != self._told:
+                    self._keep(self._there.replace(line))
+                    self._told = line
+                else:
+                    self._there.renew()
+                self._keep(self._there.take())
+            except OSError:
+                pass
+
+    def look(self, but: FrozenSet[str]) -> List[Spool]:
+        """Files of others in the shared folder but for some leases; who of them lives must be seen
+        by their time. Raises OSError.
+        """
+        with self._beating:
+            if self._is_closed:
+                return []
+            names = os.listdir(self._there.within)
+            if os.path.basename(self.path) not in names:  # somebody emptied or moved the folder
+                self._keep(self._there.close())
+                self._there = SpoolFile(self.folder, self._name, is_here=False)
+                self._told = spools.NOTHING
+                names = os.listdir(self._there.within)
+            return list(spools.there(self.folder, self._there.within, names, {*but, self.lease}))
+
+    def read(self, spool: Spool) -> Optional[Spool]:
+        """Another's file afresh, with its line; None where it is gone."""
+        return spools.read(self._there.within, spool)
+
     def take(self) -> List[Mark]:
         """The marks that came since the last call; what is not a mark is passed over."""
-        try:
-            data = os.pread(self._file, _MAX_READ, self._at)
-        except OSError:
-            return []
-        end = data.rfind(b"\n") + 1
-        if not end and len(data) == _MAX_READ:  # no line of ours is as long
-            end = len(data)
-        self._at += end
-        marks = [_parsed(line) for line in data[:end].splitlines()]
-        return [mark for mark in marks if mark is not None]
+        with self._locking:
+            if self._here is not None and not self._is_closed:
+                self._keep(self._here.take())
+                is_wiped = self._here.is_gone
+                if is_wiped:
+                    self._keep(self._here.close())
+                    self._here = self._made_here()
+            else:
+                is_wiped = False
+        if is_wiped:
+            self._publish_here()
+        return self._taken()
+
+    def _keep(self, lines: bytes) -> None:
+        self._arrived.extend(mark for line in lines.splitlines() if (mark := _parsed(line)))
+
+    def _taken(self) -> List[Mark]:
+        return [self._arrived.popleft() for _ in range(len(self._arrived))]
 
     def close(self) -> List[Mark]:
-        """Remove the spool; returns the last marks."""
-        if self._file < 0:
-            return []
-        lock(self._file, _WRITING, wait=True)
-        try:
-            os.unlink(self.path)
-        except OSError:
-            pass
-        marks = self.take()
-        if self._beating.acquire(timeout=_BEAT_S):
-            os.close(self._file)  # and with it the locks
-            self._file = -1
+        """Remove the files; returns the last marks."""
+        with self._locking:
+            if self._here is not None and not self._is_closed:
+                self._keep(self._here.close())
+            was_closed, self._is_closed = self._is_closed, True
+        if not was_closed and self._beating.acquire(timeout=_BEAT_S):
+            self._keep(self._there.close())
             self._beating.release()
-        return marks
+        return self._taken()
 
 
-def running(folder: str, but: str = "") -> List[Spool]:
-    """The spools of recorders that live; those of dead ones are removed.
+def running(folder: str, *, local: Optional[str] = None) -> List[Spool]:
+    """The files of recorders that live; those of dead ones are removed.
 
-    `but` is the caller's own, which must not be opened again: closing it would lose its lock.
-    Raises OSError where the folder is not the user's alone.
+    `local`: as of `MarkSpool`. Raises OSError where the folder is not the user's alone.
     """
+    found = list(spools.here(folder, local or private.local_folder(), spools.key(folder)))
+    known = {spool.lease for spool in found}
+    living = [spool for spool in found if spool.line]
+    oldest_ns = (time.time() - _YOUNG_S) * 1e9
     try:
         within = private.open_folder(folder)
     except FileNotFoundError:
-        return []
+        return living
     try:
-        return [
-            spool
-            for name in sorted(os.listdir(within))
-            if os.path.join(folder, name) != but and (spool := _living(folder, within, name))
-        ]
+        others = spools.there(folder, within, sorted(os.listdir(within)), known)
+        living += [each for each in others if each.changed_ns > oldest_ns]
     finally:
         os.close(within)
-
-
-def _living(folder: str, within: int, name: str) -> Optional[Spool]:
-    """The spool of this name; None for what is none. That of a dead recorder is removed."""
-    parts = name[: -len(SUFFIX)].rsplit(",", 2)
-    if not name.endswith(SUFFIX) or len(parts) != 3:
-        return None
-    try:
-        file = private.open_file(within, name)
-    except OSError:
-        return None
-    try:
-        is_here = is_of_this_machine(parts[2])
-        age_s = time.time() - os.fstat(file).st_mtime
-        if not lock(file, _ALIVE) or (not is_here and age_s < _YOUNG_S):
-            job = "" if parts[0] == _NO_JOB else parts[0]
-            return Spool(os.path.join(folder, name), job, parts[1])
-        if is_here or age_s > _ABANDONED_S:
-            os.unlink(name, dir_fd=within)
-    except OSError:
-        pass
-    finally:
-        os.close(file)
-    return None
+    return [each._replace(job="" if each.job == _NO_JOB else each.job) for each in living]
 
 
 def send(spool: Spool, mark: Mark) -> bool:
     """Append a mark; False when the recorder has ended meanwhile."""
     line = json.dumps({"t": round(mark.time, 3), "text": mark.text}) + "\n"
-    folder, name = os.path.split(spool.path)
-    try:
-        within = private.open_folder(folder)
-        try:
-            file = private.open_file(within, name, os.O_APPEND)
-        finally:
-            os.close(within)
-    except OSError:
-        return False
-    try:
-        lock(file, _WRITING, wait=True)  # NFS appends safely only under a lock
-        if os.fstat(file).st_nlink == 0:
-            return False
-        data = line.encode("ascii")
-        return os.write(file, data) == len(data)
-    except OSError:
-        return False
-    finally:
-        os.close(file)
+    return spools.append(spool, line.encode("ascii"))
 
 
 def choose(spools: List[Spool], job: str, node: str) -> List[Spool]:
@@ -210,14 +224,3 @@ def _parsed(line: bytes) -> Optional[Mark]:
 def job_name(job: str) -> str:
     """A job in a file's name."""
     return safe(job or _NO_JOB)
-
-
-def is_held(folder: str, name: str) -> bool:
-    """Whether a living process of this machine holds the spool; never to be asked of one's own."""
-    file = opened(folder, name)
-    if file is None:
-        return False
-    try:
-        return not lock(file, _ALIVE)
-    finally:
-        os.close(file)

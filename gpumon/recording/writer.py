@@ -51,8 +51,8 @@ class Recorder:
     """Writes what a sink takes into one new file; the only writer of that file.
 
     Thread-safe. `add` encodes; packing and writing happen in another thread, so that a
-    file system that hangs never holds up who watches. A line is on disk `flush_s` after it came,
-    at the latest. `failed` is "" or, in one line, why nothing is recorded any more.
+    file system that hangs never holds up who watches. A line is in the file `flush_s` after it
+    came, at the latest. `failed` is "" or, in one line, why nothing is recorded any more.
 
     Frames end where the wall clock passes a multiple of `frame_s` and what `phase` adds to it, in
     steps that the buckets of rollup lines divide: each lies in one frame.
@@ -70,13 +70,15 @@ class Recorder:
         phase: float = 0.0,
         lane: Optional[Lane] = None,
         is_small: bool = False,
+        is_synced: bool = True,
     ) -> None:
         """Creates the file (0600) and its folders (0700). Raises GpumonError.
 
         `roller` makes what makes rollup lines of the samples. `phase`, from 0 to less than 1, is
         for recorders that are fed at the same time: where it differs, they write and end their
         frames one after another. `lane`: where it writes, shared with others; by default its own.
-        `is_small`: one of many, each with little memory.
+        `is_small`: one of many, each with little memory. `is_synced`: what is flushed is on disk;
+        else only whole frames surely are.
         """
         self.path = path
         self._clock = clock
@@ -102,7 +104,7 @@ class Recorder:
         pack = partial(packer, is_small=is_small)
         first = pack()  # where there is no zstd, no file is made
         self._rolling = Rolling(roller, phase)
-        self._writer = _Writer(File(path), first, pack, lane or Lane())
+        self._writer = _Writer(File(path, is_synced=is_synced), first, pack, lane or Lane())
 
     @property
     def failed(self) -> str:
@@ -376,7 +378,7 @@ class _Writer:
     def _write(self, write: _Write) -> None:
         try:
             if not self.failed:
-                self._file.append(self._packed(write))
+                self._file.append(self._packed(write), is_to_disk=write.times is not None)
         except Exception as error:  # no other code watches this thread
             self._why = str(error) or type(error).__name__
         self._done_bytes += len(write.lines)

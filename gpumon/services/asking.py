@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Mapping
 
+from gpumon import private
 from gpumon.recording.runs import state_dir
 from gpumon.slurm.answers import SharedAnswers
 from gpumon.slurm.client import Slurm
@@ -18,16 +17,8 @@ def shared_slurm(runner: Runner, login: str | None = None, *, timeout_s: float =
 
 
 def shared_answers(login: str | None = None) -> SharedAnswers:
-    """The answers of Slurm's commands here, or on a login host."""
-    return SharedAnswers(os.path.join(_private_dir(os.environ), "answers"), login or "")
-
-
-def _private_dir(environ: Mapping[str, str]) -> str:
-    """The user's folder on this machine where the session has one, else that of recordings."""
-    folder = environ.get("XDG_RUNTIME_DIR", "")
-    try:
-        status = os.lstat(folder)
-    except OSError:
-        return state_dir()
-    own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
-    return os.path.join(folder, "gpumon") if own and os.path.isabs(folder) else state_dir()
+    """The answers of Slurm's commands here, or on a login host; in a folder of this machine where
+    there can be one.
+    """
+    folder = private.local_folder() or state_dir()
+    return SharedAnswers(os.path.join(folder, "answers"), login or "")

@@ -39,8 +39,11 @@ def mark(text: str) -> None:
             + (f" (recorded are {others})" if others else "")
             + "; start 'gpumon' or 'gpumon record' there first"
         )
-    if not [spool for spool in chosen if send(spool, Mark(now, text))]:
-        raise GpumonError("the recording ended just now; the mark was not taken")
+    if not any([send(spool, Mark(now, text)) for spool in chosen]):
+        # ended, or its file has just got another name
+        chosen = choose(running(folder), job, node_name(os.environ))
+        if not any([send(spool, Mark(now, text)) for spool in chosen]):
+            raise GpumonError("the recording ended just now; the mark was not taken")
 
 
 def _job() -> str:

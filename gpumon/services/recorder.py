@@ -120,7 +120,7 @@ class _NodeRecorder:
         """Record, and pass on what was recorded; ends with the recording closed."""
         agent, recorder = self._agent, self._recorder
         spool = _open_spool(header)
-        claims = Claims(marks_dir(), spool) if spool is not None and self._is_usual else None
+        claims = Claims(spool) if spool is not None else None
         if claims is not None:
             claims.start()
         recorder.header(header)
@@ -132,7 +132,7 @@ class _NodeRecorder:
                 header = agent.header()
                 recorder.header(header)
                 yield header
-            if claims is not None:
+            if claims is not None and self._is_usual:
                 _claim(claims, header)
             if spool is not None:
                 marks = map(mark_event, spool.take())
@@ -172,10 +172,7 @@ class _NodeRecorder:
 def _claim(claims: Claims, header: Header) -> None:
     """Claim the node, for dashboards to see, as long as samples come."""
     claims.seen(header.node, header.interval_s)
-    try:
-        claims.hold(header.node, claims.made(header.node, header, is_asked_for=True))
-    except OSError:  # then they record it too
-        pass
+    claims.hold(header.node, claims.made(header.node, header, is_asked_for=True))
 
 
 def _open_spool(header: Header) -> MarkSpool | None:

@@ -98,7 +98,7 @@ def running(env, *args, **options):
 
 def started(env):
     """Wait for a recorder that has a spool: it runs."""
-    return until(lambda: list(state(env).glob("marks/*.spool")))
+    return until(lambda: list(state(env).glob("marks/*.live")))
 
 
 # -- a command feels nothing ----------------------------------------------------------------------
@@ -541,13 +541,11 @@ def test_alone_it_ends_by_a_signal_and_leaves_its_summary(env, number):
     samples, ends = recorded(env)
     assert samples
     assert ends == [number.name]
-    assert not list(state(env).rglob("*.spool"))
+    assert not list(state(env).rglob("*.live"))
 
 
 def test_alone_it_ends_with_the_shell_that_started_it(env):
-    script = (
-        f"{PROGRAM} record --quiet & while ! ls $GPUMON_STATE/marks/*.spool; do sleep 0.1; done"
-    )
+    script = f"{PROGRAM} record --quiet & while ! ls $GPUMON_STATE/marks/*.live; do sleep 0.1; done"
     subprocess.run(["sh", "-c", script], env=env, capture_output=True, timeout=HANGS_S)
     finished(env)
     assert recorded(env)[1] == ["the shell ended"]
@@ -578,7 +576,7 @@ def test_in_a_step_of_its_own_it_ends_with_0_whatever_keeps_it_from_recording(en
 
 def test_nohup_outlives_the_shell(env):
     script = f"nohup {PROGRAM} record --quiet >/dev/null 2>&1 & echo $!"
-    script += "; while ! ls $GPUMON_STATE/marks/*.spool >&2; do sleep 0.1; done"
+    script += "; while ! ls $GPUMON_STATE/marks/*.live >&2; do sleep 0.1; done"
     done = subprocess.run(
         ["sh", "-c", script], env=env, capture_output=True, text=True, timeout=HANGS_S
     )
@@ -614,7 +612,7 @@ def test_many_marks_at_once_all_arrive_clean_and_short(env):
 def test_a_mark_goes_to_the_job_it_was_made_in(env):
     jobs = [{**env, "SLURM_JOB_ID": job, "SLURMD_NODENAME": "gpu07"} for job in ("11", "12")]
     with running(jobs[0]), running(jobs[1]):
-        until(lambda: len(list(state(env).glob("marks/*.spool"))) == 2)
+        until(lambda: len(list(state(env).glob("marks/*.live"))) == 2)
         assert gpumon("mark", "mine", env=jobs[1]).returncode == 0
         other = {**env, "SLURM_JOB_ID": "13", "SLURMD_NODENAME": "gpu07"}
         done = gpumon("mark", "nobody's", env=other)
@@ -623,8 +621,8 @@ def test_a_mark_goes_to_the_job_it_was_made_in(env):
             "gpumon: nothing records job 13 (recorded are 11, 12); "
             "start 'gpumon' or 'gpumon record' there first\n"
         )
-        for spool, size in (("11", 0), ("12", 1)):
-            (path,) = state(env).glob(f"marks/{spool},gpu07,*.spool")
+        for spool, size in (("11", 1), ("12", 2)):  # the line about the recorder, and marks
+            (path,) = (Path(env["XDG_RUNTIME_DIR"]) / "gpumon").glob(f"*,{spool},gpu07,*.live")
             assert path.read_text().count("\n") == size
 
 
@@ -638,7 +636,7 @@ def test_without_a_recorder_a_mark_says_so(env):
         process.kill()
         process.wait()
         assert gpumon("mark", "too late", env=env).returncode == 4
-    assert not list(state(env).rglob("*.spool"))  # what a dead one left is gone
+    assert not list(state(env).rglob("*.live"))  # what a dead one left is gone
 
 
 # -- the dashboard --------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from gpumon.model.view import Status
 from gpumon.pipeline.tee import Tee
 from gpumon.recording import Recording, marks
 from gpumon.recording.marks import Mark, MarkSpool, mark_text, running, send
+from gpumon.recording.spool import Spool
 from gpumon.store import Store
 from tests.e2e.program import environment
 from tests.support.waiting import HANGS_S, until
@@ -169,7 +170,7 @@ def test_without_recording_marks_are_shown_and_said_to_be_lost(source, state):
     assert made.news() == ""
     made.stop()
     assert recorded(state) == {}
-    assert not list(state.rglob("*.spool"))
+    assert not list((state / "marks").iterdir())
 
 
 def test_a_folder_that_cannot_be_written_costs_only_the_recording(source, state):
@@ -220,7 +221,7 @@ from gpumon.recording.claims import Claims
 from gpumon.recording.marks import MarkSpool
 folder, job, node, devices, is_asked_for = sys.argv[1:]
 spool = MarkSpool(folder, job, node)
-claims = Claims(folder, spool)
+claims = Claims(spool)
 devices = [Device(n, n, name, "A100") for n, name in enumerate(devices.split())]
 header = Header(node, "boot", 0.0, 1.0, 1.0, "", devices, job=JobContext(job))
 claims.hold(node, claims.made(node, header, is_asked_for=bool(is_asked_for)))
@@ -290,14 +291,21 @@ def test_a_spool_takes_whole_marks_only(state):
         b'{"t": 1795200000, "text": "a\\u001b[2Jb"}', b"", b"no json", b"[1]", b'{"t": "x"}',
         b'{"t": 1e300, "text": "late"}', b'{"t": 1795200001, "text": ""}', b"[" * 5000, b"\xff",
     ]  # fmt: skip
-    with open(spool.path, "ab") as file:
-        file.write(b"\n".join(lines) + b'\n{"t": 1795200002, "te')
-    assert spool.take() == [Mark(START, "a?[2Jb")]
-    assert spool.take() == []
-    with open(spool.path, "ab") as file:
-        file.write(b'xt": "whole"}\n' + b"x" * (1 << 17) + b'\n{"t": 1795200003, "text": "on"}\n')
-    found = [mark.text for _ in range(4) for mark in spool.take()]
-    assert found == ["whole", "on"]
+    (here,) = running(str(state / "marks"))
+
+    def taken():
+        spool.beat()
+        return spool.take()
+
+    for path in (spool.path, here.path):  # from other machines, and from this one
+        with open(path, "ab") as file:
+            file.write(b"\n".join(lines) + b'\n{"t": 1795200002, "te')
+        assert taken() == [Mark(START, "a?[2Jb")]
+        assert taken() == []
+        with open(path, "ab") as file:
+            last = b'\n{"t": 1795200003, "text": "on"}\n'
+            file.write(b'xt": "whole"}\n' + b"x" * (1 << 17) + last)
+        assert [mark.text for _ in range(4) for mark in taken()] == ["whole", "on"]
     assert spool.close() == spool.close() == []
 
 
@@ -312,8 +320,8 @@ def test_a_spool_takes_whole_marks_only(state):
     ],
 )
 def test_whom_a_mark_is_for(job, node, chosen):
-    spools = [marks.Spool(f"{j}{n}", j, n) for j, n in ("1a", "2b", "2c")]
-    spools.append(marks.Spool("a", "", "a"))
+    spools = [Spool(f"{j}{n}", j, n) for j, n in ("1a", "2b", "2c")]
+    spools.append(Spool("a", "", "a"))
     assert [spool.path for spool in marks.choose(spools, job, node)] == chosen
     if node == "z":  # there is only one it can be
         assert [each.path for each in marks.choose(spools[1:3], job, node)] == ["2b", "2c"]
@@ -358,7 +366,7 @@ def test_a_folder_that_hangs_holds_up_neither_keys_nor_quitting(source, state, m
 @pytest.fixture
 def soon(monkeypatch):
     """Claims are looked at all the time."""
-    monkeypatch.setattr("gpumon.recording.claims.BEAT_S", 0.02)
+    monkeypatch.setattr("gpumon.recording.claims.LOOK_S", 0.02)
     monkeypatch.setattr("gpumon.recording.claims._FRESH_S", 0.0)
 
 
@@ -392,7 +400,7 @@ def test_who_watches_takes_over_when_the_recorder_dies(source, state, soon):
     (path,) = paths(state)
     samples = [item for item in Recording(str(path)).items() if isinstance(item, Sample)]
     assert [event.pid for event in samples[0].events if event.kind == "process"] == [7]
-    assert not list(state.rglob("*.claim"))
+    assert not list((state / "marks").iterdir())
 
 
 def test_a_dashboard_leaves_a_node_to_gpumon_record(source, state, soon):

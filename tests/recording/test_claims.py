@@ -1,6 +1,7 @@
 """Claims: of all processes that could record a node, those do that must, and nobody is left out."""
 
 import os
+import shutil
 import time
 
 import pytest
@@ -9,9 +10,8 @@ from hypothesis import strategies as st
 
 from gpumon.model.sample import Device, Header, JobContext
 from gpumon.recording import claims as module
-from gpumon.recording import shared
 from gpumon.recording.claims import Claim, Claims, is_needless
-from gpumon.recording.marks import MarkSpool
+from gpumon.recording.marks import Mark, MarkSpool, running, send
 from tests.support.examples import examples
 
 A, B = "GPU-a", "GPU-b"
@@ -59,82 +59,137 @@ def test_what_any_of_them_sees_is_recorded(found):
     assert len(dashboards) == len(set(dashboards))
 
 
+class Process:
+    """One that records, on a machine of its own or with another one."""
+
+    def __init__(self, tmp_path, machine, clock):
+        local = tmp_path / machine
+        local.mkdir(0o700, exist_ok=True)
+        self.spool = MarkSpool(str(tmp_path / "marks"), "4711", "gpu01", local=str(local))
+        self.claims = Claims(self.spool, clock=lambda: clock[0])
+        self.claims._look = lambda: None
+
+    def hold(self, *devices, asked_for=True):
+        self.claims.hold(
+            "gpu01", self.claims.made("gpu01", header(*devices), is_asked_for=asked_for)
+        )
+
+    def is_needless(self, *devices):
+        return self.claims.is_needless(
+            self.claims.made("gpu01", header(*devices), is_asked_for=False)
+        )
+
+
 @pytest.fixture
-def pair(tmp_path, monkeypatch):
-    """Claims of two processes on two machines that share a folder, and their clock."""
+def pair(tmp_path):
+    """Two machines that share a folder, and their clock."""
     clock = [100.0]
-    spools, found = [], []
-    for machine in ("here", "there"):
-        monkeypatch.setattr(shared, "machine", lambda machine=machine: machine)
-        monkeypatch.setattr("gpumon.recording.marks.machine", lambda machine=machine: machine)
-        spools.append(MarkSpool(str(tmp_path), "4711", "gpu01"))
-        found.append(Claims(str(tmp_path), spools[-1], clock=lambda: clock[0]))
-    yield *found, spools[0], clock
-    for spool in spools:
-        spool.close()
+    found = [Process(tmp_path, machine, clock) for machine in ("here", "there")]
+    yield *found, clock
+    for each in found:
+        each.spool.close()
 
 
-def held(claims, *devices, asked_for=True):
-    claims.hold("gpu01", claims.made("gpu01", header(*devices), is_asked_for=asked_for))
+def pass_time(seconds, clock, *processes):
+    """With what each of those that live does meanwhile."""
+    for _ in range(round(seconds / module.LOOK_S)):
+        clock[0] += module.LOOK_S
+        for each in processes:
+            each.claims.seen("gpu01", 1.0)
+            each.claims.tick()
 
 
 def test_a_lease_of_another_machine_holds_as_long_as_it_is_renewed(pair):
-    here, there, spool, clock = pair
-    held(here, A)
-    mine = there.made("gpu01", header(A), is_asked_for=False)
-    for _ in range(10):
-        clock[0] += module.BEAT_S
-        os.utime(spool.path, (time.time() + clock[0] / 1e3,) * 2)  # what `beat` does, to the ms
-        assert there.is_needless(mine)
-    clock[0] += module.LEASE_S - 1
-    assert there.is_needless(mine)
-    clock[0] += 2
-    assert not there.is_needless(mine)
-    assert len(list(os.scandir(os.path.dirname(spool.path)))) == 3  # it may only have been stopped
+    here, there, clock = pair
+    here.hold(A)
+    assert there.is_needless(A)
+    for _ in range(20):
+        pass_time(module.TURN_S, clock, here, there)
+        assert there.is_needless(A)
+    pass_time(module.LEASE_S - module.TURN_S, clock, there)  # it may only have been stopped
+    assert there.is_needless(A)
+    pass_time(3 * module.TURN_S, clock, there)  # 70 s in all are promised
+    assert not there.is_needless(A)
+    assert os.path.exists(here.spool.path)
+    pass_time(2 * module._RARELY * module.TURN_S, clock, here, there)
+    assert there.is_needless(A)
+
+
+def test_a_process_of_this_machine_is_seen_at_once_and_its_end_too(pair, tmp_path):
+    here, _, clock = pair
+    beside = Process(tmp_path, "here", clock)
+    beside.hold(A)
+    assert here.is_needless(A)
+    beside.spool.close()
+    pass_time(module.LOOK_S, clock, here)
+    assert not here.is_needless(A)
 
 
 def test_what_another_machine_left_behind_long_ago_is_none(pair):
-    here, there, spool, _ = pair
-    held(here, A)
-    os.utime(spool.path, (time.time() - 3600,) * 2)
-    assert not there.is_needless(there.made("gpu01", header(A), is_asked_for=False))
+    here, there, _ = pair
+    here.hold(A)
+    os.utime(here.spool.path, (time.time() - 3600,) * 2)
+    assert not there.is_needless(A)
+    assert os.path.exists(here.spool.path)
+    os.utime(here.spool.path, (time.time() - 90_000,) * 2)
+    assert running(os.path.dirname(here.spool.path), local=there.spool.local)[0].path != (
+        here.spool.path
+    )
+    assert not os.path.exists(here.spool.path)
 
 
 def test_a_claim_is_given_up_with_its_samples_and_with_its_process(pair):
-    here, there, _, clock = pair
-    mine = there.made("gpu01", header(A), is_asked_for=False)
-
-    def needless():
-        clock[0] += 0.5
-        return there.is_needless(mine)
-
-    here.seen("gpu01", 1.0)
-    held(here, A)
-    assert needless()
-    clock[0] += 7.0
-    here._give_up_silent()
-    assert not needless()
-    here.seen("gpu01", 1.0)
-    held(here, A)
-    assert needless()
-    here.stop()
-    assert not needless()
+    here, there, clock = pair
+    here.hold(A)
+    pass_time(30, clock, here, there)
+    assert there.is_needless(A)
+    for _ in range(20):  # without samples it goes on renewing its lease
+        clock[0] += module.LOOK_S
+        here.claims.tick()
+        pass_time(0, clock)
+        there.claims.seen("gpu01", 1.0)
+        there.claims.tick()
+    assert not there.is_needless(A)
+    here.hold(A)
+    pass_time(40, clock, here, there)
+    assert there.is_needless(A)
+    here.spool.close()
+    pass_time(20, clock, there)
+    assert not there.is_needless(A)
 
 
 def test_a_claim_grows_with_its_devices(pair):
-    here, there, _, clock = pair
-    held(here, A)
-    mine = there.made("gpu01", header(A, B), is_asked_for=False)
-    assert not there.is_needless(mine)
-    held(here, A, B)
-    clock[0] += 0.5
-    there._read.clear()
-    assert there.is_needless(mine)
+    here, there, clock = pair
+    here.hold(A)
+    assert not there.is_needless(A, B)
+    here.hold(A, B)
+    pass_time(40, clock, here, there)
+    assert there.is_needless(A, B)
+    here.hold(A)
+    pass_time(40, clock, here, there)
+    assert not there.is_needless(A, B)
 
 
-def test_what_is_no_claim_is_passed_over(pair, tmp_path):
-    _, there, spool, _ = pair
-    for name, text in (("x.claim", "{}"), (f"4711,gpu01,{spool.lease}.claim", "[" * 9999)):
-        (tmp_path / name).write_text(text)
-        os.chmod(tmp_path / name, 0o600)
-    assert not there.is_needless(there.made("gpu01", header(A), is_asked_for=False))
+def test_what_is_no_claim_is_passed_over(pair):
+    here, there, _ = pair
+    folder = os.path.dirname(here.spool.path)
+    for number, text in enumerate(("{}", "[" * 9999, '{"claims": [7]}', "")):
+        path = os.path.join(folder, f"4711,gpu01,{number}@a,0.live" if number else "x.live")
+        with open(path, "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            file.write(text)
+    assert not there.is_needless(A)
+
+
+def test_a_folder_of_this_machine_that_is_wiped_comes_back(pair, tmp_path):
+    """Some systems remove what users left in memory when their last session ends."""
+    here, _, clock = pair
+    here.hold(A)
+    shutil.rmtree(tmp_path / "here")
+    assert here.spool.take() == []
+    beside = Process(tmp_path, "here", clock)
+    assert beside.is_needless(A)
+    (spool,) = (each for each in running(here.spool.folder, local=beside.spool.local)
+                if each.lease == here.spool.lease)  # fmt: skip
+    assert send(spool, Mark(1_795_200_000.0, "still here"))
+    assert [mark.text for mark in here.spool.take()] == ["still here"]
+    beside.spool.close()

@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 import socket
 import stat
-import threading
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.recording import marks
 from gpumon.recording.marks import Mark, MarkSpool, running, send
+from gpumon.recording.spool import Spool
 from tests.e2e.program import environment, gpumon
 from tests.support.examples import examples
-from tests.support.waiting import HANGS_S
 
 OLD = b"what was there before\n"
 NOW = 1_795_200_000.0
@@ -58,7 +56,7 @@ def test_a_folder_that_others_read_is_closed_and_one_that_they_write_refused(tmp
         assert (mode(folder), os.listdir(folder)) == (bits, [])
         return
     spool = MarkSpool(str(folder), "", "gpu01")
-    assert running(str(folder), but=spool.path) == []
+    assert [each.lease for each in running(str(folder))] == [spool.lease]
     assert mode(folder) == 0o700
     spool.close()
 
@@ -114,14 +112,14 @@ def test_nothing_planted_is_written_to_or_takes_a_mark(tmp_path_factory, kinds, 
     names = []
     for number, kind in enumerate(kinds):
         pid = os.getpid() if number == 0 else number
-        names.append(f"node,gpu01,{pid}.spool")
+        names.append(f"node,gpu01,{pid},0.live")
         PLANTED[kind](str(folder / names[-1]), str(victim))
     spool = MarkSpool(str(folder), "", "gpu01") if recorded else None
-    assert running(str(folder), but=spool.path if spool else "") == []
+    assert [each.lease for each in running(str(folder))] == ([spool.lease] if spool else [])
     for name in names:
-        assert not send(marks.Spool(str(folder / name), "", "gpu01"), Mark(NOW, "text"))
+        assert not send(Spool(str(folder / name), "", "gpu01"), Mark(NOW, "text"))
     if spool:
-        assert send(marks.Spool(spool.path, "", "gpu01"), Mark(NOW, "text"))
+        assert send(Spool(spool.path, "", "gpu01"), Mark(NOW, "text"))
         assert spool.close() == [Mark(NOW, "text")]
     assert (victim.read_bytes(), sorted(os.listdir(top))) == (OLD, ["marks", "victim"])
     assert sorted(os.listdir(folder)) == sorted(names)
@@ -130,16 +128,16 @@ def test_nothing_planted_is_written_to_or_takes_a_mark(tmp_path_factory, kinds, 
 def test_a_spool_of_another_user_takes_no_mark_and_stays(tmp_path, monkeypatch):
     folder = tmp_path / "marks"
     folder.mkdir(0o700)
-    path = folder / "node,gpu01,1.spool"
+    path = folder / "node,gpu01,1,0.live"
     path.write_bytes(b"")
     if os.geteuid() == 0:
         theirs(path, monkeypatch)
         assert running(str(folder)) == []
-        assert not send(marks.Spool(str(path), "", "gpu01"), Mark(NOW, "text"))
+        assert not send(Spool(str(path), "", "gpu01"), Mark(NOW, "text"))
         assert path.read_bytes() == b""
     else:  # who is not root cannot make one; a read-only one of another kind stands for it
         path.chmod(0o400)
-        assert not send(marks.Spool(str(path), "", "gpu01"), Mark(NOW, "text"))
+        assert not send(Spool(str(path), "", "gpu01"), Mark(NOW, "text"))
 
 
 # -- as it is typed --------------------------------------------------------------------------------
@@ -153,19 +151,3 @@ def test_mark_says_in_one_line_what_to_do(tmp_path):
         f"gpumon: cannot use {folder}: other users can write to it; make it private "
         "(chmod 700), or set GPUMON_STATE to another folder\n"
     )
-
-
-def test_the_name_is_brought_to_disk(tmp_path, monkeypatch):
-    synced, real = [], os.fsync
-
-    def noted(descriptor):
-        synced.append((os.readlink(f"/proc/self/fd/{descriptor}"), os.listdir(tmp_path / "marks")))
-        real(descriptor)
-
-    monkeypatch.setattr(os, "fsync", noted)
-    spool = MarkSpool(str(tmp_path / "marks"), "", "gpu01")
-    for thread in threading.enumerate():
-        if thread.name == "marks":
-            thread.join(HANGS_S)
-    assert synced == [(str(tmp_path / "marks"), [os.path.basename(spool.path)])]
-    spool.close()

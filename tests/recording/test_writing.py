@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import fcntl
 import os
 import resource
 import signal
@@ -98,7 +99,22 @@ def test_a_sync_that_fails_is_an_error_too(tmp_path, few, monkeypatch):
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
 
     monkeypatch.setattr(os, "fdatasync", quota)  # as network file systems report it
-    assert "quota" in record(tmp_path / "x.gpumon", few).failed
+    assert "quota" in record(tmp_path / "x.gpumon", few, is_synced=False).failed
+
+
+def test_what_is_flushed_is_on_disk(tmp_path, few, monkeypatch):
+    """By the call that writes it; else by one at the beginning, and one for each frame."""
+    synced, real = [], os.fdatasync
+    monkeypatch.setattr(os, "fdatasync", lambda fd: synced.append(fd) or real(fd))
+    for is_synced, count in ((True, 0), (False, 2)):
+        recorder = Recorder(str(tmp_path / f"{is_synced}.gpumon"), is_synced=is_synced)
+        flags = fcntl.fcntl(recorder._writer._file._fd, fcntl.F_GETFL)
+        assert bool(flags & os.O_DSYNC) is is_synced
+        recorder.header(made.header())
+        for sample in few:
+            recorder.add(sample)
+        recorder.close()
+        assert len(synced) == count
 
 
 @contextlib.contextmanager

@@ -1,0 +1,247 @@
+"""The file by which a process that records is known to others: a line about it, and marks to it.
+
+It is named after the job and the first node, and lies in two folders: in that of the user's state,
+which machines share, and, for processes of the same machine, in a folder of that machine. There the
+file is locked, and looking costs nothing. In the shared folder every call may be a question to a
+busy file server: the file's time of change is renewed seldom, and a process whose file did not
+change for a while is taken for dead. The owner alone replaces the line, and gives the file another
+name then, so that a list of names shows which lines are new; who sends a mark appends to the file.
+Both lock it meanwhile, as NFS appends safely only under a lock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from typing import Container, Iterator, NamedTuple, Optional, Sequence
+
+from gpumon import private
+from gpumon.recording import shared
+
+SUFFIX = ".live"
+_OLDER = (".spool", ".claim")  # of 0.1
+#: before the owner has any to tell
+NOTHING = b"{}\n"
+#: of a file that is read at a time: 64 nodes of eight GPUs take 25 KB of the line
+_MAX_READ, _MAX_LINE = 1 << 16, 1 << 22
+#: who writes locks this byte, far behind the lines
+_WRITING = 1 << 40
+_ABANDONED_S = 86_400.0
+
+
+class Spool(NamedTuple):
+    """A process's file, as another one sees it."""
+
+    path: str
+    job: str
+    node: str
+    lease: str = ""  # which process, of which machine
+    changed_ns: int = 0  # when it was renewed
+    line: bytes = b""  # of a file of this machine, if its process lives
+
+
+class SpoolFile:
+    """The owner's end. Used by one thread at a time."""
+
+    def __init__(self, folder: str, name: str, *, is_here: bool) -> None:
+        """Raises OSError where the folder cannot be written, or is not the user's alone.
+
+        `name`: all but the end. `is_here`: it is one of this machine.
+        """
+        private.make_folder(folder)
+        self._folder = folder
+        self._stem, self._number = name, 0
+        self._is_here = is_here
+        self._at = len(NOTHING)  # of the marks that were not taken yet
+        self.within = private.open_folder(folder)
+        try:
+            # nobody finds it before it is held
+            first = f".{self._name}" if is_here else self._name
+            self._file = private.new_file(self.within, first)
+        except BaseException:
+            os.close(self.within)
+            raise
+        try:
+            os.write(self._file, NOTHING)
+            if is_here:
+                shared.hold(self._file)
+                os.rename(first, self._name, src_dir_fd=self.within, dst_dir_fd=self.within)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def _name(self) -> str:
+        return f"{self._stem},{self._number}{SUFFIX}"
+
+    @property
+    def path(self) -> str:
+        return os.path.join(self._folder, self._name)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether somebody removed it."""
+        return os.fstat(self._file).st_nlink == 0
+
+    def renew(self) -> None:
+        """Show that this process lives. Raises OSError."""
+        os.utime(self._file)
+
+    def replace(self, line: bytes) -> bytes:
+        """Another line about this process; gives the marks that came before. Raises OSError."""
+        shared.lock(self._file, _WRITING)
+        try:
+            marks = self.take()
+            self._at = len(line)
+            os.pwrite(self._file, line, 0)
+            os.ftruncate(self._file, len(line))
+            if not self._is_here:
+                os.fdatasync(self._file)
+                before = self._name
+                self._number += 1
+                os.rename(before, self._name, src_dir_fd=self.within, dst_dir_fd=self.within)
+        finally:
+            shared.unlock(self._file, _WRITING)
+        return marks
+
+    def take(self) -> bytes:
+        """The lines that came since the last call."""
+        try:
+            data = os.pread(self._file, _MAX_READ, self._at)
+        except OSError:
+            return b""
+        end = data.rfind(b"\n") + 1
+        if not end and len(data) == _MAX_READ:  # no line of ours is as long
+            end = len(data)
+        self._at += end
+        return data[:end]
+
+    def close(self) -> bytes:
+        """Remove it; gives the last lines."""
+        shared.lock(self._file, _WRITING)
+        _remove(self.within, self._name)
+        marks = self.take()
+        os.close(self._file)  # and with it the locks
+        os.close(self.within)
+        return marks
+
+
+def append(spool: Spool, line: bytes) -> bool:
+    """Have another process take a line; False when it has ended meanwhile."""
+    folder, name = os.path.split(spool.path)
+    try:
+        within = private.open_folder(folder)
+        try:
+            file = private.open_file(within, name, os.O_APPEND)
+        finally:
+            os.close(within)
+    except OSError:
+        return False
+    try:
+        shared.lock(file, _WRITING)
+        return os.fstat(file).st_nlink > 0 and os.write(file, line) == len(line)
+    except OSError:
+        return False
+    finally:
+        os.close(file)
+
+
+# -- looking for others
+
+
+def key(folder: str) -> str:
+    """What the names of a shared folder's files begin with in a folder of this machine."""
+    return hashlib.sha256(os.path.realpath(folder).encode()).hexdigest()[:12] + ","
+
+
+def here(folder: str, local: Optional[str], key: str) -> Iterator[Spool]:
+    """Those of this machine that belong to the shared folder; a dead one's has no `line` and is
+    removed. Raises OSError where the folder of this machine is not the user's alone.
+    """
+    try:
+        within = private.open_folder(local) if local else -1
+    except FileNotFoundError:
+        within = -1
+    if local is None or within < 0:
+        return
+    dead = []
+    try:
+        for name in sorted(os.listdir(within)):
+            spool = _spool(local, name, key)
+            found = spool and read(within, spool, if_held=True)
+            if found is not None:
+                yield found
+                if not found.line:
+                    dead.append(found.lease)
+                    _remove(within, name)
+    finally:
+        os.close(within)
+    if dead:
+        _tidy(folder, dead)
+
+
+def there(folder: str, within: int, names: Sequence[str], but: Container[str]) -> Iterator[Spool]:
+    """Those in the shared folder, by its descriptor and its files' names, but for some leases; who
+    of them lives must be seen by its time. Those that are a day old are removed.
+    """
+    for name in names:
+        spool = _spool(folder, name, "")
+        if (spool is None and not name.endswith(_OLDER)) or (spool and spool.lease in but):
+            continue
+        try:
+            status = os.stat(name, dir_fd=within, follow_symlinks=False)
+        except OSError:
+            continue
+        if time.time() - status.st_mtime > _ABANDONED_S:
+            _remove(within, name)
+        elif spool is not None and private.is_own(status):
+            yield spool._replace(changed_ns=status.st_mtime_ns)
+
+
+def read(within: int, spool: Spool, *, if_held: bool = False) -> Optional[Spool]:
+    """With its line and its time, which NFS answers afresh where a file is opened; None where it is
+    gone. `if_held`: without a line where no process holds it.
+    """
+    try:
+        file = private.open_file(within, os.path.basename(spool.path))
+    except OSError:
+        return None
+    try:
+        status, line = os.fstat(file), b""
+        if not if_held or shared.is_held(file):
+            line = os.read(file, min(status.st_size, _MAX_LINE)).partition(b"\n")[0] or NOTHING
+        return spool._replace(line=line, changed_ns=status.st_mtime_ns)
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+
+
+def _spool(folder: str, name: str, key: str) -> Optional[Spool]:
+    parts = name[len(key) : -len(SUFFIX)].split(",")
+    if not name.startswith(key) or not name.endswith(SUFFIX) or len(parts) != 4:
+        return None
+    return Spool(os.path.join(folder, name), parts[0], parts[1], parts[2])
+
+
+def _tidy(folder: str, dead: Container[str]) -> None:
+    """Remove what processes of this machine left in the shared folder."""
+    try:
+        within = private.open_folder(folder)
+    except OSError:
+        return
+    try:
+        for name in os.listdir(within):
+            spool = _spool(folder, name, "")
+            if spool is not None and spool.lease in dead:
+                _remove(within, name)
+    finally:
+        os.close(within)
+
+
+def _remove(within: int, name: str) -> None:
+    try:
+        os.unlink(name, dir_fd=within)
+    except OSError:
+        pass
