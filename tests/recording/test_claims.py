@@ -106,9 +106,9 @@ def test_a_lease_of_another_machine_holds_as_long_as_it_is_renewed(pair):
     for _ in range(20):
         pass_time(module.TURN_S, clock, here, there)
         assert there.is_needless(A)
-    pass_time(module.LEASE_S - module.TURN_S, clock, there)  # it may only have been stopped
+    pass_time(24, clock, there)  # it may only be slow
     assert there.is_needless(A)
-    pass_time(3 * module.TURN_S, clock, there)  # 70 s in all are promised
+    pass_time(46, clock, there)  # 70 s in all, as is documented
     assert not there.is_needless(A)
     assert os.path.exists(here.spool.path)
     pass_time(2 * module._RARELY * module.TURN_S, clock, here, there)

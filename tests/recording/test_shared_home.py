@@ -10,7 +10,7 @@ import pytest
 from gpumon.model.sample import Device, Header, JobContext, Sample
 from gpumon.pipeline.tee import Tee
 from gpumon.recording import Recorder, claims
-from gpumon.recording.claims import TURN_S, Claims
+from gpumon.recording.claims import Claims
 from gpumon.recording.marks import MarkSpool
 from gpumon.services.recorder import _claim
 from tests.support.asked import count
@@ -19,6 +19,7 @@ from tests.support.waiting import HANGS_S, until
 START = 1_795_200_000.0
 #: s; a frame and more
 LONG_S = 640
+TURNS = LONG_S / 10
 
 
 def header(node):
@@ -74,7 +75,7 @@ def test_gpumon_record_asks_at_most_one_thing_in_10_s(tmp_path, clock, monkeypat
     pass_time(clock, LONG_S, add, mine.tick)
     until(lambda: not recorder.pending_bytes)
     asked = calls.copy()
-    assert dict(asked) == {"utime": LONG_S / TURN_S}
+    assert asked == {"utime": TURNS}
     assert os.stat(recorder.path).st_size > begun
     recorder.close()
     for each in (spool, *others):
@@ -119,7 +120,7 @@ def watched(clock, nodes, tmp_path, monkeypatch, strangers=()):
 
     def tick():
         tee._claims.tick()
-        for each in strangers if clock[0] % TURN_S == 0 else ():
+        for each in strangers if clock[0] % 10 == 0 else ():
             each.beat()
 
     pass_time(clock, 60, add, tick)
@@ -128,9 +129,6 @@ def watched(clock, nodes, tmp_path, monkeypatch, strangers=()):
     asked = calls.copy()
     tee.stop()
     return asked
-
-
-TURNS = LONG_S / TURN_S
 
 
 @pytest.mark.parametrize("nodes", [1, 4])

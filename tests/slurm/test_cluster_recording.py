@@ -232,6 +232,20 @@ def test_readings_agree_with_the_cgroup_and_marks_come_from_inside(cluster):
         assert row["processes"] >= 3  # the script, the recorder, what holds the memory
 
 
+def test_a_mark_comes_from_another_node(cluster):
+    """Which sees the recorder only in the shared home."""
+    step = "srun --overlap -N1 -n1 -w node1 --mem=100M gpumon record --interval 1"
+    with cluster.job(f"{step} &\n{jobs.spin(600)}", "-w", "node1,node2", "--mem=300M") as job:
+        (path,) = begun(cluster, job)
+        assert path.name.startswith("node1-")
+        there = ["srun", f"--jobid={job}", "-N1", "-n1", "-w", "node2", "--overlap", "--mem=0"]
+        began = time.time()
+        cluster.run("login", [*there, "gpumon", "mark", "from afar"])
+        (event,) = until(lambda: events(path, "mark"), "the mark in the file")
+        assert event.text == "from afar"
+        assert began - 1 < event.time < time.time() + 1
+
+
 def cgroup_stat(cluster, node: str, job: str) -> dict[str, int]:
     """memory.stat of the job's own cgroup, as root reads it on the node."""
     path = f"/sys/fs/cgroup/memory/slurm_{node}/uid_20001/job_{job}/memory.stat"
