@@ -74,6 +74,7 @@ for n, sample in enumerate(made.samples(int(float(sys.argv[2])))):
     time.sleep(max(0.0, began + n - time.time()))
     for name in names:
         source.sink.add(name, sample._replace(time=began + n, mono=100.0 + n, events=[]))
+tee.stop()
 """
 
 
@@ -109,7 +110,14 @@ def measure(
 ) -> tuple[Counter[str], Counter[str]]:
     folder, log = top / "state" / case.name.replace(" ", "-"), top / "strace.txt"
     folder.mkdir(0o700, parents=True)
-    env = {**os.environ, "GPUMON_STATE": str(folder), "TERM": "xterm-256color"}
+    run = top / "run"
+    run.mkdir(0o700, exist_ok=True)
+    env = {
+        **os.environ,
+        "GPUMON_STATE": str(folder),
+        "XDG_RUNTIME_DIR": str(run),
+        "TERM": "xterm-256color",
+    }
     strace = ["strace", "-f", "-y", "-ttt", "-s", "8", "-e", "trace=%file,%desc", "-o", str(log)]
     argv = [*strace, python, *case.argv]
     began = time.time()

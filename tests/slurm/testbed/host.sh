@@ -16,6 +16,7 @@ for controller in $CONTROLLERS; do
   mount -t cgroup -o "$controller" cgroup /sys/fs/cgroup/"$controller"
 done
 mount -t tmpfs -o mode=755,size=64m tmpfs /run
+mount -t tmpfs -o mode=1777,size=64m tmpfs /dev/shm # programs take it for one of their machine
 mkdir -p /run/sshd /run/mysqld /run/lock /run/munge
 mount --bind "$D/munge" /run/munge
 for file in passwd group hosts; do mount --bind "$D/etc/$file" /etc/$file; done
