@@ -270,15 +270,14 @@ def test_signals_to_it_reach_the_command_once(env):
 
 
 def test_a_time_limit_ends_the_command_and_leaves_the_recording_whole(env):
-    command = ["timeout", "600", *RECORD, "--", "sleep", "1234.5"]
+    held = f"1234.{os.getpid()}"  # nobody else's
+    command = ["timeout", "600", *RECORD, "--", "sleep", held]
     with subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL) as limit:
         started(env)
         limit.send_signal(signal.SIGALRM)  # its time is up
         assert limit.wait(HANGS_S) == 124
     assert recorded(env)[1] == ["the command ended: signal 15"]
-    assert not [
-        p for p in psutil.process_iter(["cmdline"]) if "1234.5" in (p.info["cmdline"] or [])
-    ]
+    assert not [p for p in psutil.process_iter(["cmdline"]) if held in (p.info["cmdline"] or [])]
 
 
 def test_killed_itself_it_leaves_the_command_alone(env, tmp_path):

@@ -16,7 +16,7 @@ import urllib3
 from gpumon.prometheus.access import Access
 from gpumon.prometheus.client import PrometheusError, Server, TooMuchError, _pool_of
 from tests.prometheus.conftest import Start
-from tests.prometheus.server import free_port
+from tests.support.ports import free_port
 
 _START = 1_795_200_000
 

@@ -11,6 +11,8 @@
 The fixture `cluster` (conftest.py) makes one for a whole run of pytest, shared by its workers; it
 skips where the machine cannot run it. Tests go on beside each other: they know their own jobs and
 processes by id, and expect others. Everybody's home is on all hosts, and here under `home(user)`.
+Each host has its own /etc and /tmp, and each cluster its own ids of users: clusters of other runs
+and packages that are installed on the machine change nothing here.
 
 - **Users** `alice`, `bob` and `carol` (account `research`) and root. carol is for tests that change
   what lies in a home, while they hold `faulty`. Commands and jobs of `run` and
@@ -74,6 +76,7 @@ class Cluster:
         self.folder = FOLDER / str(number)  # the same path on every host
         self.name = "gpumon"
         self._number = number
+        self._uid_base = 20000 + 100 * number  # as in cluster.sh
 
     # -- commands ----------------------------------------------------------------------------------
     def command(
@@ -228,6 +231,14 @@ class Cluster:
     def home(self, user: str = "alice") -> Path:
         return self.folder / "home" / user
 
+    def uid(self, user: str = "alice") -> int:
+        """The user's number, which no user of another cluster has."""
+        return self._uid_base + 1 + USERS.index(user)
+
+    def nameless_uid(self, number: int) -> int:
+        """A number, of 0 to 9, that no user has."""
+        return self._uid_base + 50 + number
+
     def log(self, job: str, user: str = "alice") -> str:
         """What the job has written so far: standard output and standard error."""
         path = self.home(user) / f"slurm-{job}.out"
@@ -238,7 +249,7 @@ class Cluster:
         path = self.home(user) / name
         path.write_text(text)
         path.chmod(0o755)
-        os.chown(path, 20001 + USERS.index(user), 20000)
+        os.chown(path, self.uid(user), self._uid_base)
         return path
 
     # -- ssh ---------------------------------------------------------------------------------------
@@ -266,9 +277,8 @@ class Cluster:
                 yield "node4"
             finally:
                 self.link("node4", up=True)
-                self.run(
-                    "node4", ["pkill", "-CONT", "-U", "20001,20002,20003"], "root", check=False
-                )
+                uids = ",".join(str(self.uid(user)) for user in USERS)
+                self.run("node4", ["pkill", "-CONT", "-U", uids], "root", check=False)
                 self.start_sshd("node4")
 
     def link(self, node: str, *, up: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Generator
 
 import pytest
@@ -14,7 +15,7 @@ from tests.slurm.sharing import Unable, shared_cluster
 @pytest.fixture(scope="session")
 def cluster(request):
     """A real Slurm cluster; see `tests/slurm/cluster.py`."""
-    run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or f"pid {os.getpid()}"
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or uuid.uuid4().hex
     try:
         with shared_cluster(run) as cluster:
             yield cluster

@@ -10,8 +10,8 @@ import pytest
 from tests.slurm.cluster import end
 from tests.support.waiting import HANGS_S
 
-#: users whom nobody else is, so that slurmctld's counts of their questions are ours alone
-ALONE, TOGETHER = 30001, 30002
+#: users without a name: slurmctld's counts of their questions are ours alone
+ALONE, TOGETHER = 1, 2
 
 #: looks at a job for some seconds as a dashboard does in minutes
 FOLLOW = """\
@@ -38,7 +38,7 @@ def job(cluster):
 
 
 def as_user(uid, *words):
-    """`words` as a user without a name, with a runtime folder of its own."""
+    """`words` as a user of this number, with a runtime folder of its own."""
     make = "mkdir -p -m 700 /run/u$0 && chown $0 /run/u$0"
     start = f'{make} && exec setpriv --reuid "$0" --clear-groups "$@"'
     own = [f"HOME=/run/u{uid}", f"XDG_RUNTIME_DIR=/run/u{uid}"]
@@ -65,7 +65,8 @@ def test_five_that_follow_a_job_ask_as_often_as_one(cluster, job):
                 end(process)
         return questions(cluster, uid) - before
 
-    one, five = follow(ALONE, 1), follow(TOGETHER, 5)
+    one = follow(cluster.nameless_uid(ALONE), 1)
+    five = follow(cluster.nameless_uid(TOGETHER), 5)
     assert one > 3
     assert five < 2.5 * one + 10
 
@@ -94,7 +95,7 @@ def test_a_command_that_hangs_does_not_keep_us_from_the_job(cluster, job):
 
 def test_under_a_limit_of_processes_a_command_says_so_or_works(cluster):
     def run(*words):
-        argv = as_user(ALONE, "prlimit", "--nproc=1", *words)
+        argv = as_user(cluster.nameless_uid(ALONE), "prlimit", "--nproc=1", *words)
         return cluster.run("login", argv, "root", check=False)
 
     done = run("gpumon", "once")

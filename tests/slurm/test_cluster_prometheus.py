@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from tests.nvml.scenario import Proc, Scenario
-from tests.prometheus.server import free_port
 from tests.slurm.cluster import Cluster, end
 from tests.slurm.recorded import begun, go_on_as_whole, waits
 from tests.slurm.test_cluster_report import SHORT
 from tests.slurm.test_cluster_screen import dashboard, left, shows
+from tests.support.ports import free_port
 from tests.support.waiting import until
 
 _CONFIG = """

@@ -248,6 +248,6 @@ def test_a_mark_comes_from_another_node(cluster):
 
 def cgroup_stat(cluster, node: str, job: str) -> dict[str, int]:
     """memory.stat of the job's own cgroup, as root reads it on the node."""
-    path = f"/sys/fs/cgroup/memory/slurm_{node}/uid_20001/job_{job}/memory.stat"
+    path = f"/sys/fs/cgroup/memory/slurm_{node}/uid_{cluster.uid()}/job_{job}/memory.stat"
     lines = cluster.run(node, ["cat", path], "root").stdout.splitlines()
     return {key: int(value) for key, value in map(str.split, lines)}

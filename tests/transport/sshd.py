@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import getpass
-import itertools
 import os
 import shutil
 import signal
@@ -20,6 +19,7 @@ from pathlib import Path
 import psutil
 
 from gpumon.transport.ssh import config as sshconfig
+from tests.support.ports import free_port
 from tests.support.waiting import HANGS_S
 
 SSH = shutil.which("ssh") or "ssh"
@@ -35,19 +35,6 @@ def keygen(file: Path, kind="ed25519", passphrase="", comment="test") -> Path:
 def public(key: Path) -> str:
     """`TYPE BASE64` of a key pair."""
     return " ".join(Path(f"{key}.pub").read_text().split()[:2])
-
-
-#: below those that the kernel gives to connections, and apart from those of other processes
-_PORTS = itertools.count(10000 + os.getpid() % 220 * 100)
-
-
-def free_port() -> int:
-    """A port on which nothing listens: nobody takes it before its server does."""
-    for port in _PORTS:
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise AssertionError("there are always more")
 
 
 class Sshd:

@@ -8,9 +8,10 @@
 #
 # A host is a process tree in namespaces of its own (mount, PID, UTS, IPC, network, cgroup) with an
 # address on a bridge that leads nowhere else. Everything written lies in $D and goes with `down`;
-# no file of the machine is changed. Exit code 77: this machine cannot run it; why is said.
+# no file of the machine is changed, and hosts have their own /etc and /tmp: nothing that happens to
+# the machine's reaches them. Exit code 77: this machine cannot run it; why is said.
 #
-#   GPUMON_CLUSTER_ID      1..254: names $D, the bridge and the network 198.18.ID.0/24
+#   GPUMON_CLUSTER_ID      1..254: names $D, the bridge, the network 198.18.ID.0/24 and the users' ids
 #   GPUMON_CLUSTER_PYTHON  the Python with gpumon's packages; default: the checkout's .venv
 #   GPUMON_CLUSTER_SLURM   more lines of slurm.conf
 set -euo pipefail
@@ -21,6 +22,7 @@ ID=${GPUMON_CLUSTER_ID:-79}
 D=/var/lib/gpumon-cluster/$ID  # where only root can make anything
 TAG=gpmt$ID                # of bridge, network namespaces and cgroups
 NET=198.18.$ID             # RFC 2544: of test beds
+UID_BASE=$((20000 + 100 * ID)) # the kernel counts processes by user, whatever the namespace
 NODES=(node1 node2 node3 node4)
 HOSTS=(ctl login "${NODES[@]}")
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin

@@ -6,18 +6,19 @@ CPUS=8              # per node; as many as are declared, on however few there ar
 MEM_MIB=64000
 
 configure() {
-  mkdir -p "$D"/{bin,cgroups,etc/slurm,home,log,mysql,munge,nodes,nvml,packages,pids,python,source/gpumon} \
-    "$D"/{spool,ssh,state}
+  mkdir -p "$D"/{bin,cgroups,config,etc,home,log,mysql,munge,nodes,nvml,packages,pids,python} \
+    "$D"/{source/gpumon,spool,ssh,state,tmp}
   chmod 755 "$D"
   chmod 700 "$D/mysql"
+  configure_etc
   configure_users
   configure_ssh
   configure_slurm
   configure_database
   configure_gpumon
   configure_driver
-  head -c 128 /dev/urandom >"$D/etc/munge.key"
-  chmod 600 "$D/etc/munge.key"
+  head -c 128 /dev/urandom >"$D/config/munge.key"
+  chmod 600 "$D/config/munge.key"
   cat >"$D/settings.sh" <<E
 export PATH='$PATH'
 REPO='$REPO' CONTROLLERS='$(for c in "${CONTROLLERS[@]}"; do [[ -z $(cgroup_of "$c") ]] || echo -n "$c "; done)'
@@ -25,19 +26,27 @@ PYTHON_PREFIX='$PYTHON_PREFIX' PYTHON_PACKAGES='$PYTHON_PACKAGES' ADOPTING_NODE=
 E
 }
 
+configure_etc() { # a copy for the hosts, for whoever installs something replaces files of the machine's
+  local file
+  cp -a /etc/. "$D/etc/" 2>/dev/null || true # what is replaced meanwhile vanishes
+  for file in passwd group hosts ssh/ssh_config; do rm -f "$D/etc/$file"; done # not through links
+  rm -rf "$D/etc/slurm"
+  mkdir -p "$D/etc/slurm" "$D/etc/ssh"
+}
+
 configure_users() { # the homes are on every host
-  local user id=20000
+  local user id=$UID_BASE
   grep -vE '^(alice|bob|carol):' /etc/passwd >"$D/etc/passwd"
   grep -vE '^(alice|bob|carol|lab):' /etc/group >"$D/etc/group"
   echo "lab:x:$id:alice,bob,carol" >>"$D/etc/group"
   ssh-keygen -q -t ed25519 -N '' -C "$TAG user" -f "$D/ssh/id_ed25519"
   for user in alice bob carol; do
     id=$((id + 1))
-    echo "$user:x:$id:20000:$user:$D/home/$user:/bin/bash" >>"$D/etc/passwd"
+    echo "$user:x:$id:$UID_BASE:$user:$D/home/$user:/bin/bash" >>"$D/etc/passwd"
     mkdir -p "$D/home/$user/.ssh"
     cp "$D"/ssh/id_ed25519* "$D/home/$user/.ssh/"
     chmod 700 "$D/home/$user" "$D/home/$user/.ssh"
-    chown -R "$id:20000" "$D/home/$user"
+    chown -R "$id:$UID_BASE" "$D/home/$user"
   done
 }
 
@@ -76,7 +85,7 @@ case \$(hostname) in $ADOPTING_NODE) pam=yes ;; *) pam=no ;; esac
 exec /usr/sbin/sshd -o UsePAM=\$pam -f $D/ssh/sshd_config -E $D/log/sshd-\$(hostname).log
 E
   chmod 755 "$D/bin/start-sshd"
-  cat >"$D/etc/pam-sshd" <<E
+  cat >"$D/config/pam-sshd" <<E
 auth     required pam_permit.so
 account  required $adopt action_no_jobs=deny action_unknown=newest
 account  required pam_permit.so
@@ -84,7 +93,7 @@ session  required pam_permit.so
 E
   # inside the cluster
   printf '%s\n' "Host *" "  UserKnownHostsFile $D/ssh/known_hosts" "  StrictHostKeyChecking yes" \
-    >"$D/etc/ssh_config"
+    >"$D/etc/ssh/ssh_config"
   # from the laptop: nodes only through login
   { printf 'Host login\n  HostName %s\n' "$(address_of login)"
     for host in "${NODES[@]}"; do
@@ -187,7 +196,7 @@ StorageLoc=slurm_acct_db
 E
   chmod 600 "$D/etc/slurm/slurmdbd.conf"
   # small and quick: what is lost in a crash is of no worth
-  cat >"$D/etc/my.cnf" <<E
+  cat >"$D/config/my.cnf" <<E
 [mariadbd]
 user=root
 datadir=$D/mysql
@@ -247,7 +256,7 @@ configure_driver() { # where the linker finds it on the nodes, as if it were ins
   local host
   make -s -C "$REPO/tests/nvml" all
   cp "$REPO/tests/nvml/build/libnvidia-ml.so.1" "$D/nvml/"
-  { cat /etc/ld.so.conf; echo "$D/nvml"; } >"$D/etc/ld.so.conf"
-  ldconfig -X -f "$D/etc/ld.so.conf" -C "$D/etc/ld.so.cache"
+  { cat /etc/ld.so.conf; echo "$D/nvml"; } >"$D/config/ld.so.conf"
+  ldconfig -X -f "$D/config/ld.so.conf" -C "$D/config/ld.so.cache"
   for host in "${NODES[@]}"; do node_gpus "$host" >"$D/nodes/$host.scn"; done
 }

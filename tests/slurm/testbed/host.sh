@@ -19,12 +19,14 @@ mount -t tmpfs -o mode=755,size=64m tmpfs /run
 mount -t tmpfs -o mode=1777,size=64m tmpfs /dev/shm # programs take it for one of their machine
 mkdir -p /run/sshd /run/mysqld /run/lock /run/munge
 mount --bind "$D/munge" /run/munge
-for file in passwd group hosts; do mount --bind "$D/etc/$file" /etc/$file; done
-mount --bind "$D/etc/ssh_config" /etc/ssh/ssh_config
-mount --bind "$D/etc/slurm" /etc/slurm
+mount --bind "$D/etc" /etc # all of it: a mount on a file goes when that is replaced from outside
 read_only "$PYTHON_PREFIX" "$D/python"
 read_only "$PYTHON_PACKAGES" "$D/packages"
 read_only "$REPO/gpumon" "$D/source/gpumon"
+for folder in tmp var/tmp; do # last: what is above may lie there
+  mkdir -p -m 1777 "$D/tmp/$H/$folder"
+  mount --bind "$D/tmp/$H/$folder" /$folder
+done
 
 node_devices() { # a private /dev: opening an allowed GPU says ENXIO, a forbidden one EPERM
   local name dev=/run/dev
@@ -49,15 +51,15 @@ database() { # in memory; straight from the tables' script, which needs no clien
   mount -t tmpfs -o mode=700,size=1g tmpfs "$D/mysql"
   mkdir "$D/mysql/mysql"
   { echo "use mysql;"; cat /usr/share/mysql/mysql_system_tables.sql; } |
-    mariadbd --defaults-file="$D/etc/my.cnf" --bootstrap >"$D/log/mariadb-bootstrap.log" 2>&1
-  mariadbd --defaults-file="$D/etc/my.cnf" >"$D/log/mariadb.log" 2>&1 &
+    mariadbd --defaults-file="$D/config/my.cnf" --bootstrap >"$D/log/mariadb-bootstrap.log" 2>&1
+  mariadbd --defaults-file="$D/config/my.cnf" >"$D/log/mariadb.log" 2>&1 &
   until [[ -S /run/mysqld/mysqld.sock ]]; do sleep 0.02; done
 }
 until_listening() { until (: <"/dev/tcp/ctl/$1") 2>/dev/null; do sleep 0.03; done; }
 
 case $H in
   ctl)
-    munged --foreground --force --num-threads=4 --key-file="$D/etc/munge.key" \
+    munged --foreground --force --num-threads=4 --key-file="$D/config/munge.key" \
       --socket="$D/munge/munge.socket.2" --pid-file=/run/munged.pid \
       --seed-file="$D/munge/seed" --log-file="$D/log/munged.log" >>"$D/log/munged.out" 2>&1 &
     database
@@ -67,9 +69,9 @@ case $H in
     ;;
   node*)
     node_devices
-    mount --bind "$D/etc/ld.so.cache" /etc/ld.so.cache
+    mount --bind "$D/config/ld.so.cache" /etc/ld.so.cache
     ln -s "$D/nodes/$H.scn" /run/fake-nvml.scn
-    if [[ $H == "$ADOPTING_NODE" ]]; then mount --bind "$D/etc/pam-sshd" /etc/pam.d/sshd; fi
+    if [[ $H == "$ADOPTING_NODE" ]]; then mount --bind "$D/config/pam-sshd" /etc/pam.d/sshd; fi
     (until_listening 6817; exec slurmd -N "$H" >>"$D/log/slurmd-$H.out" 2>&1) &
     ;;
 esac

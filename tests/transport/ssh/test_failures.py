@@ -15,9 +15,10 @@ import pytest
 from gpumon.transport.openssh import OpensshTransport
 from gpumon.transport.ssh.transport import SshTransport
 from gpumon.transport.stream import Failure, Transport
+from tests.support.ports import free_port
 from tests.support.waiting import HANGS_S
 from tests.transport.ssh.test_streams import CAT, Nobody
-from tests.transport.sshd import free_port, keygen, public, read_all
+from tests.transport.sshd import keygen, public, read_all
 
 
 @pytest.fixture(params=["ssh", "openssh"])
