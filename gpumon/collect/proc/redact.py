@@ -1,20 +1,20 @@
 """Command lines without what looks like a secret.
 
-Command lines are recorded and pasted into tickets. What is hidden is hidden by its form: the
-value of an option or variable with a secret's name, a password in a URL, and tokens that their
-issuer made recognisable. A secret that has neither name nor form looks like any other word.
-Where in doubt, too much is hidden.
+Command lines are recorded and pasted into tickets. A secret is known by its name (an option, a
+variable, a key of a dict: `secret_names`), by its form (`secret_forms`), or by its place among
+the arguments of a program or a call that takes one there (`secret_programs`, `secret_calls`).
+A secret that has none of these looks like any other word. Where in doubt, too much is hidden.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from re import Match
 
-from gpumon.collect.proc import secret_forms
-from gpumon.collect.proc.secret_forms import HARMLESS_NAME, SECRET_NAME
+from gpumon.collect.proc import secret_calls, secret_forms
+from gpumon.collect.proc.secret_names import HARMLESS, hides, is_connection, may_hide, plain
+from gpumon.collect.proc.secret_programs import READERS, Program, fed
 from gpumon.model.text import MAX_TEXT, clean
 
 HIDDEN = "‹hidden›"
@@ -24,50 +24,40 @@ _MAX_DEPTH = 3  # words in an argument of a shell in an argument of a shell
 
 
 # patterns are compiled when they are first used, and kept by `re`: all of them take a while
-_HARMLESS_VALUES = frozenset(("", "true", "false", "yes", "no", "none", "null", "on", "off"))
-#: so many tokens (4096, 100_000, 1e9, 300B), or what a call gives: tokens = tokenizer(…)
-_COUNT = r"(?i)[\[(]?\d[\d_.,]*(?:e[+-]?\d+)?[kmbt]?[\])},;]*$|[a-z_][\w.]*\("
-_PATH = r"(?:~|\.{1,2})?/[\w.~/+-]*$"
-_UUID = r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
-_HOLDS_FILES = ("credential", "credentials", "creds", "cookie", "cookies")
-_LOGIN_NAMES = frozenset(("auth", "basic_auth", "login", "userpwd", "proxy_auth"))
-_NO_SIGNS = str.maketrans("", "", "+=/")
 #: names that are secrets only in the query of a URL
-_QUERY_SECRETS = r"(?i)(?:^|[-_])(?:sig|key|code|auth|sas|signature|credential)$"
+_QUERY_SECRETS = r"(?i)(?:^|[-_])(?:sig|key|code|auth|sas|sid|session|signature|credential)$"
 #: bare words that only a secret follows: `aws configure set aws_secret_access_key …`
 _BARE_NAME = (
-    r"(?i)[\w.-]+[._](?:password|passwd|secret|(?:api|access|auth|secret)_?key)$"
-    r"|(?:[\w.-]+[._])?(?:access|api|auth|hf|hub|session)_token$"
-    r"|(?-i:[A-Z][A-Z0-9_]*_TOKEN)$|(?://[\w./:-]+:)?_auth(?:Token)?$"
+    r"(?i)[\w.-]+[._](?:password|passwd|secret|(?:api|access|auth|secret)_?key)$|[\w.-]+\.psk$"
+    r"|(?:[\w.-]+[._])?(?:access|api|auth|hf|hub|session)_token$|(?:credential|auth|api)\.token$"
+    r"|(?-i:[A-Z][A-Z0-9_]*_TOKEN)$|(?://[\w./:-]+:)?_(?:auth(?:Token)?|password)$"
 )
 
-_OPTION = r"[\"'(]*--?(?P<name>[A-Za-z][\w.-]*)$"
+_OPTION = r"[\"'(]*--?(?P<name>[A-Za-z0-9][\w.-]*)$"
 _LABEL = r"[A-Za-z_][\w.-]*:$"  # YAML's
 _SHELL_OPTION = r"-[a-z]{0,3}c$"  # bash -lc, python -c: then comes a program
-_ASSIGNED = r"(?s)(?P<left>[\"'(+]*-{0,2}(?P<name>[A-Za-z_][\w.\[\]/-]*)=)(?P<value>.*)$"
+_ASSIGNED = r"(?s)(?P<left>[\"'(+]*-{0,2}(?P<name>[A-Za-z0-9_][\w.\[\]/-]*)=)(?P<value>.*)$"
 # name=value, name: value anywhere: a query, a dict in JSON, YAML or Python, a list of settings;
 # quotes may be escaped as often as shells were in shells, and all of it may be a URL's (%3D)
 _NAMED = (
-    r"(?i)(?:(?<![\w.\[\]-])|(?<=%2[267C])|(?<=%3F)|(?<=%7B))(?P<name>[A-Za-z_][\w.-]*)"
-    r"(?:(?:\\{0,7}[\"'\])]){0,3}\s{0,8}(?:=>?|:=)\s{0,8}|\\{0,7}[\"']?\s{0,8}:(?!:)\s{0,8}"
+    r"(?i)(?:(?<![\w.\[\]-])|(?<=%2[267C])|(?<=%3F)|(?<=%7B))"
+    r"(?P<name>[A-Za-z_][\w.-]*(?:\[\\{0,7}[\"'][\w.-]{1,64}\\{0,7}[\"']\]){0,4})"
+    r"(?:\s{0,8}:\s{0,8}(?:str|bytes|String|SecretStr)\s{0,8}=\s{0,8}"
+    r"|(?:\\{0,7}[\"'\])}]){0,3}\s{0,8}(?:=>?|:=)\s{0,8}|\\{0,7}[\"']?\s{0,8}:(?!:)\s{0,8}"
     r"|(?:%2[27])?%3[ad](?:%20|\+)?)"
 )
 _VALUE = (
     r"(?is)(?P<escaped>\\{1,7}[\"']).*?(?:(?P=escaped)|$)|[brfu]{0,2}\"[^\"]*\"?"
-    r"|[brfu]{0,2}'[^']*'?|\[[^\]]*\]?|\([^)]*\)?"
+    r"|[brfu]{0,2}'[^']*'?|\[[^\]]*\]?|\([^)]*\)?|\{[^}]*\}?"
     r"|(?:%2[27])?(?:(?!%2[267c]|%7d|\\{1,7}[\"'])[^\s\"'&])+|[^\s\"'&]+"
 )
 _HEADER = (
-    r"(?i)(?:\b|(?<=-H))(?P<name>(?:proxy-)?authorization|cookie"
-    r"|(?:[a-z]{1,20}-){1,4}(?:key|token|secret|auth|password))"
+    r"(?i)(?:\b|(?<=-H))(?P<name>(?:proxy-)?authorization|(?:set-)?cookie|token|apikey|jwt"
+    r"|(?:[a-z]{1,20}-){1,4}(?:key|token|secret|auth|password|jwt|pin|session-id|sid))"
     r"(?P<sign>\s*:\s*)(?P<value>[^\"'\s][^\"']*)"
 )
-#: pairs of arguments: auth=("user", "…"), os.environ.setdefault("X_TOKEN", "…")
-_PAIR = (
-    r"(?P<left>\b(?P<call>setdefault|putenv|setenv|login|\w{0,20}BasicAuth"
-    r"|auth\s{0,3}=\s{0,3})\(\s{0,8}\\{0,7}[\"'](?P<name>[^\"'\\]{0,200})\\{0,7}[\"']"
-    r"\s{0,8},\s{0,8}\\{0,7}[\"'])(?P<value>[^\"'\\]+)"
-)
+_CLASSES = ("\\w", "\\d", "\\s", "\\S")  # of a regular expression
+_REFERENCE = r"(?i)(?:(?:bearer|basic|token|apikey)\s+)?\$[({]?\w+[)}]?\s*$"
 _SQL = r"(?i)(?P<left>\b(?:identified\s{1,8}by|password)\s{1,8}\\{0,7}')[^'\\]+"
 _USER_IN_URL = (
     r"(?P<scheme>(?<![\w+.-])[A-Za-z][\w+.-]*://)"
@@ -80,6 +70,18 @@ _USER_AT_HOST = (
     r"(?P<left>^|=)(?!mailto:|git:|ssh:)[\w.+-]{1,64}:(?=[^\s@/:]*\d)[^\s@/:,]{6,128}"
     r"@(?=[\w-]{1,63}(?:\.[\w-]{1,63}){0,8}(?::\d{1,5}|\.[a-z]{2,12})(?:/|$))"
 )
+_USER_PERCENT = r"(?P<left>\buser(?:name)?=[^,%\s]{1,64}%)[^,\s]+"  # of mount -o
+_CVS = r"(?P<left>:[a-z]{0,3}(?:pserver|ext):)[^\s@]{1,256}@"
+#: Oracle's user/password@host:port/service, @//host
+_USER_SLASH = (
+    r"(?P<left>(?:^|(?<=[\s='\"(]))[A-Za-z][\w$#]{0,30}/)[^\s/'\"]{1,128}"
+    r"@(?=//|\(DESC|[\w.-]{1,253}:\d{1,5}/)"
+    # with a bare host only what is neither a version of something nor reads as a name
+    r"|(?P<user>^[A-Za-z][\w$#]{0,30}/)(?=[^@]*\d)[^\s/'\"@-]{5,64}@(?=[A-Za-z][\w.-]*$)"
+    r"(?!(?:v?\d[\w.]*|main|master|latest|head|dev\w*|stable|nightly|[0-9a-f]{7,40})$)"
+)
+#: ... of programs that take it, and behind names of connections, with any host or none
+_AFTER_SLASH = r"(?P<left>^[\"']?(?:userid=)?[A-Za-z][\w$#.\[\]]*/)\S+"
 _FORMS = "|".join(
     f"{prefix}{chars}{{{least},}}" if least else prefix + chars
     for prefix, chars, least in secret_forms.TOKENS
@@ -94,7 +96,12 @@ _HEX_40 = (
     r"(?<!checkout )(?<!reset --hard )[0-9a-f]{40}(?![\w./-])"
 )
 
-_WORDS = r"\s+|(?:\"[^\"]*\"|'[^']*'|[^\s\"'])+|[\"']"
+_QUOTED = r"(?P<quote>[\"'])(?P<inner>[^\"']*)(?P=quote)"
+_ITEM = r"([\"'])([^\"']*)\1"
+_LIST = r"\[\s{0,8}(?:[\"'][^\"']*[\"']\s{0,8},\s{0,8}){1,64}[\"'][^\"']*[\"']\s{0,8},?\s{0,8}\]"
+#: words, blanks, and the pipes into programs that read passwords
+_PIPE = rf"\|(?=\s{{0,8}}(?:{'|'.join(READERS)})\b)"
+_WORDS = rf"\s+|{_PIPE}|(?:\"[^\"]*\"|'[^']*'|(?!{_PIPE})[^\s\"'])+|[\"']"
 
 
 def redact(argv: Sequence[str]) -> str:
@@ -106,112 +113,99 @@ def redact(argv: Sequence[str]) -> str:
         room -= len(word) + 1
         if room <= 0:
             break
-    shown = " ".join(_redact_words(words, 0))
+    shown = " ".join(_redact_words(words, 0, Program()))
     if "wandb" in shown.lower():
         shown = re.sub(_HEX_40, HIDDEN, shown)
     return clean(shown)
 
 
-def _redact_words(words: list[str], depth: int) -> list[str]:
+def _redact_words(words: list[str], depth: int, program: Program) -> list[str]:
     """The arguments of one command, or the words of a text with the blanks between them."""
     shown: list[str] = []
-    program = _Program()
     is_shell_text = False
     announced = ""  # the name of the value that the next word is
-    for word in words:
+    to_readers = fed(words)
+    for place, word in enumerate(words):
         if not word or word.isspace():
             shown.append(word)
+            announced = announced if word else ""
             continue
         option, apart = program.option_of(word)
         is_secret = program.takes_secret(word)
-        if announced and not word.startswith("--") and _hides(announced, word):
+        if place in to_readers:
+            shown.append(HIDDEN)
+        elif announced and not word.startswith("--") and hides(announced, word):
             announced = ""
             shown.append(HIDDEN)
         elif option:
             announced = "password" if apart else ""
-            shown.append(word if apart else option + HIDDEN)
+            value = word[len(option) :].lstrip("=")
+            shown.append(word if apart or not hides("password", value) else option + HIDDEN)
         elif is_secret:
             announced = ""
             shown.append(HIDDEN)
         else:
             program.see(word)
-            shown.append(_redact_word(word, depth, is_shell_text))
-            announced = _announced_by(word)
+            shown.append(_redact_argument(word, announced, depth, is_shell_text, program))
+            is_name = program.is_harmless(word) or program.is_named(word)
+            announced = "" if is_name else _announced_by(word)
         is_shell_text = bool(re.match(_SHELL_OPTION, word))
     return shown
 
 
-class _Program:
-    """The program whose arguments are read, and which of them are passwords by their place."""
-
-    def __init__(self) -> None:
-        self._joined: tuple[str, ...] = ()
-        self._apart: tuple[str, ...] = ()
-        self._logs_in = False
-        self._places: dict[str, int] = {}
-        self._left = 0  # arguments until the secret one
-
-    def see(self, word: str) -> None:
-        """A word that is not a password: perhaps the program's name, or what comes before one."""
-        name = os.path.basename(word)
-        if name in secret_forms.PASSWORD_OPTIONS:
-            self._joined, self._apart = secret_forms.PASSWORD_OPTIONS[name]
-        self._logs_in = self._logs_in or name in secret_forms.LOGIN_PROGRAMS
-        if name == "login" and self._logs_in:
-            self._joined = self._apart = ("-p",)
-        if name in secret_forms.SECRET_ARGUMENTS:
-            self._places = secret_forms.SECRET_ARGUMENTS[name]
-        if word in self._places or name in self._places:
-            self._left = self._places.get(word) or self._places[name]
-
-    def option_of(self, word: str) -> tuple[str, bool]:
-        """The option that this word is or begins with, and whether its value is the next word."""
-        if word in self._apart:
-            return word, True
-        for option in self._joined:
-            if word.startswith(option + "=") or (
-                word.startswith(option) and word != option and not option.startswith("--")
-            ):
-                return option, False
-        return "", False
-
-    def takes_secret(self, word: str) -> bool:
-        if not self._left or word.startswith("-"):
-            return False
-        self._left -= 1
-        return not self._left
+def _redact_argument(
+    word: str, announced: str, depth: int, is_shell_text: bool, program: Program
+) -> str:
+    """A word in which a secret may stand."""
+    name, sign, value = word.rpartition("=")
+    if program.assigns_secrets and re.match(r"[\w-]+=.", word):
+        return word[: word.index("=") + 1] + HIDDEN
+    if program.takes_user_slash or ("/" in word and is_connection(name or announced)):
+        hidden = re.sub(_AFTER_SLASH, rf"\g<left>{HIDDEN}", value)
+        if hidden != value and (program.takes_user_slash or "@" in value):
+            return name + sign + hidden
+    if program.takes_user_colon and re.match(r"[\w./-]+:\S+@", word):
+        return f"{HIDDEN}@{word.rpartition('@')[2]}"
+    return _redact_word(word, depth, is_shell_text, program)
 
 
 def _announced_by(word: str) -> str:
     """The name of the value in the next word: of `--token`, `api_key:`, `Bearer`; else ""."""
     word = word.strip()
-    option = re.match(_OPTION, word)
+    option = re.match(_OPTION, word) if "-" in word else None
     if option:
         return option.group("name")
-    if word.lower() == "bearer" or re.match(_BARE_NAME, word):
+    if word.lower() == "bearer" or (("." in word or "_" in word) and re.match(_BARE_NAME, word)):
         return "token"
-    return word[:-1] if re.match(_LABEL, word) else ""
+    return word[:-1] if word.endswith(":") and re.match(_LABEL, word) else ""
 
 
-def _redact_word(word: str, depth: int, is_shell_text: bool) -> str:
-    assigned = None if is_shell_text else re.match(_ASSIGNED, word)
-    if assigned and _hides(assigned.group("name"), assigned.group("value")):
+def _redact_word(word: str, depth: int, is_shell_text: bool, program: Program) -> str:
+    is_one = "=" in word and not is_shell_text and not program.is_harmless(word)
+    assigned = re.match(_ASSIGNED, word) if is_one else None
+    if assigned and hides(assigned.group("name"), assigned.group("value")):
         return assigned.group("left") + HIDDEN
     if "-----BEGIN" in word:
         word = re.sub(_PRIVATE_KEY, HIDDEN, word)
-    if "'" in word or '"' in word:
-        word = re.sub(_SQL, rf"\g<left>{HIDDEN}", re.sub(_PAIR, _hide_pair, word))
+    if "'" in word or '"' in word or "spawn" in word:
+        word = re.sub(_SQL, rf"\g<left>{HIDDEN}", secret_calls.hide(word, HIDDEN))
+        if "[" in word and depth < _MAX_DEPTH:
+            word = re.sub(_LIST, _redact_list, word)
     if ":" in word:
         word = re.sub(_HEADER, _hide_value, word)
-    if ":" in word or "=" in word or "%3" in word:
+    if (":" in word or "=" in word or "%3" in word) and not program.is_harmless(word):
         word = _hide_assigned(word)
     if any(map(str.isspace, word)) and depth < _MAX_DEPTH:
         outer = word[0] if word[0] in "\"'" and word[-1] == word[0] else ""
-        inner = re.findall(_WORDS, word[1:-1] if outer else word)
-        word = outer + "".join(_redact_words(inner, depth + 1)) + outer
+        text = word[1:-1] if outer else word
+        word = outer + _redact_text(text, depth + 1, program) + outer
     if "@" in word:
         word = re.sub(_USER_IN_URL, rf"\g<scheme>{HIDDEN}@", word)
-        word = re.sub(_USER_AT_HOST, rf"\g<left>{HIDDEN}@", word)
+        word = re.sub(_USER_SLASH, rf"\g<left>\g<user>{HIDDEN}@", word)
+        for pattern in (_USER_AT_HOST, _CVS):
+            word = re.sub(pattern, rf"\g<left>{HIDDEN}@", word)
+    if "%" in word:
+        word = re.sub(_USER_PERCENT, rf"\g<left>{HIDDEN}", word)
     if "/" in word:
         word = re.sub(secret_forms.WEBHOOK, rf"\g<left>{HIDDEN}", word)
     for part, pattern in secret_forms.TOKENS_WITHIN:
@@ -220,14 +214,32 @@ def _redact_word(word: str, depth: int, is_shell_text: bool) -> str:
     return re.sub(_TOKEN, HIDDEN, word) if len(word) >= _SHORTEST_TOKEN else word
 
 
-def _hide_pair(match: Match[str]) -> str:
-    is_name = match.group("call") in ("setdefault", "putenv", "setenv")
-    if is_name and not _hides(match.group("name"), match.group("value")):
-        return match.group()
-    return match.group("left") + HIDDEN
+def _redact_text(text: str, depth: int, program: Program) -> str:
+    """Text with blanks: a command, a program, or prose."""
+    words = re.findall(_WORDS, text)
+    if len(words) > 1:
+        return "".join(_redact_words(words, depth, Program(program)))
+
+    def quoted(match: Match[str]) -> str:
+        inner = match.group("inner")
+        if not any(map(str.isspace, inner)):
+            return match.group()
+        quote = match.group("quote")
+        return quote + _redact_text(inner, depth, program) + quote
+
+    return re.sub(_QUOTED, quoted, text)
+
+
+def _redact_list(match: Match[str]) -> str:
+    """The arguments of a command in a list: ["mysql", "-p…"]."""
+    words = re.findall(_ITEM, match.group())
+    shown = iter(_redact_words([inner for _, inner in words], _MAX_DEPTH, Program()))
+    return re.sub(_ITEM, lambda item: item[1] + next(shown) + item[1], match.group())
 
 
 def _hide_value(match: Match[str]) -> str:
+    if re.match(_REFERENCE, match.group("value")):
+        return match.group()
     return match.group("name") + match.group("sign") + HIDDEN
 
 
@@ -240,64 +252,18 @@ def _hide_assigned(text: str) -> str:
         position = match.end()
         name = match.group("name")
         in_query = text[max(0, match.start() - 1) : match.start()] in ("?", "&")
-        if in_query and re.search(_QUERY_SECRETS, name):
+        if in_query and re.search(_QUERY_SECRETS, name) and not re.search(HARMLESS, plain(name)):
             name = "token"
-        if not _may_hide(name):
+        if not may_hide(name):
             continue
         value = re.compile(_VALUE).match(text, position)
-        if value and _hides(name, value.group().strip("\\\"'")):
+        if (
+            value
+            and value.group()[:2] not in _CLASSES
+            and hides(name, value.group().strip("\\\"'"))
+        ):
             quote = value.group("escaped") or value.group()[0]
             quote = quote if quote[-1] in "\"'" else ""
             shown.append(quote + HIDDEN + quote)
             position = value.end()
     return "".join(shown) + text[position:]
-
-
-def _may_hide(name: str) -> bool:
-    """Whether there is a value of this name that is to be hidden."""
-    plain = _plain(name)
-    return (
-        plain.endswith(("key", "auth", "secret_id")) or plain in _LOGIN_NAMES or _is_secret(plain)
-    )
-
-
-def _hides(name: str, value: str) -> bool:
-    """Whether a value of this name is to be hidden."""
-    if value.lower() in _HARMLESS_VALUES or re.match(secret_forms.HARMLESS_VALUE, value):
-        return False
-    plain = _plain(name)
-    if plain.endswith("pwd") and value[0] in "/~.$":
-        return False
-    if plain.endswith(_HOLDS_FILES) and re.match(_PATH, value):
-        return False
-    if plain.endswith("tokens") and re.match(_COUNT, value):
-        return False
-    if plain.endswith("secret_id"):
-        return bool(re.match(_UUID, value))
-    if (
-        plain.endswith(("key", "auth"))
-        and _is_random(value)
-        and not re.search(HARMLESS_NAME, plain)
-    ):
-        return True  # else what sorts, or an image's name
-    return _is_secret(plain) or (plain in _LOGIN_NAMES and (":" in value or value[:1] == "("))
-
-
-def _is_secret(plain: str) -> bool:
-    return bool(re.search(SECRET_NAME, plain)) and not _is_harmless(plain)
-
-
-def _is_harmless(plain: str) -> bool:
-    return bool(re.search(HARMLESS_NAME, plain))
-
-
-def _plain(name: str) -> str:
-    """`--Client.Secret2` as `client_secret`."""
-    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_").rstrip("0123456789_")
-
-
-def _is_random(value: str) -> bool:
-    """Twenty or more letters and digits in one word, as issuers of keys make them."""
-    letters = value.translate(_NO_SIGNS)
-    digits = sum(map(str.isdigit, letters))
-    return len(letters) >= 20 and letters.isalnum() and 3 <= digits < len(letters)

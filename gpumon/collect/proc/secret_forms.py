@@ -1,43 +1,10 @@
-"""How secrets look on a command line: their names, their issuers' forms, the options before them.
+"""How secrets look that their issuers made recognisable.
 
 The token forms follow what issuers document and gitleaks' published rules collect (prefix,
 alphabet, length); lengths here are lower bounds, so that a token that was cut is still one.
 """
 
 from __future__ import annotations
-
-#: the end of a name, in lower case and with `_` between its words
-SECRET_NAME = (
-    r"(?:password|passwd|passphrase|passcode|secret|credential|cookie)s?$|tokens?$"
-    r"|(?:api|access|secret|private|auth|account|encryption|signing|license|app|master|shared"
-    r"|storage|subscription|hmac|jwt|deploy|session|service|aws|azure|comet|hf|huggingface|kaggle"
-    r"|ngc|openai|anthropic|wandb)_?keys?$"
-    r"|(?:^|_)(?:bearer|authorization|pat|pw|pass|creds?|psk|otp|totp|twofactor|mfa_code)$|pwd$"
-    r"|(?:db|ssh|smtp|ftp|root|user|admin|mysql|pg|login|store|key|ldap|imap|sudo|become|vnc|rpc"
-    r"|require|mail|http|proxy|bind)pass$"
-    r"|webhook_url$|shared_?access_?signature$|(?:j|php)sess(?:ion)?id$|mnemonic$"
-    r"|(?:seed|recovery)_phrase$"
-)
-#: tokenizers have tokens, too, a multi-pass algorithm has passes, and a cache has keys
-HARMLESS_NAME = (
-    r"(?:^|_)(?:eos|bos|pad|unk|sep|cls|mask|stop|special|image|audio|video|start|begin|end|next"
-    r"|last|first|per|by|new|add|added|extra|trigger|control|bad|num|n|class|initializer"
-    r"|placeholder|prompt|instance|max|min|total|early|think|tool|suppress|forced|ignore|skip"
-    r"|train|eval|warmup|budget|context|visual|text|speech|register|latent|memory|batch|draft"
-    r"|speculative|drop|keep|merge|prune)_?(?:new_)?tokens?$"
-    r"|_(?:one|two|multi|num|n|single|first|second)_?pass$|^(?:one|two|multi|single)pass$"
-    r"|(?:^|_)(?:sort|group|cache|object|row|primary|foreign|partition|dedup|data|dataset|image"
-    r"|monitor|metric)_?keys?$"
-)
-#: never a secret under any name: a short number, a tokenizer's own word (<think>, <|end|>,
-#: [MASK]), a version (token==1.2), a file that holds one, docker's --secret id=x,src=file
-HARMLESS_VALUE = (
-    r"\d{1,3}$|</?[\w|-]{1,30}>$|\[[A-Z_]{1,20}\]$|==?\d[\w.*]*$"
-    r"|(?:~|\.{1,2}|\$\{?HOME\}?)?/(?:[\w.~+@-]*/)*[\w.~+@-]*\.(?:pem|key|json|txt|crt|p12|pfx|pub"
-    r"|env|ini|cfg|toml|ya?ml|netrc)$"
-    r"|(?:~|\$\{?HOME\}?)?/(?:[\w.~+@-]*/)*(?:\.ssh|secrets|\.secrets)/[\w.~+@-]+$"
-    r"|id=[\w.-]+(?:,(?:src|source|env|type|target)=[\w.~/$+-]*)*$"
-)
 
 _ALNUM, _WORD, _B64 = "[A-Za-z0-9]", r"[\w-]", "[A-Za-z0-9+/=_-]"
 #: what follows a prefix: at least so many of an alphabet
@@ -114,73 +81,3 @@ WEBHOOK = (
     r"|\.webhook\.office\.com/webhookb2/|maker\.ifttt\.com/trigger/[\w-]+/(?:json/)?with/key/"
     r"|chat\.googleapis\.com/v1/spaces/[\w-]+/messages\?key=)[^\s\"'/][^\s\"']*"
 )
-
-
-def _both(*options: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    return options, options
-
-
-#: program -> (options whose value is joined to them, options whose value is the next word)
-PASSWORD_OPTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    **dict.fromkeys(
-        ("mysql", "mysqldump", "mysqladmin", "mysqlimport", "mysqlcheck", "mysqlshow", "mariadb",
-         "mariadb-dump", "7z", "7za", "7zz", "7zr"), (("-p",), ()),
-    ),
-    **dict.fromkeys(
-        ("sshpass", "mongo", "mongosh", "mongodump", "mongorestore", "mongoexport", "mongoimport",
-         "cqlsh", "cypher-shell", "steghide", "twine", "az", "rdesktop", "yt-dlp", "youtube-dl",
-         "ncftp", "ncftpget", "ncftpput", "kadmin"), _both("-p"),
-    ),
-    "anaconda": _both("-t"),
-    **dict.fromkeys(
-        ("zip", "unzip", "zipcloak", "sqlcmd", "bcp", "ipmitool", "mosquitto_pub", "mosquitto_sub"),
-        _both("-P"),
-    ),
-    **dict.fromkeys(
-        ("ldapsearch", "ldapmodify", "ldapadd", "ldapdelete", "ldappasswd", "ldapwhoami"),
-        _both("-w"),
-    ),
-    **dict.fromkeys(("redis-cli", "http", "https", "xh"), _both("-a", "--auth")),
-    **dict.fromkeys(("rar", "unrar"), (("-p", "-hp"), ())),
-    **dict.fromkeys(("smbclient", "rpcclient", "winexe", "net"), _both("-U", "--user")),
-    **dict.fromkeys(("doctl", "vercel", "netlify"), _both("-t")),
-    **dict.fromkeys(("xfreerdp", "xfreerdp3", "wlfreerdp"), (("/p:", "/pth:"), ())),
-    **dict.fromkeys(("snmpwalk", "snmpget", "snmpset"), _both("-c", "-A", "-X")),
-    "openssl": ((), ("-k", "-K", "-pass", "-passin", "-passout", "-password", "-passwd", "-hmac")),
-    "lftp": _both("-u", "--user"),
-    "curl": _both("-u", "-U", "-b", "--user", "--proxy-user", "-E", "--cert", "--pass"),
-    "ssh-keygen": _both("-N", "-P"),
-    "swift": _both("-K"),
-    "ab": _both("-A", "-P"),
-    "etcdctl": _both("--user"),
-    "swaks": ((), ("-ap",)),
-    "sendemail": ((), ("-xp",)),
-    "kubectl": _both("--from-literal"),
-    "gh": ((), ("--body",)),
-}  # fmt: skip
-#: ... only behind `login`: elsewhere `-p` is a port
-LOGIN_PROGRAMS = frozenset(
-    ("docker", "podman", "nerdctl", "buildah", "skopeo", "crane", "oras", "apptainer",
-     "singularity", "helm", "oc")
-)  # fmt: skip
-#: program -> words, and which word behind each is the secret
-SECRET_ARGUMENTS: dict[str, dict[str, int]] = {
-    "vault": {"login": 1, "unwrap": 1},
-    "ngrok": {"authtoken": 1, "add-authtoken": 1},
-    "snyk": {"auth": 1},
-    "wandb": {"login": 1},
-    "conda": {"token": 1},
-    "poetry": {"pypi-token.pypi": 1},
-    "bw": {"unlock": 1},
-    "rclone": {"obscure": 1, "pass": 1, "password": 1},
-    "rabbitmqctl": {"add_user": 2, "change_password": 2, "authenticate_user": 2},
-    "nmcli": {"password": 1},
-    "pdftk": {"user_pw": 1, "owner_pw": 1, "input_pw": 1},
-    "dvc": {"password": 1},
-    "redis-cli": {"AUTH": 1, "auth": 1, "requirepass": 1, "masterauth": 1},
-    "mc": {"set": 4, "add": 4},
-    "neo4j-admin": {"set-initial-password": 1},
-    "wpa_passphrase": {"wpa_passphrase": 2},
-    "htpasswd": {"-b": 3, "-nb": 2, "-nbB": 2, "-bB": 3, "-cb": 3, "-bc": 3},
-    "pulumi": {"--secret": 2},
-}

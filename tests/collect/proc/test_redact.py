@@ -184,7 +184,13 @@ def _commands(name):
         command = ""
 
 
+#: what people choose: nothing but its place or name shows that it is one
+_CHOSEN = ("hunter2", "Tr0ub4dor.3", "correcthorsebattery", "letmein99")
+
+
 def _made(kind, length, random):
+    if kind == "low":
+        return random.choice(_CHOSEN)
     if kind == "uuid":
         return str(uuid.UUID(int=random.getrandbits(128)))
     least = [random.choice(string.digits), random.choice(string.digits)] if kind != "num" else []
@@ -223,8 +229,8 @@ def test_what_is_harmless_stays(command):
 
 
 def test_the_corpus_is_large():
-    assert len(list(_commands("secrets.txt"))) >= 300
-    assert len(list(_commands("harmless.txt"))) >= 150
+    assert len(list(_commands("secrets.txt"))) >= 1000
+    assert len(list(_commands("harmless.txt"))) >= 500
 
 
 @pytest.mark.parametrize("form", secret_forms.TOKENS)
@@ -242,8 +248,11 @@ _SLOW = (
     "token: ", "%3d", "a%3D%22", "auth=(", "login('", "setdefault('a',", "password '", "a:b@",
     "x-y-", "x-key:", "[", "key=[", "(", "secret=(", "a.b.", "//", "/a", "~/", "id=", "id=a,",
     "<", "1", "1_", "0123456789abcdef0123456789abcdef01234567", "commit ", "s.a1", "sk-", "Q~",
-    "SG.", "authress_", "pat.", "identified  by ", "hooks.slack.com/services/", "@", "a@", ":", "=",
-    "AccountKey=", "Pwd=a;", "é", "\u200b", "{", "}", "\n", "--", "-p", "curl ", "vault login ",
+    "SG.", "authress_", "pat.", "identified  by ", "hooks.slack.com/services/", "@", "a@", ":",
+    "=", "AccountKey=", "Pwd=a;", "echo a|sudo -S ", "echo ", "$(echo ", "<<< ", "| ", "f(key='",
+    "['a',", "connect('a', 'b', '", "jwt.encode(a, ", "login(", "a/b@", "user=a%", "send ",
+    "spawn ", "secrets.", "['secrets']", "curl -sSu ", "sqlplus a/", "a: str = ",
+    "é", "\u200b", "{", "}", "\n", "--", "-p", "curl ", "vault login ",
 )  # fmt: skip
 
 
