@@ -45,7 +45,7 @@ _MAX_FRAMES = 100_000  # of one file: two years of them
 _MAX_RESTARTS = 64  # behind places where no frame continues
 #: a frame that unpacks to so much more than it packs is made to fill a memory, not by a recorder
 _MAX_RATIO = 500
-_ALWAYS_FINE_BYTES = 1 << 24
+_ALWAYS_FINE_BYTES = 1 << 18  # of each frame, of which a small file may have many
 
 
 class Frame(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import zlib
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -21,6 +22,11 @@ _TORN_GZIP = "the end is missing: the gzip file was cut off, and its checksum wi
 _CHUNK_BYTES, _HEAD_BYTES = 1 << 18, 512
 #: lines before the first of a stream, as a login shell may print
 _MOST_BEFORE = 1000
+#: empty lines and ones that cannot be read, beyond as many as headers and samples
+_MOST_WASTED = 10_000
+#: a file that unpacks to so much more than it packs is made to keep a program busy: what an agent
+#: prints packs to a tenth
+_MAX_RATIO, _ALWAYS_FINE_BYTES = 200, 1 << 20
 
 
 def read_stream(path: str, problems: list[str] | None = None) -> Iterator[Header | Sample]:
@@ -55,11 +61,18 @@ def read_stream(path: str, problems: list[str] | None = None) -> Iterator[Header
 
 
 def _is_whole(path: str) -> bool:
-    """Whether a gzip file has its end. Raises OSError and zlib.error where it is damaged."""
+    """Whether a gzip file has its end. Raises OSError and zlib.error where it is damaged, and
+    GpumonError where it unpacks to too much.
+    """
+    left = max(_MAX_RATIO * os.path.getsize(path), _ALWAYS_FINE_BYTES)
     try:
         with gzip.open(path, "rb") as stream:
-            while stream.read(_CHUNK_BYTES):
-                pass
+            while data := stream.read(_CHUNK_BYTES):
+                left -= len(data)
+                if left < 0:
+                    raise GpumonError(
+                        f"{clean(path, 200)} decompresses to far more than a recording can hold"
+                    )
     except EOFError:
         return False
     return True
@@ -73,7 +86,7 @@ def _kind(path: str, *, is_packed: bool) -> str:
 def _items(stream: gzip.GzipFile | BinaryIO, problems: list[str]) -> Iterator[Header | Sample]:
     decoder, axis = Decoder(), Axis()
     first: WireError | None = None  # of the lines that cannot be read
-    bad, is_stream = 0, False
+    bad = empty = read = 0
     while line := stream.readline(MAX_LINE_BYTES + 1):
         if not line.endswith(b"\n") and len(line) <= MAX_LINE_BYTES:
             _add(problems, _TORN)
@@ -82,15 +95,19 @@ def _items(stream: gzip.GzipFile | BinaryIO, problems: list[str]) -> Iterator[He
             item = decoder.line(line)
         except WireError as error:
             first, bad = first or error, bad + 1
-            if bad > _MOST_BEFORE and not is_stream:
-                break
             while line and not line.endswith(b"\n"):  # the rest of one that is too long
                 line = stream.readline(_CHUNK_BYTES)
-            continue
+            item = None
+        else:
+            empty += item is None
         if item is not None:
-            is_stream = True
+            read += 1
             yield axis.item(item)
-    if not is_stream:
+        elif bad + empty > (read + _MOST_WASTED if read else _MOST_BEFORE):
+            if read:
+                _add(problems, "most of it is empty or cannot be read: the rest was left out")
+            break
+    if not read:
         raise first or ForeignLineError("not one line of a gpumon stream")
     if first is not None:
         _add(problems, f"{plural(bad, 'line')} could not be read: {first}")

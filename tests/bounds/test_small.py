@@ -1,17 +1,23 @@
 """Bounds of input that is no stream: labels, marks, Slurm's output, a site's file."""
 
+import gzip
 import sys
 
 import pytest
 
 from gpumon.collect.labels import MAX_OPEN_BYTES, Joiner
-from gpumon.errors import UsageError
+from gpumon.errors import GpumonError, UsageError
 from gpumon.model.sample import Header, Sample
 from gpumon.pipeline.tee import MAX_MARKS, Tee
+from gpumon.recording import Recording, frames
 from gpumon.site.read import load_site
 from gpumon.slurm import runner
 from gpumon.slurm.runner import LocalRunner, TooMuchError
+from gpumon.sources import lines
+from gpumon.sources.lines import read_stream
 from gpumon.transport import srun
+from tests.bounds import bombs
+from tests.recording.recorded import zstd
 from tests.transport.test_rate import Sink
 
 
@@ -70,3 +76,50 @@ def test_a_site_file_without_end_is_refused(monkeypatch):
     monkeypatch.setenv("GPUMON_SITE", "/dev/zero")
     with pytest.raises(UsageError, match="longer than 1 MiB"):
         load_site()
+
+
+STREAM = b"".join(line + b"\n" for line in (bombs.header(), *map(bombs.sample, range(1, 20))))
+
+
+@pytest.mark.parametrize("filling", [b"\n", b"x\n", bombs.sample(30.0) + b"\n"])
+def test_a_packed_stream_that_is_made_to_keep_a_program_busy_is_refused(tmp_path, filling):
+    path = tmp_path / "x.jsonl.gz"
+    path.write_bytes(gzip.compress(STREAM + filling * (8_000_000 // len(filling))))
+    with pytest.raises(GpumonError, match="decompresses to far more than a recording can hold"):
+        next(read_stream(str(path)))
+    path.write_bytes(gzip.compress(STREAM * 50))
+    assert len(list(read_stream(str(path)))) == 20 * 50
+
+
+@pytest.mark.parametrize("filling", [b"\n", b"x\n"])
+def test_a_stream_of_lines_that_are_none_is_read_up_to_a_bound(tmp_path, monkeypatch, filling):
+    read = []
+
+    class Counting(lines.Decoder):
+        def line(self, line):
+            read.append(line)
+            return super().line(line)
+
+    monkeypatch.setattr(lines, "Decoder", Counting)
+    path, said = tmp_path / "x.jsonl", []
+    path.write_bytes(STREAM + filling * 100_000 + STREAM)
+    assert len(list(read_stream(str(path), said))) == 20
+    assert len(read) < 11_000
+    assert "the rest was left out" in said[0]
+    path.write_bytes(STREAM + filling * 5_000 + STREAM)
+    assert len(list(read_stream(str(path)))) == 40
+
+
+def test_a_recording_of_many_small_frames_unpacks_to_a_bound(tmp_path, monkeypatch):
+    unpacked, packed = [], frames.unpacked
+
+    def counting(read):
+        for piece in packed(read):
+            unpacked.append(len(piece))
+            yield piece
+
+    monkeypatch.setattr(frames, "unpacked", counting)
+    path = tmp_path / "x.gpumon"
+    path.write_bytes(zstd(STREAM) + 20 * zstd(b"\n" * (8 << 20)))
+    assert len(list(Recording(str(path)).items())) == 20
+    assert sum(unpacked) < 20 * (2 << 20)
