@@ -31,6 +31,8 @@ def run(args: argparse.Namespace) -> int:
         print(json_text(runs))
     elif runs:
         print(text_table(runs, state_dir()), end="")
+    elif unread:
+        print(f"No recordings in {state_dir()} can be read.")
     else:
         print(f"No recordings in {state_dir()}; 'gpumon' and 'gpumon record' create them.")
     return EXIT_OK

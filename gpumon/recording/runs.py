@@ -7,16 +7,15 @@ import re
 import time
 from collections import Counter
 from contextlib import suppress
-from math import inf
-from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 from gpumon.errors import GpumonError, NotFoundError, UsageError
 from gpumon.model.sample import Header
 from gpumon.model.text import clean
 from gpumon.recording.attempts import is_same_attempt
+from gpumon.recording.folders import SUFFIX, named_in, recordings_in, remove_empty
 from gpumon.recording.reader import Recording
 
-SUFFIX = ".gpumon"
 _NO_JOB = "node"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]+")
 #: a file without an end that nobody wrote to for so long: its writer is gone
@@ -100,21 +99,23 @@ def new_path(header: Header, start: float) -> str:
 def find_runs(unread: Optional[List[str]] = None) -> List[Run]:
     """All recordings below the state folder, newest first.
 
-    Why a file could not be read is appended to `unread`, a sentence each.
+    Why a file or folder could not be read is appended to `unread`, a sentence each.
     """
     groups: Dict[Tuple[str, str, str], List[str]] = {}
-    for path in _files(os.path.join(state_dir(), "jobs")):
+    why: List[str] = []
+    for path in recordings_in(os.path.join(state_dir(), "jobs"), unread=why):
         folder = os.path.dirname(path)
         job = os.path.basename(folder)
         alone = path if _is_outside(path) else ""
         groups.setdefault((os.path.basename(os.path.dirname(folder)), job, alone), []).append(path)
     runs = []
     for paths in groups.values():
-        run, why = _run(paths)
+        run, not_read = _run(paths)
         if run is not None:
             runs.append(run)
-        if unread is not None:
-            unread += why
+        why += not_read
+    if unread is not None:
+        unread += why
     ids = Counter(run.id for run in runs)
     unique = (run if ids[run.id] == 1 else run._replace(id=_place(run)) for run in runs)
     return sorted(unique, key=lambda run: run.start, reverse=True)
@@ -156,7 +157,7 @@ def path_outside(id: str) -> Optional[str]:
     """The file of a run outside of any job, by its ID; None where there is none."""
     paths = [
         path
-        for path in _files(os.path.join(state_dir(), "jobs"))
+        for path in recordings_in(os.path.join(state_dir(), "jobs"))
         if os.path.basename(path) == id + SUFFIX and _is_outside(path)
     ]
     return paths[0] if len(paths) == 1 else None
@@ -169,10 +170,12 @@ def _is_outside(path: str) -> bool:
 
 def _of_folder(folder: str, say: Callable[[str], None], job: str = "") -> Run:
     """Of this job, else of the only one; raises SeveralJobsError."""
-    paths = list(_files(folder, _MAX_ENTRIES))
+    closed: List[str] = []
+    paths = list(recordings_in(folder, _MAX_ENTRIES, closed))
     if len(paths) > _MANY:
         say(f"reading {len(paths)} recordings in {folder} …")
     recordings, unread = _opened(paths)
+    unread = closed + unread
     by_job: Dict[str, List[Recording]] = {}
     for each in recordings:
         by_job.setdefault(_job_of(each), []).append(each)
@@ -207,7 +210,7 @@ def recorded_before(header: Header, time: float, folders: Iterable[str] = ()) ->
     found = []
     name = _safe(header.node, "node") + "-"
     for folder in dict.fromkeys([job_folder(job.cluster, job.array or job.id), *folders]):
-        for path in _named(folder, name):
+        for path in named_in(folder, name):
             try:
                 with Recording(path) as recording:
                     is_same = recording.header.node == header.node
@@ -218,19 +221,6 @@ def recorded_before(header: Header, time: float, folders: Iterable[str] = ()) ->
     return [recording for recording in found if recording.start < time]
 
 
-def _named(folder: str, begin: str) -> List[str]:
-    """The recordings in a folder, those below it left out, whose names begin so."""
-    try:
-        names = sorted(os.listdir(folder))
-    except OSError:
-        return []
-    return [
-        os.path.join(folder, name)
-        for name in names
-        if name.startswith(begin) and name.endswith(SUFFIX)
-    ]
-
-
 def prune(max_age_s: float, max_bytes: int, now: float) -> List[str]:
     """Remove recordings that are older than `max_age_s`, then the oldest above `max_bytes`.
 
@@ -238,7 +228,7 @@ def prune(max_age_s: float, max_bytes: int, now: float) -> List[str]:
     Returns the paths that were removed. Age is that of the last write.
     """
     kept: List[Tuple[float, int, str]] = []
-    for path in _files(os.path.join(state_dir(), "jobs")):
+    for path in recordings_in(os.path.join(state_dir(), "jobs")):
         try:
             status = os.stat(path)
         except OSError:
@@ -258,7 +248,7 @@ def prune(max_age_s: float, max_bytes: int, now: float) -> List[str]:
             continue
         removed.append(path)
         total -= size
-        _remove_empty(os.path.dirname(path))
+        remove_empty(os.path.dirname(path))
     return removed
 
 
@@ -275,7 +265,7 @@ def remove(run: Run) -> None:
             continue
         except OSError as error:
             raise GpumonError(f"cannot remove {path}: {error.strerror}") from None
-        _remove_empty(os.path.dirname(path))
+        remove_empty(os.path.dirname(path))
 
 
 def _of_job(job: str) -> Run:
@@ -295,11 +285,15 @@ def _of_job(job: str) -> Run:
     if tasks:
         raise NotFoundError(f"job {wanted} is an array; recorded are {', '.join(tasks)}: name one")
     lists = "'gpumon runs' lists the recordings"
+    nothing = f"no recording of job {job} in {state_dir()}"
+    jobs = re.escape(os.path.join(state_dir(), "jobs"))
+    hides_it = rf"{jobs}(?:/[^/]*)?(?:/{_NO_JOB})?: |/{re.escape(wanted)}[/:]"
+    own = [why for why in unread if re.search(hides_it, why)]
+    if own:
+        raise _unclear(nothing if is_job(job) else f"nothing called {clean(job, 80)}", own)
     if not is_job(job):
         raise UsageError(f"{clean(job, 80)!r} is neither a file nor a job ID; {lists}")
-    nothing = f"no recording of job {job} in {state_dir()}"
-    own = [why for why in unread if f"{os.sep}{wanted}{os.sep}" in why]
-    raise _unclear(nothing, own) if own else NotFoundError(f"{nothing}; {lists}")
+    raise NotFoundError(f"{nothing}; {lists}")
 
 
 def _unclear(nothing: str, unread: List[str]) -> UnclearError:
@@ -362,32 +356,6 @@ def _ended(path: str) -> bool:
             return recording.state == "ended"
     except GpumonError:
         return False
-
-
-def _files(folder: str, most: float = inf) -> Iterator[str]:
-    """Raises UsageError where more than so many entries would have to be looked at."""
-    seen = 0
-    for parent, folders, names in os.walk(folder):
-        folders.sort()
-        seen += len(folders) + len(names)
-        if seen > most:
-            raise UsageError(
-                f"{folder} has more than {most:,} entries; name a folder with recordings alone"
-            )
-        for name in sorted(names):
-            path = os.path.join(parent, name)
-            if name.endswith(SUFFIX) and not os.path.islink(path) and os.path.isfile(path):
-                yield path
-
-
-def _remove_empty(folder: str) -> None:
-    """The folder of a job and of a cluster, where nothing is left in them."""
-    for _ in range(2):
-        try:
-            os.rmdir(folder)
-        except OSError:
-            return
-        folder = os.path.dirname(folder)
 
 
 def _safe(text: str, default: str) -> str:

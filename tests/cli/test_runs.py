@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import tempfile
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +15,7 @@ from gpumon import cli
 from gpumon.errors import EXIT_INTERRUPTED, EXIT_NOT_FOUND, EXIT_USAGE
 from gpumon.services import library
 from tests.cli.test_compare import START, record, run
+from tests.support.users import as_nobody
 
 
 @pytest.fixture
@@ -137,3 +142,45 @@ def test_what_is_deleted_is_gone(recorded, state):
     runs.remove(found[0])
     assert not unread
     assert [run.id for run in runs.find()[0]] == recorded[1::-1]
+
+
+def as_nobody_sees(*words):
+    """Exit code and output of the command to somebody who may not do what only root may."""
+    with tempfile.TemporaryFile("w+") as said:
+
+        def work():
+            with redirect_stdout(said), redirect_stderr(said):
+                code = cli.main([*words])
+            said.flush()
+            return code
+
+        code = as_nobody(work)
+        said.seek(0)
+        return code, said.read()
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o400])
+@pytest.mark.parametrize("closed", ["jobs", "jobs/local", "jobs/local/node"])
+def test_a_folder_that_may_not_be_read_is_named_with_the_reason(
+    tmp_path, monkeypatch, request, recorded, closed, mode
+):
+    with tempfile.TemporaryDirectory() as reached:  # pytest's own are for their owner alone
+        place = Path(reached) / "state"
+        shutil.copytree(tmp_path, place)
+        for path in (Path(reached), *place.rglob("*")):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        place.chmod(0o755)
+        monkeypatch.setenv("GPUMON_STATE", str(place))
+        code, said = as_nobody_sees("runs")
+        assert (code, said.count("ended")) == (0, 3), said
+        (place / closed).chmod(mode)
+        try:
+            code, said = as_nobody_sees("runs")
+            assert f"cannot read {place / closed}" in said
+            assert "Permission denied" in said
+            assert f"No recordings in {place} can be read." in said
+            code, said = as_nobody_sees("compare", recorded[0], "4711")
+            assert code == EXIT_NOT_FOUND, said
+            assert f"cannot read {place / closed}" in said
+        finally:
+            (place / closed).chmod(0o755)
