@@ -30,7 +30,7 @@ end() {  # SIGNAL PID:START...: the groups whose leaders still are what they wer
         [ "${20}" = "${leader#*:}" ] && kill "-$number" "-${leader%:*}"
     done
 }
-sleep 2; end TERM "$@"; sleep 1; end KILL "$@"
+end CONT "$@"; sleep 2; end TERM "$@"; sleep 1; end KILL "$@"
 """
 
 _telling = -1

@@ -76,8 +76,8 @@ class ChildStream:
         with self._closing:
             self._child.stdin.close()
             steps: list[tuple[int, float]] = [(signal.SIGTERM, _REAP_S), (signal.SIGKILL, _REAP_S)]
-            if self._patience_s > 0:  # a child that is waited for cannot be signalled any more
-                steps.insert(0, (0, self._patience_s))
+            if self._patience_s > 0:  # one that is stopped does not see that its input ended
+                steps.insert(0, (signal.SIGCONT, self._patience_s))
             for number, wait_s in steps:
                 ending.signal_group(self._child.pid, number)
                 with suppress(TimeoutExpired):

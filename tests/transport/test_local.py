@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
+import subprocess
 import time
 
 import psutil
 
+from gpumon import ending
 from gpumon.transport.local import ChildStream
 from gpumon.transport.openssh import _OpensshStream
-from tests.support.waiting import until
+from tests.support.waiting import HANGS_S, until
 
 
 def test_a_stream_that_was_closed_reads_nothing_of_another():
@@ -38,3 +41,31 @@ def test_what_ssh_left_in_its_group_ends_with_it():
     until(lambda: leader.status() == "zombie", "the leader's end")
     stream.close()
     until(lambda: not left.is_running() or left.status() == "zombie", "the end of what it left")
+
+
+#: ends in order when its input does, and says so
+ORDERLY = "trap 'echo killed >>{0}' TERM; echo $$; cat >/dev/null; echo in order >>{0}"
+
+
+def test_a_stopped_child_ends_in_order_with_its_stream(tmp_path):
+    said = tmp_path / "said"
+    stream = ChildStream(["sh", "-c", ORDERLY.format(said)], patience_s=HANGS_S)
+    child = psutil.Process(int(os.read(stream._out, 99)))
+    os.killpg(child.pid, signal.SIGSTOP)
+    until(lambda: child.status() == psutil.STATUS_STOPPED)
+    stream.close()
+    assert said.read_text() == "in order\n"
+    assert not child.is_running()
+
+
+def test_a_stopped_child_ends_after_a_program_that_did_not_wait_for_it(tmp_path):
+    said = tmp_path / "said"
+    stream = ChildStream(["sh", "-c", ORDERLY.format(said)])
+    child = psutil.Process(int(os.read(stream._out, 99)))
+    os.killpg(child.pid, signal.SIGSTOP)
+    until(lambda: child.status() == psutil.STATUS_STOPPED)
+    known = f"{child.pid}:{ending._start_ticks(child.pid)}"
+    stream._child.stdin.close()
+    subprocess.run(["sh", "-c", ending._PATIENTLY, "gpumon", known], check=True)
+    assert said.read_text() == "in order\n"
+    stream.close()
