@@ -47,12 +47,18 @@ def test_what_ssh_left_in_its_group_ends_with_it():
 ORDERLY = "trap 'echo killed >>{0}' TERM; echo $$; cat >/dev/null; echo in order >>{0}"
 
 
+def _stop(child):
+    """Once it waits for its input: before, it may stand in vfork."""
+    until(lambda: [each.name() for each in child.children()] == ["cat"])
+    os.killpg(child.pid, signal.SIGSTOP)
+    until(lambda: child.status() == psutil.STATUS_STOPPED)
+
+
 def test_a_stopped_child_ends_in_order_with_its_stream(tmp_path):
     said = tmp_path / "said"
     stream = ChildStream(["sh", "-c", ORDERLY.format(said)], patience_s=HANGS_S)
     child = psutil.Process(int(os.read(stream._out, 99)))
-    os.killpg(child.pid, signal.SIGSTOP)
-    until(lambda: child.status() == psutil.STATUS_STOPPED)
+    _stop(child)
     stream.close()
     assert said.read_text() == "in order\n"
     assert not child.is_running()
@@ -62,8 +68,7 @@ def test_a_stopped_child_ends_after_a_program_that_did_not_wait_for_it(tmp_path)
     said = tmp_path / "said"
     stream = ChildStream(["sh", "-c", ORDERLY.format(said)])
     child = psutil.Process(int(os.read(stream._out, 99)))
-    os.killpg(child.pid, signal.SIGSTOP)
-    until(lambda: child.status() == psutil.STATUS_STOPPED)
+    _stop(child)
     known = f"{child.pid}:{ending._start_ticks(child.pid)}"
     stream._child.stdin.close()
     subprocess.run(["sh", "-c", ending._PATIENTLY, "gpumon", known], check=True)
