@@ -15,6 +15,7 @@ from typing import NamedTuple
 #: upper bounds beyond which a number is a driver's or a file's mistake, never a measurement
 _PERCENT = 100.0
 _BYTES = 2.0**60
+_GPU_BYTES = 2.0**42  # the largest board has 288 GB
 _RATE = 1e14
 _COUNT = 2.0**63
 
@@ -78,8 +79,8 @@ GROUPS: tuple[Group, ...] = (
         "device", "fast", 0,
         Field("busy_percent", "%", _PERCENT, series=True),
         Field("mem_controller_percent", "%", _PERCENT),
-        Field("mem_used_bytes", "B", _BYTES, series=True),  # without the driver's own reserve
-        Field("mem_reserved_bytes", "B", _BYTES),
+        Field("mem_used_bytes", "B", _GPU_BYTES, series=True),  # without the driver's own reserve
+        Field("mem_reserved_bytes", "B", _GPU_BYTES),
         Field("power_w", "W", 20_000, series=True),
     ),
     # the driver's own samples (about 6 a second) since the last read: bursts between ticks
@@ -132,7 +133,7 @@ GROUPS: tuple[Group, ...] = (
         Field("pcie_gen", "", 16),
         Field("pcie_width", "", 64),
         Field("pcie_replays", "", _COUNT),
-        Field("bar1_used_bytes", "B", _BYTES),
+        Field("bar1_used_bytes", "B", _GPU_BYTES),
     ),
     _group(
         "device", "health", 60,
@@ -158,12 +159,12 @@ GROUPS: tuple[Group, ...] = (
     _group(
         "usage", "usage", 2,
         _text("type"),  # C compute, G graphics, M compute through MPS; joined when several
-        Field("mem_bytes", "B", _BYTES, course=True),
+        Field("mem_bytes", "B", _GPU_BYTES, course=True),
         Field("sm_percent", "%", _PERCENT, course=True),  # over the driver's last period
         Field("mem_percent", "%", _PERCENT),
         Field("encoder_percent", "%", _PERCENT),
         Field("decoder_percent", "%", _PERCENT),
-        Field("mem_peak_bytes", "B", _BYTES),  # accounting mode only
+        Field("mem_peak_bytes", "B", _GPU_BYTES),  # accounting mode only
     ),
     # -- a process on the node (key: pid) ---------------------------------------------------
     _group(
@@ -181,10 +182,10 @@ GROUPS: tuple[Group, ...] = (
     # [device key, pid])
     _group(
         "pool", "pool", 2,
-        Field("used_bytes", "B", _BYTES, course=True),  # by tensors
-        Field("peak_bytes", "B", _BYTES),  # ... at most so far
-        Field("reserved_bytes", "B", _BYTES),
-        Field("reserved_peak_bytes", "B", _BYTES),
+        Field("used_bytes", "B", _GPU_BYTES, course=True),  # by tensors
+        Field("peak_bytes", "B", _GPU_BYTES),  # ... at most so far
+        Field("reserved_bytes", "B", _GPU_BYTES),
+        Field("reserved_peak_bytes", "B", _GPU_BYTES),
         Field("limit_bytes", "B", _BYTES),
         Field("retries", "", _COUNT),  # allocations that first had to free what was held
         Field("ooms", "", _COUNT),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any, Dict, List, Optional, Tuple
 
+from gpumon.model.boards import checked_facts
 from gpumon.model.fields import Field
 from gpumon.model.reading import IMPLAUSIBLE, REASONS, Missing, Reading
 from gpumon.model.sample import Device, JobContext, Key, Mig
@@ -101,14 +102,15 @@ def facts_of(entries: List[Tuple[str, Any]]) -> Dict[str, Reading]:
 
 def device_of(body: Dict[str, Any], facts: Dict[str, Reading]) -> Device:
     mig = body.get("mig")
+    name = text_of(body.get("name", ""), 120)
     return Device(
         key=int_of(body["key"]),
         index=int_of(body["index"]),
         uuid=text_of(body.get("uuid", ""), 120),
-        name=text_of(body.get("name", ""), 120),
+        name=name,
         cuda_index=optional_int_of(body.get("cuda_index")),
         mig=None if mig is None else _mig(mig),
-        facts=facts,
+        facts=checked_facts(name, facts),
     )
 
 

@@ -13,6 +13,7 @@ from gpumon.collect.nvml.gpm import Gpm
 from gpumon.collect.nvml.library import SESSION_CODES, Library, error_text
 from gpumon.collect.nvml.query import Query, passing
 from gpumon.collect.nvml.reader import Reader
+from gpumon.model.boards import checked_facts
 from gpumon.model.reading import UNSUPPORTED, Missing, Reading
 from gpumon.model.sample import Mig
 
@@ -203,12 +204,12 @@ class Gpu:
         mig_on = mig_mode == 1
         gpm = None if mig_on else Gpm(query, params=self._params)
         reader = Reader(query, mig_mode=mig_mode, gpm=gpm)
-        facts = device_facts(query, self._sysfs)
+        name = _text(query.text(nv.nvmlDeviceGetName))
+        facts = checked_facts(name, device_facts(query, self._sysfs))
         reader.know(facts)
         facts["power_kind"] = reader.power_kind(facts)
         facts["gpm"] = _gpm_fact(gpm)
         uuid = _uuid(query)
-        name = _text(query.text(nv.nvmlDeviceGetName))
         whole = Unit(self.index, uuid, name, None, facts, reader, handle, query.lost)
         if not mig_on:
             return [whole]
@@ -241,7 +242,7 @@ class Gpu:
         name, uuid = _text(query.text(nv.nvmlDeviceGetName)), _uuid(query)
         gi_number = gi if isinstance(gi, int) else 0
         gpm = Gpm(query, parent_handle, gi_number, self._params)
-        facts = instance_facts(query, parent.facts)
+        facts = checked_facts(name, instance_facts(query, parent.facts))
         facts["gpm"] = _gpm_fact(gpm)
         mig = Mig(parent.uuid, gi_number, ci if isinstance(ci, int) else 0, profile(name))
         reader = Reader(query, instance=True, gpm=gpm)
