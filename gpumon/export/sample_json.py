@@ -156,12 +156,8 @@ def _table(sample: Sample, entity: str, name: str) -> list[Json]:
 
 def _agent(sample: Sample) -> Json:
     values, _ = _values(sample.rows.get("agent", {}).get("", {}), list(FIELDS["agent"]))
-    collectors = {
-        str(name): {
-            "ok": row.get("ok") == 1,
-            "ms": row.get("ms"),
-            "detail": row.get("detail") or None,
-        }
-        for name, row in sample.rows.get("collector", {}).items()
-    }
+    collectors = {}
+    for name, row in sample.rows.get("collector", {}).items():
+        told, _ = _values(row, ["ms", "detail"])
+        collectors[str(name)] = {"ok": row.get("ok") == 1, **told, "detail": told["detail"] or None}
     return {**values, "collectors": collectors}

@@ -1,12 +1,14 @@
 """What the agent takes from the files of probes: never more than one of them may say."""
 
 import json
+import math
 import os
 import subprocess
 import sys
 import time
 from contextlib import contextmanager
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -134,8 +136,10 @@ def test_two_frameworks_on_one_device_hold_what_they_hold_together(tmp_path):
     assert row["used_bytes"] == 4 * GIB
 
 
-def test_what_was_told_long_ago_is_not_told(tmp_path):
-    assert probed(tmp_path, {"steps": 5}, age_s=60) == {}
+@pytest.mark.parametrize("age_s", [60, -60, -86_400])
+def test_what_was_told_long_ago_or_will_be_tomorrow_is_not_told(tmp_path, age_s):
+    assert probed(tmp_path, {"steps": 5}, age_s=age_s) == {}
+    assert probed(tmp_path, {"steps": 5}, age_s=math.copysign(1, age_s)) != {}
 
 
 def test_only_a_small_file_of_the_user_s_own_is_read(tmp_path):
