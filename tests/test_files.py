@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon import cli, files
+from gpumon.cli import running
 from gpumon.files import NotWritten, Output, write_file
 from gpumon.tui.screens.report import ReportPane
 from tests.e2e.program import GPUMON, environment, gpumon
@@ -381,7 +382,7 @@ def test_an_interrupt_leaves_the_old_file_whole(recording, folder, monkeypatch):
     monkeypatch.setattr(files._File, "write", interrupted)
     for words in (["report", recording], ["export", recording, "--to", "json"]):
         with pytest.raises(KeyboardInterrupt):
-            cli._run([*words, "-o", str(path)])
+            running._run([*words, "-o", str(path)])
     assert (path.read_bytes(), names(folder)) == (OLD, ["there"])
 
 

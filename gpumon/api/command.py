@@ -9,11 +9,9 @@ import os
 import subprocess
 import sys
 
-import gpumon
 from gpumon.collect.proc.probed import VARIABLE, usual_folder
 from gpumon.errors import GpumonError
-
-_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(gpumon.__file__)))
+from gpumon.isolated import command
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
@@ -21,13 +19,11 @@ def start(*arguments: str) -> subprocess.Popen[str]:
 
     It reads what the user's probes write on this node. Raises GpumonError.
     """
-    before = os.environ.get("PYTHONPATH")
-    path = os.pathsep.join([_ROOT, before] if before else [_ROOT])
-    environ = {VARIABLE: usual_folder(os.environ, os.getuid()), **os.environ}
+    argv = command("gpumon/__main__.py", *arguments)
     try:
         return subprocess.Popen(
-            [sys.executable, "-m", "gpumon", *arguments],
-            env={**environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1", "PYTHONUTF8": "1"},
+            [argv[0], "-Xutf8", *argv[1:]],
+            env={VARIABLE: usual_folder(os.environ, os.getuid()), **os.environ},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True, encoding="utf-8", start_new_session=True,
         )  # fmt: skip

@@ -1,136 +1,63 @@
-"""The command line: finds the command, then imports only what that command needs."""
+"""The command line."""
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
-import stat
 import sys
 from collections.abc import Sequence
-from typing import TextIO
 
-from gpumon import ending
-from gpumon.cli.candidates import COMPLETE, complete
-from gpumon.cli.parser import COMMANDS, Parser, build_parser, command_module
-from gpumon.collect.limits import spare_address_space
-from gpumon.errors import (
-    EXIT_FAILED,
-    EXIT_INTERRUPTED,
-    EXIT_OK,
-    GpumonError,
-    shortage,
-)
-
-#: commands that handle signals themselves, or leave nothing behind
-_END_BY_THEMSELVES = ("collect", "record", "mark", "completion")
-_LONGEST_LINE = 1000  # characters of an error
+from gpumon.isolated import restart
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code. Only here errors become lines and codes."""
-    spare_address_space()
-    if sys.stderr is None:
-        sys.stderr = io.StringIO()  # print() takes None for standard output
-    if sys.stdout is None and (sys.argv[1:] if argv is None else argv)[:1] == ["record"]:
-        sys.stdout = io.StringIO()  # it is the command's, which may not need it
-    if sys.stdout is None:
-        return _complain("standard output is closed; redirect it to /dev/null instead", EXIT_FAILED)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # names of users and devices are any text
-    try:
-        code = _run(argv)
-        sys.stdout.flush()
-        return ending.code() or code
-    except GpumonError as error:
-        return _complain(str(error), error.code)
-    except KeyboardInterrupt:
-        if not _is_regular(sys.stdout):  # a full pipe or a stopped terminal would hold up the exit
-            _drop(sys.stdout)
-        return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        _drop(sys.stdout)  # `gpumon once | head -1`: the reader has what it wanted
-        return EXIT_OK
-    except OSError as error:
-        if lacking := shortage(error):
-            return _complain(lacking, EXIT_FAILED)
-        _drop(sys.stdout)
-        return _complain(f"{error.filename or 'output'}: {error.strerror or error}", EXIT_FAILED)
-    except Exception as error:
-        if lacking := shortage(error):
-            return _complain(lacking, EXIT_FAILED)
-        from gpumon.model.text import clean
+    """Run one command; returns its exit code. `argv`: its words, if not those of this process.
 
-        what = clean(f"{type(error).__name__}: {error}", 400)
-        return _complain(
-            f"internal error; set GPUMON_DEBUG=1 for a traceback ({what})", EXIT_FAILED
-        )
-    finally:
-        ending.finish()
-        _flush_errors()
-
-
-def _run(argv: Sequence[str] | None) -> int:
-    words = sys.argv[1:] if argv is None else argv
-    first = words[0] if words else ""
-    if first == COMPLETE:
-        return complete(words[1:])
-    try:
-        parser = build_parser([first] if first in COMMANDS else words)
-        _refuse_unknown_option(parser, first, words)
-        args, extra = parser.parse_known_args(words)
-    except SystemExit:  # --help and --version have printed
-        return EXIT_OK
-    if extra:
-        parser.of_command(args.command).refuse(extra)
-    if args.command not in _END_BY_THEMSELVES:
-        ending.watch()
-    return command_module(args.command or "live").run(args)
-
-
-def _refuse_unknown_option(parser: Parser, first: str, words: Sequence[str]) -> None:
-    """Raise UsageError for a misspelt option, before argparse takes its value for a command or
-    only reports that a required option is missing.
+    Nothing else is imported before Python is isolated from the user's modules.
     """
-    if first == "record":
-        return  # the options of its command may follow
-    command = parser.of_command(first if first in COMMANDS else None)
-    for word in words if first in COMMANDS else words[:1]:
-        if word == "--":
-            return
-        if word.startswith("--") and not command.knows(word):
-            command.refuse([word])
-
-
-def _complain(message: str, code: int) -> int:
-    if os.environ.get("GPUMON_DEBUG") and sys.exc_info()[0] is not None:
+    words = sys.argv[1:] if argv is None else list(argv)
+    if argv is None:
+        restart("gpumon/__main__.py", words)
+    try:
+        from gpumon.cli.running import run
+    except Exception as error:  # no memory is left, or this installation is broken
+        if command := unstarted(words):
+            return run_bare(command, f"{type(error).__name__}: {error}")
         raise
-    from gpumon.model.text import clean
-
-    line = " ".join(clean(message, 100_000).split())
-    if len(line) > _LONGEST_LINE:  # what is wrong stands first, what to do last
-        line = f"{line[: _LONGEST_LINE // 2]} … {line[-_LONGEST_LINE // 2 :]}"
-    with contextlib.suppress(OSError):  # the terminal is gone
-        print(f"gpumon: {line}", file=sys.stderr)
-    return code
+    return run(words)
 
 
-def _flush_errors() -> None:
-    """What a terminal that is gone did not take must not become the exit code."""
+def unstarted(words: Sequence[str]) -> list[str]:
+    """The command that `record [OPTION...] [--] COMMAND` is to run and has not started yet.
+
+    Also where the options are wrong, and so are no use to argparse.
+    """
+    wrapper = sys.modules.get("gpumon.services.wrapper")
+    if list(words[:1]) != ["record"] or getattr(wrapper, "started", False):
+        return []
+    rest = list(words[1:])
+    while rest and rest[0].startswith("-"):
+        if rest[0] == "--":
+            return rest[1:]
+        if rest[0] in ("-o", "--interval"):
+            del rest[:2]
+        elif rest[0] in ("--quiet", "--probe") or rest[0].startswith(("-o", "--interval=")):
+            del rest[0]
+        elif "--" in rest:  # a mistake, which may have a value
+            del rest[: rest.index("--")]
+        else:
+            return []
+    return rest
+
+
+def run_bare(command: list[str], why: str) -> int:
+    """Say that nothing is recorded, and become the command; its exit code if it cannot be run."""
+    line = f"gpumon: not recording: {' '.join(why.split())}\n"
     try:
-        sys.stderr.flush()
-    except OSError:
-        _drop(sys.stderr)
-
-
-def _is_regular(stream: TextIO) -> bool:
+        os.write(2, line.encode("utf-8", "replace"))
+    except OSError:  # the terminal is gone
+        pass
     try:
-        return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
-    except (OSError, ValueError):  # a test's
-        return True
-
-
-def _drop(stream: TextIO) -> None:
-    """Let what is still buffered flush to nowhere: it would fail again at the interpreter's end."""
-    with contextlib.suppress(OSError):  # no descriptor is free, or it has none
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        from gpumon.services.wrapper import become
+    except Exception:
+        os.execvp(command[0], command)
+    return become(command)

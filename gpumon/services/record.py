@@ -25,6 +25,7 @@ from gpumon.errors import (
 )
 
 if TYPE_CHECKING:
+    from gpumon.config import Settings
     from gpumon.services.probing import Probe
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
@@ -53,7 +54,7 @@ def probe_asked_for(flag: bool | None) -> Probe | None:
     try:
         from gpumon.config import load_settings
 
-        if not load_settings(probe=flag).probe:
+        if not (flag or load_settings().probe):
             return None
     except UsageError:
         return None
@@ -74,18 +75,31 @@ def record_beside(
     try:
         if output and (output == "-" or is_own_descriptor(output)):
             raise UsageError("standard output belongs to the command; name a file with -o")
-        from gpumon.config import load_settings
         from gpumon.services.recorder import record
 
-        settings = load_settings(interval_s=interval_s)
+        settings, mistake = _settings(interval_s)
         lines = record(output, settings, _wait_for_input, quiet=quiet, probe=probe)[1]
-        text = "\n".join(lines)
+        text = "\n".join([*mistake, *lines])
     except GpumonError as error:
-        text = f"gpumon: {error}"
+        text = f"gpumon: not recording: {error}"
     except Exception as error:
         why = shortage(error) or f"{type(error).__name__}: {error}"
         text = f"gpumon: recording failed: {why}"
     os.write(1, f"{text}\n".encode("utf-8", "replace") if text else b"")
+
+
+def _settings(interval_s: float | None) -> tuple[Settings, list[str]]:
+    """The settings; where there is a mistake in them, the defaults and a line about it: a recording
+    that is missed cannot be made later. Then none is removed either, for how many the user keeps
+    is not known.
+    """
+    from gpumon.config import Settings, load_settings
+
+    try:
+        return load_settings(interval_s=interval_s), []
+    except UsageError as error:
+        settings = Settings(interval_s or 1.0, record_keep_days=36500, record_max_bytes=1e18)
+        return settings, [f"gpumon: recording with default settings: {error}"]
 
 
 def _wait_for_input(due: float) -> str:
@@ -124,12 +138,12 @@ def record_alone(
             return "the shell ended"
         return signal.Signals(info.si_signo).name if info is not None else ""
 
-    from gpumon.config import load_settings
     from gpumon.services.recorder import record
 
-    failed, lines = record(output, load_settings(interval_s=interval_s), wait, quiet=quiet)
-    if lines:
-        print("\n".join(lines), file=sys.stderr)
+    settings, mistake = _settings(interval_s)
+    failed, lines = record(output, settings, wait, quiet=quiet)
+    if said := [*mistake, *lines]:
+        print("\n".join(said), file=sys.stderr)
     return EXIT_FAILED if failed else EXIT_OK
 
 

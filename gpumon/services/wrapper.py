@@ -21,6 +21,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import NoReturn
 
+from gpumon.isolated import environment
+
 #: how long the end of the command waits for the process beside it, and how much longer at most
 #: where that works: on a busy node it may have to wait for a core
 END_S = 1.0
@@ -36,6 +38,9 @@ _FAULTS = {
 _STOPS = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 #: Python ignores these; programs expect to be ended by them
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+
+#: whether the command runs: whatever then goes wrong here, it must not be started again
+started = False
 
 
 def run_wrapped(
@@ -64,12 +69,18 @@ def run_wrapped(
     if error:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return _refused(command[0], error)
-    companion = Companion(beside, before)
-    status = _follow(pid, companion)
-    code = os.waitstatus_to_exitcode(status)
-    ended = companion.end(f"exit {code}" if code >= 0 else f"signal {-code}")
-    if not ended and not quiet:
-        _say("gpumon: the recorder is still writing; 'gpumon runs' lists its recording\n")
+    global started
+    started, code = True, None
+    try:
+        companion = Companion(beside, before)
+        code = os.waitstatus_to_exitcode(_follow(pid, companion))
+        ended = companion.end(f"exit {code}" if code >= 0 else f"signal {-code}")
+        if not ended and not quiet:
+            _say("gpumon: the recorder is still writing; 'gpumon runs' lists its recording\n")
+    except Exception as error:  # of ours: the command is waited for all the same
+        _say(f"gpumon: recording failed: {type(error).__name__}: {error}\n")
+        if code is None:
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if code < 0:
         _die_by(-code)
         return 128 - code
@@ -114,7 +125,7 @@ def _exec(command: list[str], variables: Mapping[str, str] | None) -> int:
     """Become the command; returns the errno of what went wrong. Searches as shells do: a folder
     that this user may not search holds no command.
     """
-    environ = _environment()
+    environ = environment()
     environ.update((os.fsencode(k), os.fsencode(v)) for k, v in (variables or {}).items())
     words: list[str] = list(command)
     if not words[0]:
@@ -134,17 +145,6 @@ def _exec(command: list[str], variables: Mapping[str, str] | None) -> int:
             if is_named or os.path.exists(path):
                 worst = error.errno or errno.EACCES
     return worst
-
-
-def _environment() -> dict[bytes, bytes]:
-    """The environment as it was given to us: Python itself adds LC_CTYPE in the C locale."""
-    try:
-        with open("/proc/self/environ", "rb") as file:
-            entries = file.read().split(b"\0")
-    except OSError:
-        return dict(os.environb)
-    pairs = (entry.partition(b"=") for entry in entries if b"=" in entry)
-    return {name: value for name, _, value in pairs if name}
 
 
 def _refused(name: str, error: int) -> int:
@@ -199,13 +199,10 @@ def _changed(pid: int) -> int | None:
 
 def _is_stopped(pid: int) -> bool:
     """Whether it is stopped and stays so."""
-    import psutil  # only once something stops: a command must not wait for it
-
-    with contextlib.suppress(psutil.Error):  # hidden, because it runs as another user
-        for _ in range(3):
-            if psutil.Process(pid).status() != psutil.STATUS_STOPPED:
-                return False
-            time.sleep(0.01)
+    for _ in range(3):
+        if _stat(pid)[:1] not in ([b"T"], [b"t"]):
+            return False
+        time.sleep(0.01)
     return True
 
 
@@ -333,11 +330,15 @@ def _say_unrecorded(error: OSError) -> None:
 
 def _cpu_use(pid: int) -> object:
     """What changes as long as a process gets CPU time, or waits for it."""
+    fields = _stat(pid)
+    return object() if fields[:1] == [b"R"] else fields[11:13]
+
+
+def _stat(pid: int) -> list[bytes]:
+    """Fields of /proc/PID/stat from the state on; none where it is hidden: another user's."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
-        fields = file.read().rpartition(b")")[2].split()
-        state, ticks = fields[0], fields[11:13]
-        return object() if state == b"R" else ticks
-    return None
+        return file.read().rpartition(b")")[2].split()
+    return []
 
 
 def _left(until: float) -> float:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from subprocess import PIPE, Popen, TimeoutExpired
 
-import gpumon
 from gpumon import ending
+from gpumon.isolated import command
 from gpumon.transport.remote import Complaint
 from gpumon.transport.stream import Failure
 
@@ -109,10 +108,7 @@ class AgentProcess(ChildStream):
     """The agent of this installation, started by this Python; its own flags are `flags`."""
 
     def __init__(self, flags: Sequence[str]) -> None:
-        folder = os.path.dirname(os.path.dirname(os.path.abspath(gpumon.__file__)))
-        paths = [folder, os.environ.get("PYTHONPATH", "")]
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
-        super().__init__([sys.executable, "-m", "gpumon.collect", "--until-eof", *flags], env)
+        super().__init__(command("gpumon/collect/__main__.py", "--until-eof", *flags))
 
     def complaint(self) -> str:
         try:

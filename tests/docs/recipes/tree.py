@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.e2e.program import ROOT, environment
 
 _LEFT_OUT = shutil.ignore_patterns(
-    ".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", "*.png"
+    ".git", ".venv*", "__pycache__", ".*_cache", ".hypothesis", "*.png"
 )
 
 
