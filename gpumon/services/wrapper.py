@@ -16,6 +16,7 @@ import os
 import resource
 import select
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -36,8 +37,13 @@ _FAULTS = {
     signal.SIGABRT, signal.SIGKILL, signal.SIGSTOP,
 }  # fmt: skip
 _STOPS = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
-#: Python ignores these; programs expect to be ended by them
-_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+#: Python ignores these; programs expect to be ended by them, unless who started us ignores them too,
+#: which only bin/gpumon can know
+_IGNORED_BY_PYTHON = [
+    number
+    for number in (signal.SIGPIPE, signal.SIGXFSZ)
+    if number.name not in str(sys._xoptions.get("gpumon.ignored", ""))
+]
 
 #: whether the command runs: whatever then goes wrong here, it must not be started again
 started = False

@@ -191,7 +191,7 @@ def test_a_folder_of_path_that_may_not_be_searched_holds_no_command(monkeypatch)
             (f"{plain}:{closed}", "not-executable", 126),
         ):
             environ = {**os.environb, b"PATH": path.encode()}
-            monkeypatch.setattr(wrapper, "_environment", lambda environ=environ: environ)
+            monkeypatch.setattr(wrapper, "environment", lambda environ=environ: environ)
             assert as_nobody(lambda name=name: wrapper.become([name])) == code
         closed.chmod(0o700)
 
@@ -502,14 +502,17 @@ def test_where_to(env, tmp_path):
     before = file.read_bytes()
     done = record("-o", str(file), "--", "echo", "hi", env=env)
     assert (done.returncode, done.stdout) == (0, "hi\n")  # no reason not to run it
-    assert done.stderr == f"gpumon: {file} exists; a recording never overwrites a file\n"
+    assert done.stderr == f"gpumon: not recording: {file} exists; a recording never overwrites a file\n"
     assert file.read_bytes() == before
 
 
 def test_settings_that_cannot_be_read_are_no_reason_not_to_run(env):
-    done = record("--", "echo", "hi", env={**env, "GPUMON_INTERVAL_S": "soon"})
+    done = record("--quiet", "--", "echo", "hi", env={**env, "GPUMON_INTERVAL_S": "soon"})
     assert (done.returncode, done.stdout) == (0, "hi\n")
-    assert done.stderr == "gpumon: GPUMON_INTERVAL_S='soon': must be a number\n"
+    assert done.stderr == (
+        "gpumon: recording with default settings: GPUMON_INTERVAL_S='soon': must be a number\n"
+    )
+    assert recorded(env)[0]
 
 
 def test_a_full_disk_ends_the_recording_and_nothing_else(env, tmp_path):

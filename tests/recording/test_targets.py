@@ -116,6 +116,6 @@ def test_a_recording_on_standard_output(tmp_path):
         done = gpumon("record", "-o", name, "--", "echo", "hi", cwd=tmp_path)
         assert (done.returncode, done.stdout) == (0, "hi\n")
         assert done.stderr == (
-            "gpumon: standard output belongs to the command; name a file with -o\n"
+            "gpumon: not recording: standard output belongs to the command; name a file with -o\n"
         )
     assert not (tmp_path / "-").exists()
