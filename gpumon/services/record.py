@@ -39,7 +39,8 @@ def is_recorded_by_another(environ: Mapping[str, str]) -> bool:
 
     Tasks that Slurm gave GPUs of their own (--gpus-per-task) each see nobody else's.
     """
-    if environ.get("SLURM_LOCALID", "0") == "0":
+    task = environ.get("SLURM_LOCALID", "")
+    if not task.isdecimal() or int(task) == 0:
         return False
     visible = environ.get("CUDA_VISIBLE_DEVICES", "")
     of_step = environ.get("SLURM_GPUS_ON_NODE", "")

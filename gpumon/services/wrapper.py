@@ -37,8 +37,8 @@ _FAULTS = {
     signal.SIGABRT, signal.SIGKILL, signal.SIGSTOP,
 }  # fmt: skip
 _STOPS = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
-#: Python ignores these; programs expect to be ended by them, unless who started us ignores them too,
-#: which only bin/gpumon can know
+#: Python ignores these; programs expect to be ended by them, unless who started us ignores them
+#: too, which only bin/gpumon can know
 _IGNORED_BY_PYTHON = [
     number
     for number in (signal.SIGPIPE, signal.SIGXFSZ)

@@ -223,8 +223,9 @@ FAULTS: list[Callable[[Case], None]] = [
         ("MALLOC", "none such"), ("UTF8", "7"), ("UTF8", "1"), ("HASHSEED", "x"),
         ("IOENCODING", "x"), ("STARTUP", "/nonexistent"), ("VERBOSE", "1"), ("DEVMODE", "1"),
         ("PLATLIBDIR", "x"), ("BREAKPOINT", "x"), ("USERBASE", "/dev/null"), ("EXECUTABLE", "x"),
-        ("COERCECLOCALE", "0"), ("NOUSERSITE", "1"), ("UNBUFFERED", "1"), ("PROFILEIMPORTTIME", "1"),
-        ("INTMAXSTRDIGITS", "1"), ("DUMPREFS", "1"), ("FAULTHANDLER", "1"), ("TRACEMALLOC", "x"),
+        ("COERCECLOCALE", "0"), ("NOUSERSITE", "1"), ("UNBUFFERED", "1"),
+        ("PROFILEIMPORTTIME", "1"), ("INTMAXSTRDIGITS", "1"), ("DUMPREFS", "1"),
+        ("FAULTHANDLER", "1"), ("TRACEMALLOC", "x"),
     )),
     variable("VIRTUAL_ENV", "/nonexistent"), variable("CONDA_PREFIX", "/nonexistent"),
     variable("__PYVENV_LAUNCHER__", "/nonexistent"),
@@ -238,16 +239,18 @@ FAULTS: list[Callable[[Case], None]] = [
     # bash's
     *FUNCTIONS, shell_file, variable("CDPATH", "/tmp:/"), variable("IFS", "/e"),
     variable("POSIXLY_CORRECT"), variable("SHELLOPTS", "errexit:nounset:noexec:xtrace:noglob"),
-    variable("BASHOPTS", "failglob:nocaseglob"), variable("GLOBIGNORE", "*"), variable("PS4", "$(x)"),
-    variable("SHLVL", "x"), variable("_", "x"), unset("PWD"), variable("PWD", "/nonexistent"),
+    variable("BASHOPTS", "failglob:nocaseglob"), variable("GLOBIGNORE", "*"),
+    variable("PS4", "$(x)"), variable("SHLVL", "x"), variable("_", "x"), unset("PWD"),
+    variable("PWD", "/nonexistent"),
     variable("OLDPWD", "x"), variable("BASH_XTRACEFD", "1"), variable("a.b", "c"),
     variable("A=B", "c=d"), variable("-i", "x"), variable("EUID", "x"), variable("TMOUT", "1"),
     *(program(name, "echo of the user; exit 9") for name in (
         "readlink", "env", "bash", "flock", "timeout", "nice", "sh",
     )),
     # of the system and the place
-    variable("LANG", "xx_XX.nonsense"), variable("LC_ALL", "xx_XX.nonsense"), variable("LC_ALL", "C"),
-    variable("LD_LIBRARY_PATH", "/nonexistent"), variable("LD_PRELOAD", "/nonexistent.so"),
+    variable("LANG", "xx_XX.nonsense"), variable("LC_ALL", "xx_XX.nonsense"),
+    variable("LC_ALL", "C"), variable("LD_LIBRARY_PATH", "/nonexistent"),
+    variable("LD_PRELOAD", "/nonexistent.so"),
     variable("PATH", "/nonexistent"), variable("PATH"), unset("PATH"),
     unset("HOME"), variable("HOME", "/nonexistent"), home_is_a_file,
     variable("TMPDIR", "/nonexistent"), variable("XDG_CONFIG_HOME", "\udcff"),
@@ -258,7 +261,7 @@ FAULTS: list[Callable[[Case], None]] = [
     limited(resource.RLIMIT_AS, 24 << 20), limited(resource.RLIMIT_AS, 60 << 20),
     limited(resource.RLIMIT_AS, 300 << 20), limited(resource.RLIMIT_FSIZE, 0),
     limited(resource.RLIMIT_CORE, 0),
-    *(ignored(getattr(signal, f"SIG{name}")) for name in "PIPE CHLD INT HUP TERM TTOU".split()),
+    *map(ignored, (signal.SIGPIPE, signal.SIGCHLD, signal.SIGINT, signal.SIGHUP, signal.SIGTERM)),
     # gpumon's
     settings_file, state_is_a_file, variable("GPUMON_STATE", "/proc/x"),
     *(variable(f"GPUMON_{name}", "x") for name in (
@@ -269,10 +272,12 @@ FAULTS: list[Callable[[Case], None]] = [
     option("-o", "/proc/x/y"), option("-o", "-"), option("-q"), option("--probe"),
     # the clone's
     *(cloned(state) for state in (
-        "pulled", "new dependency", "no Python", "another Python", "half made", "unprepared", "torn",
-        "syntax", "no launcher of the environment", "moved", "no lock",
+        "pulled", "new dependency", "no Python", "another Python", "half made", "unprepared",
+        "torn", "syntax", "no launcher of the environment", "moved", "no lock",
     ) * 2),
 ]  # fmt: skip
+
+
 class Clones:
     """A clone in each state, made when it is needed."""
 
@@ -353,7 +358,8 @@ def _wrong(bare: Felt, felt: Felt, case: Case) -> str:
 
 def _difference(one: bytes, other: bytes) -> str:
     mine, theirs = (re.split(rb"[\0\n]", text) for text in (one, other))
-    return f"{[x for x in mine if x not in theirs][:5]}, not {[x for x in theirs if x not in mine][:5]}"
+    more, less = [x for x in mine if x not in theirs], [x for x in theirs if x not in mine]
+    return f"{more[:5]}, not {less[:5]}"
 
 
 def main(count: int, seed: int = 1) -> int:

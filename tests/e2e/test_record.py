@@ -502,7 +502,10 @@ def test_where_to(env, tmp_path):
     before = file.read_bytes()
     done = record("-o", str(file), "--", "echo", "hi", env=env)
     assert (done.returncode, done.stdout) == (0, "hi\n")  # no reason not to run it
-    assert done.stderr == f"gpumon: not recording: {file} exists; a recording never overwrites a file\n"
+    assert (
+        done.stderr
+        == f"gpumon: not recording: {file} exists; a recording never overwrites a file\n"
+    )
     assert file.read_bytes() == before
 
 

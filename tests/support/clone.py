@@ -1,4 +1,4 @@
-"""A clone of gpumon, whose environment is its own and costs nothing: it borrows that of the tests."""
+"""A clone of gpumon with an environment of its own, which borrows the packages of the tests."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import subprocess
 import sysconfig
 import venv
 from pathlib import Path
+
+from gpumon.toml import read_toml
 
 ROOT = Path(__file__).parents[2]
 #: pip's settings of a node without network: what is asked refuses at once
@@ -40,21 +42,26 @@ class Clone:
         (packages,) = folder.glob("lib/python*/site-packages")
         (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
         (self.root / ".venv").symlink_to(folder.name)
-        done = self.run(self.root / "bin" / "venv", **NO_NETWORK)
-        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-        assert self.stamp.exists()
+        listed = read_toml(str(self.root / "pyproject.toml"))["project"]["dependencies"]
+        self.stamp.write_text("\n".join(listed) + "\n")
         return self
 
     @property
     def stamp(self) -> Path:
         return self.root / ".venv" / ".gpumon-stamp"
 
-    def depend_on(self, package: str) -> None:
-        """A `git pull` brings one more dependency."""
+    def depend_on(self, *packages: str) -> None:
+        """A `git pull` brings these dependencies in place of the others."""
         file = self.root / "pyproject.toml"
         head, found, tail = file.read_text().partition("\ndependencies = [\n")
-        assert found
-        file.write_text(f'{head}{found}    "{package}",\n{tail}')
+        listed = "".join(f'    "{each}",\n' for each in packages)
+        file.write_text(f"{head}{found}{listed}]{tail.partition(chr(10) + ']')[2]}")
+
+    @property
+    def environment(self) -> str:
+        """The name of the folder that .venv stands for; "" for none."""
+        link = self.root / ".venv"
+        return os.readlink(link) if link.is_symlink() else ""
 
     def run(self, *words: object, **env: str) -> subprocess.CompletedProcess[str]:
         """A program in this environment."""
