@@ -273,7 +273,7 @@ FAULTS: list[Callable[[Case], None]] = [
     # the clone's
     *(cloned(state) for state in (
         "pulled", "new dependency", "no Python", "another Python", "half made", "unprepared",
-        "torn", "syntax", "no launcher of the environment", "moved", "no lock",
+        "without packages", "torn", "syntax", "no launcher of the environment", "moved", "no lock",
     ) * 2),
 ]  # fmt: skip
 
@@ -309,6 +309,9 @@ class Clones:
             library.rename(library.with_name("python3.8"))
         elif state == "half made":
             shutil.rmtree(clone.root / ".venv-first" / "bin")
+            clone.stamp.unlink()
+        elif state == "without packages":
+            next(clone.root.glob(".venv/lib/*/*/borrowed.pth")).unlink()
             clone.stamp.unlink()
         elif state == "torn":
             (clone.root / "gpumon" / "cli" / "__init__.py").unlink()
