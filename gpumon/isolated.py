@@ -35,7 +35,11 @@ def settle(root: str) -> None:
 
 
 def restart(main: str, words: list[str]) -> None:
-    """Start this program again, isolated, where modules or options of the user reach it."""
+    """Start this program again, isolated, where modules or options of the user reach it; not another
+    program, which has called us.
+    """
+    if os.path.basename(sys.argv[0]) not in ("gpumon", "__main__.py"):
+        return
     environ = environment()
     names = {name.decode("ascii", "replace") for name in environ if name.startswith(b"PYTHON")}
     if sys.flags.isolated or not sys.executable or not _reach(names):

@@ -25,7 +25,7 @@ EXIT_CODES = {
     143: "SIGTERM.",
 }
 EXIT_NOTES = (
-    "`gpumon record -- COMMAND` ends with the exit code of COMMAND.",
+    "`gpumon record -- COMMAND` ends with the exit code of COMMAND, which runs in any case.",
     "`gpumon record` without a command ends its recording on a signal and exits with 0.",
 )
 

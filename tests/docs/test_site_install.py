@@ -124,6 +124,23 @@ def test_the_users_python_does_not_reach_it_nor_it_the_recorded_commands(prefix,
     assert (tmp_path / "run.gpumon").stat().st_size > 0
 
 
+def test_without_its_python_a_recorded_command_runs(prefix):
+    python = prefix / "gpumon" / __version__ / "lib" / "python"
+    target = python.readlink()
+    python.unlink()
+    python.symlink_to("/nonexistent/python3.99")
+    launcher = prefix / "gpumon" / __version__ / "bin" / "gpumon"
+    command = [launcher, "record", "--quiet", "--", "sh", "-c", "echo ran; exit 3"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    alone = subprocess.run([launcher, "--version"], capture_output=True, text=True)
+    python.unlink()
+    python.symlink_to(target)
+    why = "python3.99 is not installed here; load a module that has it"
+    assert (done.returncode, done.stdout) == (3, "ran\n")
+    assert done.stderr == f"gpumon: not recording: {why}\n"
+    assert (alone.returncode, alone.stdout, alone.stderr) == (1, "", f"gpumon: {why}\n")
+
+
 @pytest.mark.terminal
 def test_the_demo_plays_in_a_terminal(prefix):
     command = f"source {_MODULES}; module use {prefix}/modulefiles; module load gpumon; gpumon demo"
