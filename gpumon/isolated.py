@@ -35,8 +35,8 @@ def settle(root: str) -> None:
 
 
 def restart(main: str, words: list[str]) -> None:
-    """Start this program again, isolated, where modules or options of the user reach it; not another
-    program, which has called us.
+    """Start gpumon again, isolated, where modules or options of the user reach it; no other program
+    that has called us.
     """
     if os.path.basename(sys.argv[0]) not in ("gpumon", "__main__.py"):
         return
