@@ -98,7 +98,7 @@ class Dashboard(Session):
 def agents(pid: int) -> list[psutil.Process]:
     """The collectors' processes that a dashboard has started."""
     children = psutil.Process(pid).children(recursive=True)
-    return [child for child in children if "gpumon.collect" in child.cmdline()]
+    return [child for child in children if "gpumon/collect/" in " ".join(child.cmdline())]
 
 
 def agent(pid: int) -> psutil.Process:

@@ -54,7 +54,9 @@ def distinct(states):
 
 
 def agents():
-    return [child for child in psutil.Process().children() if "gpumon.collect" in command(child)]
+    return [
+        child for child in psutil.Process().children() if "gpumon/collect/" in str(command(child))
+    ]
 
 
 def command(child):

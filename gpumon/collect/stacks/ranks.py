@@ -60,7 +60,8 @@ def is_gpumon(words: Collection[str]) -> bool:
     """Whether a command line is that of gpumon itself: `record` stands around a rank."""
     rest = list(words)[1:]
     program = next((word for word in rest if not word.startswith("-")), "")
-    name = program.removesuffix("/__main__.py").rpartition("/")[2].partition(".")[0]
+    program = program.removesuffix("/__main__.py").removesuffix("/collect")
+    name = program.rpartition("/")[2].partition(".")[0]
     return name == "gpumon" or any(word.startswith(SHIPPED) for word in rest)
 
 
