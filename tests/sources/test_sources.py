@@ -96,9 +96,12 @@ def test_local_starts_a_killed_agent_again(local):
     assert lost.detail == "the collectors ended (exit -9); trying again in 1 s"
 
 
-def test_local_says_the_agents_last_words(local, monkeypatch):
-    """What it wrote to stderr, and harmless: here Python's own complaint about its start."""
-    monkeypatch.setenv("PYTHONHOME", "/no\x1b[2Jwhere")
+def test_local_says_the_agents_last_words(local, monkeypatch, tmp_path):
+    """What it wrote to stderr, and harmless."""
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nprintf 'no \\033[2J library\\n' >&2; exit 1\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
     _, sink = local("no_driver")
     sink.wait(lambda sink: "lost" in sink.states())
     detail = sink.of("status")[-1].detail
