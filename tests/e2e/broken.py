@@ -269,7 +269,7 @@ FAULTS: list[Callable[[Case], None]] = [
     )),
     variable("SLURM_LOCALID", "1"), variable("SLURM_JOB_ID", "x"), variable("SLURM_LOCALID", "x"),
     option("--interval", "0"), option("--intervall", "5"), option("--nope"), option("--interval=x"),
-    option("-o", "/proc/x/y"), option("-o", "-"), option("-q"), option("--probe"),
+    option("-o", "/proc/x/y"), option("-o", "-"), option("-q"),
     # the clone's
     *(cloned(state) for state in (
         "pulled", "new dependency", "no Python", "another Python", "half made", "unprepared",
