@@ -31,10 +31,20 @@ def __getattr__(name: str) -> object:
 
     if name not in _LOADED_LATER:
         raise AttributeError(f"module 'gpumon' has no attribute {name!r}")
-    module = import_module(_LOADED_LATER[name])
+    try:
+        module = import_module(_LOADED_LATER[name])
+    except Exception:  # no descriptor is left, or gpumon was removed meanwhile
+        if name not in ("mark", "step", "watch"):  # which never fail a program
+            raise
+        globals()[name] = _nothing
+        return _nothing
     if name != "recording":  # which import_module has set
         globals()[name] = getattr(module, name)
     return globals()[name]
+
+
+def _nothing(*_: object) -> None:
+    """In the place of what could not be loaded."""
 
 
 def __dir__() -> "list[str]":

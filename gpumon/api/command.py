@@ -9,9 +9,10 @@ import os
 import subprocess
 import sys
 
-from gpumon.collect.proc.probed import VARIABLE, usual_folder
+from gpumon.collect.proc.probed import VARIABLE
 from gpumon.errors import GpumonError
 from gpumon.isolated import command
+from gpumon.services.probing import folder_of
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
@@ -23,7 +24,7 @@ def start(*arguments: str) -> subprocess.Popen[str]:
     try:
         return subprocess.Popen(
             [argv[0], "-Xutf8", *argv[1:]],
-            env={VARIABLE: usual_folder(os.environ, os.getuid()), **os.environ},
+            env={**os.environ, VARIABLE: folder_of(os.environ)},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True, encoding="utf-8", start_new_session=True,
         )  # fmt: skip

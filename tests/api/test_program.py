@@ -98,16 +98,29 @@ print(json.dumps([steps, len(hooks), "gpumon_probe" in sys.modules]))
     assert said(place, text) == [30, 2, False]
 
 
-def test_watching_without_a_private_folder_is_an_error(place):
+def test_watching_takes_another_folder_where_a_stranger_planted_the_usual_one(place):
+    """And readers find it, whom the process's environment tells nothing of it."""
     (place.folder / f"gpumon-probe-{os.getuid()}").symlink_to(place.told)
     text = """
-import gpumon, json
-try:
-    gpumon.watch()
-except gpumon.GpumonError as error:
-    print(json.dumps(str(error)))
+import gpumon, json, os, sys, time
+gpumon.watch()
+gpumon.step()
+from gpumon.collect.base import Tick
+from gpumon.collect.proc.probed import Probed
+from gpumon.collect.procfs import ProcFs
+files, stat = Probed(lambda visible, order: {}), ProcFs("/proc").stat(os.getpid())
+files.find(os.getpid(), stat, os.getuid())
+until, tick = time.monotonic() + 100, Tick(time.time(), 0.0)
+while not tick.rows and time.monotonic() < until:
+    gpumon.step()
+    time.sleep(0.1)
+    files.put(tick, os.getpid())
+print(json.dumps(list(tick.rows)))
 """
-    assert said(place, text).startswith("no probe: ")
+    assert said(place, text) == ["program"]
+    assert place.files() == []
+    (taken,) = place.folder.glob(f"gpumon-probe-{os.getuid()}-*")
+    assert taken.stat().st_mode & 0o777 == 0o700
 
 
 # -- recording -----------------------------------------------------------------------------------

@@ -748,16 +748,16 @@ def test_the_probe_tells_what_of_a_reservation_is_in_use(env, tmp_path):
     }  # fmt: skip
 
 
-def test_without_a_folder_of_its_own_there_is_no_probe_and_the_command_runs(env, tmp_path):
+def test_where_a_stranger_planted_the_usual_folder_the_probe_has_another(env, tmp_path):
     env["TMPDIR"] = str(tmp_path)
     (tmp_path / f"gpumon-probe-{os.getuid()}").write_text("")
     done = subprocess.run(
-        [*RECORD, "--probe", "--", "sh", "-c", "echo $GPUMON_PROBE_DIR; exit 3"],
+        [*RECORD, "--probe", "--", "sh", "-c", "stat -c %a:%n $GPUMON_PROBE_DIR; exit 3"],
         env=env, capture_output=True, text=True, timeout=HANGS_S,
     )  # fmt: skip
-    assert (done.returncode, done.stdout) == (3, "\n")
-    assert "gpumon: no probe: " in done.stderr
-    assert "Not a directory" in done.stderr
+    assert done.returncode == 3
+    assert done.stdout.startswith(f"700:{tmp_path}/gpumon-probe-{os.getuid()}-")
+    assert "no probe: " not in done.stderr
 
 
 def test_a_probe_needs_a_command(env):

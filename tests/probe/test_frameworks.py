@@ -294,5 +294,5 @@ print([each.name for each in tensorflow.config.get_visible_devices("CPU")])
 )
 def test_it_begins_nothing_and_finds_what_it_asks_for(real, name, said):
     allocator = {"TF_ENABLE_ONEDNN_OPTS": "1"}  # the one on a CPU that has figures
-    begin = f"import sys; sys.path.append({probing.INSIDE!r}); import gpumon_probe as probe"
+    begin = f"import sys; sys.path.append({probing.INSIDE!r}); import gpumon_looks as probe"
     assert real.whole(f"{begin}\n{ASKED[name]}", **allocator) == said

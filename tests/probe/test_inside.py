@@ -83,7 +83,7 @@ def test_others_tell_theirs(world, begin, pool):
 
 
 def test_of_a_gpu_that_tensorflow_divided_nothing_is_told(world):
-    text = f"import sys; sys.path.append({str(INSIDE)!r}); import gpumon_probe as probe, tensorflow"
+    text = f"import sys; sys.path.append({str(INSIDE)!r}); import gpumon_looks as probe, tensorflow"
     text += """
 tensorflow.python.eager.context._context._initialized = True
 print(len(list(probe._tensorflow(tensorflow))))

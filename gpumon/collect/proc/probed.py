@@ -1,8 +1,9 @@
 """What gpumon's probe wrote inside a Python program (`probe/inside/gpumon_probe.py`).
 
-Each probed process writes a small file into the folder that its variable GPUMON_PROBE_DIR names.
-It deserves no more trust than its user: it is read only where the process's own user owns it, up to
-a bound, and its values are checked like those from anywhere else.
+Each probed process writes a small file into the folder that its variable GPUMON_PROBE_DIR names, or
+into a usual one. It deserves no more trust than its user: it is read only where the process's own
+user owns it, up to a bound, and its values are checked like those from anywhere else. No name is
+trusted, as anybody may have planted it, and no server is waited for.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import json
 import os
 import stat
 import time
-from typing import Any, Callable, Dict, Mapping, NamedTuple
+from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple
 
 from gpumon.collect.base import Tick
 from gpumon.collect.proc.frameworks import parse_environ
+from gpumon.collect.proc.local import is_local
 from gpumon.collect.procfs import ProcFs, Stat, parse_count
 from gpumon.model.reading import Missing, Reading
 from gpumon.model.text import clean
@@ -26,6 +28,9 @@ Numbers = Callable[["str | None", "str | None"], Dict[int, int]]
 _MOST_BYTES = 128 << 10
 _MOST_POOLS = 64
 _MOST_BESIDE = 512
+_MOST_PLANTED, _MOST_OWN = 10_000, 16
+_MOST_LISTS = 64
+_LISTED_S = 10.0  # for which a list of folders is good
 _STALE_S = 15.0  # seven times what there should be between two writings
 _ABSENT_TICKS = 3
 _MOST_PLACE = 120
@@ -52,15 +57,41 @@ _NUMBERED = ("rank", "worker")
 _WAITS_FOR = ("", "data", "work", "ranks")
 
 
-def usual_folder(environ: Mapping[str, str], uid: int) -> str:
-    """Of all probes of this user on this node; not in a home that nodes share."""
-    return os.path.join(environ.get("TMPDIR") or "/tmp", f"gpumon-probe-{uid}")
+def usual_folders(environ: Mapping[str, str], uid: int) -> list[str]:
+    """Of all probes of this user on this node, the first choice first; in no home of many nodes."""
+    bases = dict.fromkeys((environ.get("TMPDIR", ""), "/tmp", "/dev/shm"))
+    return [os.path.join(base, usual_name(uid)) for base in bases if base.startswith("/")]
+
+
+def usual_name(uid: int) -> str:
+    return f"gpumon-probe-{uid}"
+
+
+def own_folders(base: str, uid: int) -> list[str]:
+    """Folders in this one that are this user's, taken where another planted the usual one."""
+    found: list[str] = []
+    looks = 0
+    try:
+        with os.scandir(base) as entries:
+            for entry in entries:
+                if not entry.name.startswith(usual_name(uid) + "-"):
+                    continue
+                looks += 1
+                there = entry.stat(follow_symlinks=False)
+                if there.st_uid == uid and stat.S_ISDIR(there.st_mode):
+                    found.append(entry.path)
+                if looks == _MOST_PLANTED:
+                    break
+    except OSError:
+        pass
+    return sorted(found)[:_MOST_OWN]
 
 
 class _Probed(NamedTuple):
-    """A process that may have a probe: its file, seen from here and from its own root."""
+    """A process that may have a probe: its file, by the folders that it may lie in."""
 
-    paths: tuple[str, ...]
+    folders: tuple[str, ...]  # seen from here and from its own root
+    name: str
     uid: int
     is_sure: bool  # it was given a folder to write to
 
@@ -83,9 +114,11 @@ class Probed:
         """`folder`: of a command beside the agent, whose processes are of interest as such."""
         self._proc = proc or ProcFs()
         self._numbers = numbers
-        self._beside = folder
+        self._beside = folder if is_local(folder, self._mounts(os.getpid())) else ""
         self._known: dict[int, _Probed] = {}
         self._left_out: dict[int, int] = {}  # pid -> ticks until its file is looked for again
+        #: (device, inode) of a folder for all -> when, and the folders in it that are its user's
+        self._listed: dict[tuple[int, int, int], tuple[float, list[str]]] = {}
 
     def pids(self) -> list[int]:
         """Of the command beside the agent, those that told something."""
@@ -110,22 +143,27 @@ class Probed:
     def told(self, here: Stat, uid: int) -> Told | None:
         """What the probe of this process wrote last, however old; None if it has none."""
         known = self._file(here, uid)
-        return None if known is None else _read(known)
+        return None if known is None else self._read(known)
 
     def _file(self, here: Stat, uid: int) -> _Probed | None:
         given, usual = self._folders(here, uid)
-        folder = given or usual
-        is_others = self._beside and given and given != self._beside  # of another command
-        if is_others or not folder.startswith("/"):
+        if self._beside and given and given != self._beside:  # of another command
             return None
+        mounts = self._mounts(here.pid)
+        root = f"{self._proc.root}/{here.pid}/root"
+        local = [each for each in (given, *usual) if is_local(each, mounts, root)]
         status = self._proc.status(here.pid)
         inner = () if isinstance(status, Missing) else status.namespace_pids
-        name = f"{folder}/{(inner or (here.pid,))[-1]}-{here.start_ticks}.json"
-        paths = (name, f"{self._proc.root}/{here.pid}/root{name}")
-        return _Probed(paths, uid, is_sure=bool(given))
+        name = f"{(inner or (here.pid,))[-1]}-{here.start_ticks}.json"
+        folders = tuple(path for each in local for path in (each, root + each))
+        return _Probed(folders, name, uid, is_sure=given in local) if folders else None
 
-    def _folders(self, here: Stat, uid: int) -> tuple[str, str]:
-        """The one that it was given, and the one that `gpumon.watch()` in it would take.
+    def _mounts(self, pid: int) -> str:
+        content = self._proc.content(pid, "mountinfo")
+        return "" if isinstance(content, Missing) else content.decode("utf-8", "surrogateescape")
+
+    def _folders(self, here: Stat, uid: int) -> tuple[str, list[str]]:
+        """The one that it was given, and those that `gpumon.watch()` in it would take.
 
         By its environment, or where a title overwrote that, by its parent's.
         """
@@ -133,15 +171,45 @@ class Probed:
             content = self._proc.content(pid, "environ")
             environ = None if isinstance(content, Missing) else parse_environ(content)
             if environ is not None:
-                return environ.get(VARIABLE, ""), usual_folder(environ, uid)
-        return "", ""
+                return environ.get(VARIABLE, ""), usual_folders(environ, uid)
+        return "", []
+
+    def _read(self, known: _Probed) -> Told | None:
+        for folder in known.folders:
+            told = _read(f"{folder}/{known.name}", known.uid)
+            if told is not None:
+                return told
+        for folder in self._own(known):
+            told = _read(f"{folder}/{known.name}", known.uid)
+            if told is not None:
+                return told
+        return None
+
+    def _own(self, known: _Probed) -> Iterator[str]:
+        """The other folders that the probe may have taken; each place is listed now and then."""
+        for usual in known.folders:
+            base, name = os.path.split(usual)
+            if name != usual_name(known.uid):
+                continue
+            try:
+                there = os.stat(base)
+            except OSError:
+                continue
+            key, now = (there.st_dev, there.st_ino, known.uid), time.monotonic()
+            listed_at, names = self._listed.get(key, (-_LISTED_S, []))
+            if now >= listed_at + _LISTED_S:
+                names = [os.path.basename(each) for each in own_folders(base, known.uid)]
+                if len(self._listed) >= _MOST_LISTS:
+                    self._listed.clear()
+                self._listed[key] = now, names
+            yield from (os.path.join(base, name) for name in names)
 
     def put(self, tick: Tick, pid: int) -> None:
         """What its probe told last, unless that is too old to stand for now."""
         known = self._known.get(pid)
         if known is None or self._is_left_out(pid):
             return
-        told = _read(known)
+        told = self._read(known)
         if told is None and not known.is_sure:
             self._left_out[pid] = _ABSENT_TICKS
         if told is None or told.is_stale:
@@ -228,16 +296,13 @@ def _count(value: object) -> float | None:
     return value if 0 <= value < _MOST else None  # neither is what is not a number
 
 
-def _read(known: _Probed) -> Told | None:
-    for path in known.paths:
-        try:
-            content, age_s = _content(path, known.uid)
-            told = json.loads(content)
-        except (OSError, ValueError, RecursionError):
-            continue
-        if isinstance(told, dict):
-            return Told(told, age_s)
-    return None
+def _read(path: str, uid: int) -> Told | None:
+    try:
+        content, age_s = _content(path, uid)
+        told = json.loads(content)
+    except (OSError, ValueError, RecursionError):
+        return None
+    return Told(told, age_s) if isinstance(told, dict) else None
 
 
 def _content(path: str, uid: int) -> tuple[bytes, float]:

@@ -4,6 +4,8 @@ Runs where `gpumon_probe.py` runs, under the same rules.
 """
 
 import sys
+from _thread import allocate_lock as _lock
+from collections import deque
 from time import perf_counter as _clock
 
 TYPE_CHECKING = False
@@ -11,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+_MOST_TIMES = 1 << 17  # noted between two looks, 26,000 a second
 _WINDOW_S = 10.0  # that times are of
 _MOST_STEPS = 1 << 16  # times kept between two writings; beyond that they are only counted
 _KEPT_TIMES = 200  # of those, at even distances, for percentiles
@@ -35,14 +38,18 @@ class Hook:
     __slots__ = ("aside", "times")
 
     def __init__(self) -> None:
-        self.times: "list[Any]" = []  # of steps; where it is known whose: (id, time)
+        #: of steps; where it is known whose: (id, time)
+        self.times: "deque[Any]" = deque(maxlen=_MOST_TIMES)
         self.aside: "Callable[[object], object] | None" = None  # called instead
 
     def step(self, optimizer: object, args: object, kwargs: object) -> None:
-        if self.aside is None:
-            self.times.append(_clock())
-        else:
-            self.aside(optimizer)
+        try:
+            if self.aside is None:
+                self.times.append(_clock())
+            else:
+                self.aside(optimizer)
+        except Exception:  # it is the program that steps
+            self.aside = id
 
     step.__dict__["_torchdynamo_disable"] = True  # torch.compile would warn of the clock in it
 
@@ -57,6 +64,7 @@ class Steps:
 
     def __init__(self) -> None:
         self._is_hooked = False
+        self._hooking = _lock()
         self._hook = Hook()
         self._wake: "Callable[[], None]" = self.forget
         self.forget()
@@ -68,7 +76,8 @@ class Steps:
         self._since: "dict[int, int]" = {}  # steps of others since the last of that one
         self._window: "list[tuple[float, int, float, list[float]]]" = []
         self._whose, self._several_until = 0, 0.0  # by what was taken; in s
-        self._hook.times = []
+        self._hook.times.clear()
+        self._hooking = _lock()  # another thread might have held it at a fork
         self._check()
 
     def hook(self, beside_others: bool = True) -> None:
@@ -78,14 +87,15 @@ class Steps:
         might just be going over them.
         """
         module: "Any" = sys.modules.get("torch.optim.optimizer")
-        if self._is_hooked or not is_whole(module):
+        if self._is_hooked or not is_whole(module) or not self._hooking.acquire(False):
             return
         register = getattr(module, "register_optimizer_step_post_hook", None)  # from torch 2.0 on
         others = getattr(module, "_global_optimizer_post_hooks", None)
-        if beside_others or (others is not None and not others):
+        if not self._is_hooked and (beside_others or (others is not None and not others)):
             self._is_hooked = True
             if register is not None:
                 register(self._hook.step)
+        self._hooking.release()
 
     def _check(self) -> None:
         """Look at whose the next steps are."""
@@ -118,12 +128,17 @@ class Steps:
     def stop(self) -> None:
         """Nobody looks any more."""
         self._hook.aside = id
-        self._hook.times = []
+        self._hook.times.clear()
 
     def look(self) -> bool:
-        """Take what the hook noted; whether there ever was a step."""
-        taken = self._hook.times[:]
-        del self._hook.times[: len(taken)]
+        """Take what the hook noted; whether there ever was a step.
+
+        Raises OverflowError if it could not note all.
+        """
+        times = self._hook.times
+        if len(times) == _MOST_TIMES:
+            raise OverflowError
+        taken = [times.popleft() for _ in range(len(times))]
         for each in taken:
             whose, time = each if type(each) is tuple else (self._whose, each)
             if whose != _BY_NAME:

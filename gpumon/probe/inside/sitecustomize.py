@@ -2,7 +2,7 @@
 
 `gpumon record --probe -- COMMAND` puts this folder first on PYTHONPATH, so that every Python of the
 command runs this file before its program, old ones too. It waits for a framework to be imported,
-and then imports the probe, of which nothing is heard if that fails. The `sitecustomize` that this
+and then loads the probe, of which nothing is heard if that fails. The `sitecustomize` that this
 one hides has its turn at once.
 """
 
@@ -10,36 +10,104 @@ import os
 import sys
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
+_FILES = ("gpumon_steps", "gpumon_thread", "gpumon_looks", "gpumon_file", "gpumon_probe")
+_LONGEST_WAIT_S = 0.25  # of the program for the thread that loads the probe
+_GONE_LOOKS, _GONE_LOOK_S = 400, 0.00005
 
 
 class _Finder:
-    """Finds nothing; hears when a framework is imported."""
+    """Finds nothing; hears when a framework is imported.
 
-    probe = None
+    The probe is loaded on a thread of its own, as the program's never waits for a file. Whatever
+    goes wrong ends it for good.
+    """
 
-    def gpumon_probe(self):
-        """The probe of this process; `gpumon.step()` asks for it too."""
-        if self.probe is None:
-            self.probe = _the_probe()
-        return self.probe
+    def __init__(self):
+        import _thread
+
+        self._start, self._lock = _thread.start_new_thread, _thread.allocate_lock
+        self._own_id = getattr(_thread, "get_native_id", int)  # as old as warnings of threads
+        self._loading, self._loaded = self._lock(), self._lock()  # the second is held until then
+        self._is_asked = self._is_settled = self._is_over = False
+        self._probe, self._main = None, _thread.get_ident()
+        self._loader = 0
 
     def find_spec(self, name, path=None, target=None):
         if name in ("torch", "jax", "tensorflow") or name.startswith("torch.optim."):
             try:
-                self.gpumon_probe().begin()
+                self._begin()
             except Exception:
-                pass
+                self._is_over = True
+
+    def _begin(self):
+        if self._probe is not None:
+            self._probe.begin()
+        elif not self._is_asked:
+            self._is_asked = True
+            import atexit
+
+            atexit.register(self._settle)
+            if hasattr(os, "register_at_fork"):
+                os.register_at_fork(before=self._settle)
+            self._loaded.acquire()
+            self._start(self._load_and_begin, ())
+
+    def _load_and_begin(self):
+        try:
+            self._loader = self._own_id()
+            probe = self.gpumon_probe()
+            if not self._is_over:
+                probe.begin(False)
+        except BaseException:  # which Python would print
+            self._is_over = True
+        finally:
+            self._loaded.release()
+
+    def _settle(self):
+        """Before the first fork, and at the exit: that thread is gone, for the kernel too."""
+        if self._is_settled:
+            return
+        self._is_settled = True
+        try:
+            if not self._loaded.acquire(True, _LONGEST_WAIT_S):
+                self._is_over = True
+                return
+            import time
+
+            for _ in range(_GONE_LOOKS if self._loader else 0):
+                try:
+                    os.getpriority(os.PRIO_PROCESS, self._loader)
+                except OSError:
+                    break
+                time.sleep(_GONE_LOOK_S)
+            self._probe.pause()  # which may have begun behind the back of this fork
+        except Exception:
+            self._is_over = True
+
+    def gpumon_probe(self):
+        """The probe of this process, None without one; `gpumon.step()` asks for it too."""
+        is_due = self._probe is None and not self._is_over
+        if is_due and self._loading.acquire(True, _LONGEST_WAIT_S):
+            try:
+                self._probe = self._probe or _load(self._main)
+            finally:
+                self._loading.release()
+        return self._probe
 
 
-def _the_probe():
-    sys.path.insert(0, _HERE)
+def _load(main):
+    """By their paths: the program's `sys.path` stays as it is, even for a moment."""
+    loader = type(__loader__)
     try:
-        import gpumon_probe
+        for name in _FILES:
+            module = sys.modules[name] = type(sys)(name)
+            module.MAIN = main
+            code = loader(name, os.path.join(_HERE, name + ".py")).get_code(name)
+            exec(code, module.__dict__)
+        return module
     finally:
-        sys.path.remove(_HERE)
-        for name in ("gpumon_probe", "gpumon_steps"):
+        for name in _FILES:
             sys.modules.pop(name, None)
-    return gpumon_probe
 
 
 def _import_the_next():
