@@ -27,11 +27,11 @@ _LOADED_LATER = {
 
 
 def __getattr__(name: str) -> object:
-    from importlib import import_module
-
     if name not in _LOADED_LATER:
         raise AttributeError(f"module 'gpumon' has no attribute {name!r}")
     try:
+        from importlib import import_module
+
         module = import_module(_LOADED_LATER[name])
     except Exception:  # no descriptor is left, or gpumon was removed meanwhile
         if name not in ("mark", "step", "watch"):  # which never fail a program

@@ -65,7 +65,7 @@ def mark(text: object) -> None:
 class _Steps:
     """Where steps are counted; None as long as the probe does not run in this process."""
 
-    is_asked = False
+    is_asked = is_watched = False
     count: Callable[[], None] | None = None
 
 
@@ -83,7 +83,8 @@ def _watch() -> None:
         sweep(os.environ)
         return folder_of(os.environ)
 
-    if _Steps.count is None:
+    if not _Steps.is_watched:
+        _Steps.is_watched = True
         probe = _probe_from_outside() or _probe_from_here()
         probe.watch(find)
         _Steps.count, _Steps.is_asked = probe.step, True
