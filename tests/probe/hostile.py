@@ -33,8 +33,7 @@ DEEDS = {
     "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))",
     "no memory": "used = int(open('/proc/self/statm').read().split()[0]) * 4096\n"
     "resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 20),) * 2)",
-    "no threads": "import _thread\n"
-    "_thread.start_new_thread = lambda *given: [][0]",
+    "no threads": "import _thread\n_thread.start_new_thread = lambda *given: [][0]",
     "green threads": "import _thread, threading\n"
     "_thread.start_new_thread = lambda call, given=(), named={}: call(*given, **named)\n"
     "_thread.allocate_lock = threading.Lock",
@@ -54,7 +53,7 @@ DEEDS = {
     "other threads": "import threading\n"
     "threading.Event = threading.Lock = threading.main_thread = None",
     "no garbage": "import gc; gc.disable(); gc.freeze()",
-    "a finder less": "sys.meta_path[:] = [each for each in sys.meta_path if isinstance(each, type)]",
+    "a finder less": "sys.meta_path[:] = [it for it in sys.meta_path if isinstance(it, type)]",
     "modules less": "for name in ('json', 'time', 'threading', 'atexit', 'gc'):\n"
     "    sys.modules.pop(name, None)",
     "a tracer": "sys.setprofile(lambda *given: None)",

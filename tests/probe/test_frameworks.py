@@ -296,3 +296,30 @@ def test_it_begins_nothing_and_finds_what_it_asks_for(real, name, said):
     allocator = {"TF_ENABLE_ONEDNN_OPTS": "1"}  # the one on a CPU that has figures
     begin = f"import sys; sys.path.append({probing.INSIDE!r}); import gpumon_looks as probe"
     assert real.whole(f"{begin}\n{ASKED[name]}", **allocator) == said
+
+
+#: a program that ends once nothing is left to do, as servers do
+GREEN = {
+    "gevent": "import gevent, gevent.monkey\npatch, wait = gevent.monkey.patch_all, gevent.wait",
+    "eventlet": "import warnings; warnings.simplefilter('ignore')\nimport eventlet\n"
+    "patch, wait = eventlet.monkey_patch, lambda: eventlet.sleep(0.3)",
+}
+TRAINS = """
+import os, time, torch
+net = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(net.parameters())
+def step():
+    net(torch.ones(1, 8)).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("name", GREEN)
+def test_a_program_with_green_threads_ends_as_without_it(real, name, is_first):
+    patch = f"{GREEN[name]}\npatch()\n"
+    before, after = (patch, "") if is_first else ("", f"step(); time.sleep(1)\n{patch}")
+    text = f"{before}{TRAINS}{after}for n in range(9):\n    step()\n    time.sleep(0.05)\n"
+    text += "wait()\nchild = os.fork()\nif not child:\n    step(); wait(); os._exit(3)\n"
+    text += "print(os.waitpid(child, 0)[1], flush=True)\nwait()"
+    assert real.run(text)[:2] == (0, b"768\n")

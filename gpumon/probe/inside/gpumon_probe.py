@@ -34,7 +34,7 @@ _WRITE_S = 2.0
 _MOST_FAULTS = 3
 _MOST_UNWRITTEN = 30  # a minute: a full disk may have room again, or the program a descriptor
 _SLOW_S = 5.0  # of a file system in which a write takes that long the next may never end
-_LONGEST_WAIT_S = 0.25  # of the program for the probe's thread, at a fork and at the exit
+_LONGEST_WAIT_S = 0.5  # of the program for the probe's thread, at a fork and at the exit
 _FORK_S = 0.01  # more than what Python does between a fork and its count of threads
 
 
@@ -92,8 +92,11 @@ class Probe:
     # -- on the program's own threads
 
     @_unfelt
-    def found(self, beside_others: bool = True) -> None:
-        """A framework is being imported, or one is in use: have a thread look."""
+    def found(self, beside_others: bool = True, is_this: bool = False) -> None:
+        """A framework is being imported, or one is in use: have a thread look.
+
+        `is_this`: the one that calls.
+        """
         self._steps.hook(beside_others=beside_others)
         if self._thread is not None or self._is_forking or not self._starting.acquire(False):
             return
@@ -102,13 +105,18 @@ class Probe:
         elif self._thread is None:
             self._make_known()
             self._is_paused = False
-            self._thread = Thread(self._run)
+            self._thread = Thread(self._run, is_this)
         self._starting.release()
 
     def look_also(self, find: "Callable[[], str]") -> None:
         """Where there is no folder so far, in this one."""
         self._finds.append(find)
         self.found()
+
+    def thread_for_this(self) -> "Thread | None":
+        """Which the calling one, of whom the program knows nothing, is to run."""
+        self.found(False, True)
+        return self._thread
 
     @_unfelt
     def step(self) -> None:
@@ -277,9 +285,14 @@ def _given() -> str:
 _PROBE = Probe(_given, globals().get("MAIN"))
 
 
-def begin(beside_others: bool = True) -> None:
+def begin() -> None:
     """Begin to look, if there is a folder to write to; called when a framework is imported."""
-    _PROBE.found(beside_others)
+    _PROBE.found()
+
+
+def thread_for_this() -> "Thread | None":
+    """The same on the calling thread."""
+    return _PROBE.thread_for_this()
 
 
 def watch(find: "Callable[[], str]") -> None:

@@ -11,26 +11,23 @@ import sys
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _FILES = ("gpumon_steps", "gpumon_thread", "gpumon_looks", "gpumon_file", "gpumon_probe")
-_LONGEST_WAIT_S = 0.25  # of the program for the thread that loads the probe
-_GONE_LOOKS, _GONE_LOOK_S = 400, 0.00005
+_LONGEST_WAIT_S = 0.5  # of the program for the thread that loads the probe
 
 
 class _Finder:
     """Finds nothing; hears when a framework is imported.
 
-    The probe is loaded on a thread of its own, as the program's never waits for a file. Whatever
-    goes wrong ends it for good.
+    The probe's thread loads it, as the program's own never waits for a file. Whatever goes wrong
+    ends it for good.
     """
 
     def __init__(self):
         import _thread
 
         self._start, self._lock = _thread.start_new_thread, _thread.allocate_lock
-        self._own_id = getattr(_thread, "get_native_id", int)  # as old as warnings of threads
         self._loading, self._loaded = self._lock(), self._lock()  # the second is held until then
         self._is_asked = self._is_settled = self._is_over = False
         self._probe, self._main = None, _thread.get_ident()
-        self._loader = 0
 
     def find_spec(self, name, path=None, target=None):
         if name in ("torch", "jax", "tensorflow") or name.startswith("torch.optim."):
@@ -50,37 +47,30 @@ class _Finder:
             if hasattr(os, "register_at_fork"):
                 os.register_at_fork(before=self._settle)
             self._loaded.acquire()
-            self._start(self._load_and_begin, ())
+            self._start(self._load_and_run, ())
 
-    def _load_and_begin(self):
+    def _load_and_run(self):
+        thread = None
         try:
-            self._loader = self._own_id()
             probe = self.gpumon_probe()
             if not self._is_over:
-                probe.begin(False)
+                thread = probe.thread_for_this()
         except BaseException:  # which Python would print
             self._is_over = True
-        finally:
-            self._loaded.release()
+        self._loaded.release()
+        if thread is not None:
+            thread.run_here()
 
     def _settle(self):
-        """Before the first fork, and at the exit: that thread is gone, for the kernel too."""
+        """Before the first fork, and at the exit: that thread has ended, or is left behind."""
         if self._is_settled:
             return
         self._is_settled = True
         try:
-            if not self._loaded.acquire(True, _LONGEST_WAIT_S):
+            if self._loaded.acquire(True, _LONGEST_WAIT_S):
+                self._probe.pause()  # it began behind the back of this fork
+            else:
                 self._is_over = True
-                return
-            import time
-
-            for _ in range(_GONE_LOOKS if self._loader else 0):
-                try:
-                    os.getpriority(os.PRIO_PROCESS, self._loader)
-                except OSError:
-                    break
-                time.sleep(_GONE_LOOK_S)
-            self._probe.pause()  # which may have begun behind the back of this fork
         except Exception:
             self._is_over = True
 
