@@ -42,11 +42,10 @@ def _unfelt(enter: "Callable[..., None]") -> "Callable[..., None]":
     """On the program's own threads nothing is raised: any fault ends the probe."""
 
     def entered(probe: "Probe", *given: object) -> None:
-        if not probe.is_over:
-            try:
-                enter(probe, *given)
-            except Exception:
-                probe.stop()
+        try:
+            enter(probe, *given)
+        except Exception:
+            probe.stop()
 
     return entered
 
@@ -97,6 +96,8 @@ class Probe:
 
         `is_this`: the one that calls.
         """
+        if self.is_over:
+            return
         self._steps.hook(beside_others=beside_others)
         if self._thread is not None or self._is_forking or not self._starting.acquire(False):
             return
@@ -121,9 +122,10 @@ class Probe:
     @_unfelt
     def step(self) -> None:
         """The program has made a step of its own."""
-        if self._thread is None:
-            self._stepped()
-        self._steps.called()
+        if not self.is_over:
+            if self._thread is None:
+                self._stepped()
+            self._steps.called()
 
     @_unfelt
     def _stepped(self) -> None:
@@ -171,7 +173,7 @@ class Probe:
         self._is_forking = False
         if self._has_device:
             self.found(False)
-        else:
+        elif not self.is_over:
             self._wait_for_a_sign()
             self._steps.wake_at_next(self._stepped)
 
@@ -193,6 +195,8 @@ class Probe:
         One that only prepares to become another program may do what needs a single thread. A child
         of `multiprocessing` stays.
         """
+        if self.is_over:
+            return
         self._renew(get_ident())
         self._wait_for_a_sign()
         util = sys.modules.get("multiprocessing.util")
@@ -205,7 +209,7 @@ class Probe:
         """At the exit: the thread writes what it has, if that takes no longer than a moment."""
         if self._pid == os.getpid():
             self._is_last = True
-            if self._thread is None and self._steps.look():
+            if self._thread is None and not self.is_over and self._steps.look():
                 self.found(False)
             if self._thread is not None:
                 self._thread.end(_LONGEST_WAIT_S)
@@ -229,7 +233,6 @@ class Probe:
         try:
             do(now)
         except OSError:
-            self._written = now
             self._unwritten += 1
         except Exception:
             self._faults += 1
@@ -251,8 +254,9 @@ class Probe:
         self._end_before_others()
         self._places.look(now, self._worker is not None)
         if now >= self._written + _WRITE_S:
+            self._written = now
             self._write(now)
-            self._written, self._unwritten = now, 0
+            self._unwritten = 0
 
     def _write(self, now: float) -> None:
         import json
