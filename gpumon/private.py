@@ -66,10 +66,11 @@ def make_folder(folder: str) -> None:
             pass
 
 
-def open_folder(folder: str) -> int:
+def open_folder(folder: str, *, is_ours: bool = True) -> int:
     """A descriptor of a folder of the user's own in which nobody else can make anything.
 
-    One that others can only read is made 0700. Raises OSError.
+    One that others can only read is made 0700, but only if it `is_ours`, by its name: a name that
+    came from elsewhere may be the user's home, or root's `/`. Raises OSError.
     """
     within = os.open(folder, _FOLDER)
     try:
@@ -78,6 +79,8 @@ def open_folder(folder: str) -> int:
             raise PermissionError(errno.EPERM, "it belongs to another user", folder)
         if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise PermissionError(errno.EPERM, "other users can write to it", folder)
+        if status.st_mode & 0o077 and not is_ours:
+            raise PermissionError(errno.EPERM, "other users can read it", folder)
         if status.st_mode & 0o077:
             os.fchmod(within, 0o700)
     except BaseException:

@@ -80,7 +80,7 @@ def _fault(folder: str) -> str:
     if not _is_local(folder):
         return "not on a disk of this node or in its memory"
     try:
-        os.close(open_folder(folder))
+        os.close(open_folder(folder, is_ours=False))
     except OSError as error:
         return str(error.strerror)
     return "" if os.access(folder, os.W_OK | os.X_OK) else "cannot be written to"
@@ -104,7 +104,7 @@ def sweep(environ: Mapping[str, str], ended: Collection[object] = ()) -> None:
 
 def _sweep(folder: str, ended: Collection[object]) -> None:
     try:
-        within = open_folder(folder)
+        within = open_folder(folder, is_ours=False)
     except OSError:
         return
     try:

@@ -267,6 +267,20 @@ def test_a_missing_tmpdir_is_not_made(world):
     assert not missing.parent.exists()
 
 
+def test_a_folder_that_was_only_named_keeps_its_mode_and_takes_nothing(tmp_path):
+    """It may be the user's home; or root's `/`, which then no other user could enter."""
+    named = tmp_path / "home"
+    named.mkdir(0o755)
+    named.chmod(0o755)
+    (named / "1-1.json").touch()
+    os.utime(named / "1-1.json", (0, 0))
+    found = probing.folder_of({"GPUMON_PROBE_DIR": str(named), "TMPDIR": str(tmp_path)})
+    assert found == str(tmp_path / f"gpumon-probe-{os.getuid()}")
+    probing.sweep({"GPUMON_PROBE_DIR": str(named), "TMPDIR": str(tmp_path)})
+    assert named.stat().st_mode & 0o777 == 0o755
+    assert os.listdir(named) == ["1-1.json"]
+
+
 def test_what_is_called_without_a_descriptor_left_does_nothing(world):
     text = """
 import gpumon, resource
