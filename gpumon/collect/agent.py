@@ -159,8 +159,21 @@ class Agent:
         """CUDA counts the job's GPUs from 0; for a part of them the numbers are unknown."""
         return self._job_devices is None or not self._job_devices.note
 
-    def sample(self) -> Sample:
-        """One tick of every collector; one that fails is data and does not end the others."""
+    def sample(self, *, whole: bool = False) -> Sample:
+        """One tick of every collector; one that fails is data and does not end the others.
+
+        `whole`: with all groups, and what is otherwise sent once, for a reader who came later.
+        """
+        if not whole:
+            return self._tick()
+        was, Schedule.everything = Schedule.everything, True
+        self._processes.tell_again()
+        try:
+            return self._tick()
+        finally:
+            Schedule.everything = was
+
+    def _tick(self) -> Sample:
         tick = Tick(time.time(), time.monotonic())
         for collector in self.collectors:
             began = time.perf_counter()

@@ -11,6 +11,9 @@ from __future__ import annotations
 _PIECE_BYTES = 700
 _NAME_BYTES = 255
 _MARKS = b"+-"
+_OVER = b"."
+#: asks an agent for a header and a whole sample, for a reader who came later
+AFRESH = b"afresh"
 #: lines that wait for their ends: of as many nodes as Slurm takes in one job, and of all together
 MAX_OPEN, MAX_OPEN_BYTES = 65_536, 32 << 20
 
@@ -29,6 +32,11 @@ def labelled(node: str, line: bytes) -> bytes:
 def end_line(node: str) -> bytes:
     """Ends the agent of this node alone, on the input that all of a step's tasks share."""
     return b"end %s\n" % _label(node)
+
+
+def over_line(node: bytes) -> bytes:
+    """No more comes of this node; by who joins the streams, as `labelled` has the name."""
+    return node + b" " + _OVER + b"\n"
 
 
 def addressed(node: str, line: bytes) -> bytes:
@@ -57,15 +65,20 @@ class Joiner:
         self._open_bytes = 0
 
     def piece(self, line: bytes) -> tuple[str, bytes] | None:
-        """A node and a whole line of it with its end; None while one is open, or for no piece.
+        """A node and a whole line of it with its end; b"" where no more comes of it, None while a
+        line is open, or for no piece.
 
         Of a line that is too long the end is missing, so that it cannot be read.
         """
         name, blank, rest = line.rstrip(b"\n").partition(b" ")
-        if not blank or not name or len(name) > _NAME_BYTES or rest[:1] not in (b"+", b"-"):
+        if not blank or not name or len(name) > _NAME_BYTES:
+            return None
+        if rest != _OVER and rest[:1] not in (b"+", b"-"):
             return None
         before = self._open.pop(name, b"")
         self._open_bytes -= len(before)
+        if rest == _OVER:
+            return name.decode("utf-8", "replace"), b""
         whole = before + rest[1:] if len(before) <= self._max else before
         if rest[:1] == b"-":
             return name.decode("utf-8", "replace"), whole + b"\n"

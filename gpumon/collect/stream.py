@@ -21,7 +21,7 @@ from typing import Callable, NamedTuple, Optional
 from gpumon import __version__
 from gpumon.collect.agent import Agent, leave, next_tick, phase_of
 from gpumon.collect.job.guard import Standing, Target, parse_target
-from gpumon.collect.labels import end_line, labelled
+from gpumon.collect.labels import AFRESH, addressed_to, end_line, labelled
 from gpumon.collect.limits import spare_address_space
 from gpumon.errors import EXIT_OK, EXIT_USAGE
 from gpumon.model.sample import JOB_ENDED, Event, Header, Sample
@@ -30,6 +30,7 @@ from gpumon.wire.encoder import Encoder
 _SIGNALLED = 128  # shells' convention: 128 + signal
 _FLAGS = ("interval=", "count=", "until-eof", "heartbeat", "label", "spread", "job=", "gpus=")
 _SILENCE_S = 45  # of a reader that was to send a line every 10 s
+_MOST_BYTES = 8192  # of what it says in a line that has not ended
 
 
 class _Signalled(BaseException):  # no collector's failure
@@ -72,6 +73,33 @@ class _Output:
             pass
 
 
+class _Answering:
+    """Answers requests; what stacks take is loaded with the first one."""
+
+    def __init__(self, agent: Agent, write: Callable[[str], None]) -> None:
+        self._agent = agent
+        self._write = write
+        self._rest = b""
+        self._answers: Optional[Callable[[bytes], None]] = None
+        self.is_due = False  # somebody waits for a whole sample
+
+    def take(self, said: bytes) -> None:
+        *lines, rest = (self._rest + said).split(b"\n")
+        self._rest = rest[-_MOST_BYTES:]
+        for line in lines:
+            if addressed_to(self._agent.node, line) == AFRESH:
+                self.is_due = True
+            elif line.strip():
+                self._stacks(line + b"\n")
+
+    def _stacks(self, line: bytes) -> None:
+        if self._answers is None:
+            from gpumon.collect.stacks.answers import Answers
+
+            self._answers = Answers(self._agent.node, self._agent.stacks, self._write).take
+        self._answers(line)
+
+
 class Reader(NamedTuple):
     """How the reader shows that it is there."""
 
@@ -80,7 +108,7 @@ class Reader(NamedTuple):
     label: bool = False  # it reads several nodes from one pipe
     spread: bool = False  # it reads so many nodes that they share out the interval
     goodbye: bytes = b""  # a line of its own that ends this agent alone, where several share it
-    answers: Optional[Callable[[bytes], None]] = None  # takes what else it says
+    answers: Optional[_Answering] = None  # takes what else it says
 
 
 _ANYBODY = Reader()
@@ -123,7 +151,7 @@ def run(
         if reader.label:
             reader = reader._replace(goodbye=end_line(agent.node))
         output = _Output(agent.node if reader.label else "")
-        reader = reader._replace(answers=_Answering(agent, output.write).take)
+        reader = reader._replace(answers=_Answering(agent, output.write))
         try:
             end = _stream(agent, encoder, output, count, reader)
         finally:
@@ -162,31 +190,16 @@ def _stream(
             if not _wait_until(due, reader):
                 return _End()
             agent.late(time.monotonic() - due)
-        sample = agent.sample()
-        if agent.devices.changed:
+        is_whole = reader.answers is not None and reader.answers.is_due
+        sample = agent.sample(whole=is_whole)
+        if agent.devices.changed or is_whole:
             output.write(encoder.header(agent.header()))
+        if reader.answers is not None:
+            reader.answers.is_due = False
         output.write(encoder.sample(sample))
         if agent.job_ended:
             return _End("the job has ended", JOB_ENDED)
     return _End("the requested number of samples was taken")
-
-
-class _Answering:
-    """Answers requests; what that takes is loaded with the first one."""
-
-    def __init__(self, agent: Agent, write: Callable[[str], None]) -> None:
-        self._agent = agent
-        self._write = write
-        self._answers: Optional[Callable[[bytes], None]] = None
-
-    def take(self, said: bytes) -> None:
-        if self._answers is None and not said.strip():
-            return
-        if self._answers is None:
-            from gpumon.collect.stacks.answers import Answers
-
-            self._answers = Answers(self._agent.node, self._agent.stacks, self._write).take
-        self._answers(said)
 
 
 def _refusal(agent: Agent, standing: Standing) -> Header:
@@ -220,7 +233,8 @@ def main() -> None:
 
 
 def _wait_until(due: float, reader: Reader) -> bool:
-    """Sleep until `due` (monotonic); False as soon as the reader or our input has gone.
+    """Sleep until `due` (monotonic), or until a whole sample is asked for; False as soon as the
+    reader or our input has gone.
 
     The reader's end is noticed while asleep (POLLERR on the pipe), so that
     `gpumon collect --interval 3600 | head -1` leaves nothing behind.
@@ -231,7 +245,7 @@ def _wait_until(due: float, reader: Reader) -> bool:
         poll.register(0, select.POLLIN)
     while True:
         left = due - time.monotonic()
-        if left <= 0:
+        if left <= 0 or (reader.answers is not None and reader.answers.is_due):
             return True
         for fd, events in poll.poll(left * 1000 + 1):
             if fd == 1 and events & (select.POLLERR | select.POLLHUP | select.POLLNVAL):
@@ -243,7 +257,7 @@ def _wait_until(due: float, reader: Reader) -> bool:
                 if reader.heartbeat:
                     signal.alarm(_SILENCE_S)
                 if reader.answers is not None:
-                    reader.answers(said)
+                    reader.answers.take(said)
 
 
 def _heard() -> bool:

@@ -7,9 +7,11 @@ kill -9. The price is that the node compiles the modules at each start, a few te
 Both ends have the same versions by construction, whatever is installed on the node. What follows on
 the same pipe are heartbeats.
 
-A node's `python3` may hang for good before any of this runs (a dead file system, a wrapper script).
-So a Python that does not answer is killed and the next one tried, and all is killed when the agent
-has not started within 45 s, or 3 s after the input ends.
+The shell stays the agent's parent and ends with 0 whatever becomes of it: under srun it is the
+step's task, and its exit code would become the job's DerivedExitCode. A node's `python3` may hang
+for good before any of this runs (a dead file system, a wrapper script). So a Python that does not
+answer is killed and the next one tried, and all but the shell is killed when the agent has not
+started within 45 s, or 2 s after the input ends.
 """
 
 from __future__ import annotations
@@ -51,6 +53,7 @@ except OSError: sys.exit(0)
 start = b""
 while not start.endswith(b"\\n"): start += take(1)
 watch, length = map(int, start.split())
+if not length: sys.exit(0)
 modules = json.loads(zlib.decompress(take(length)).decode("utf-8"))
 os.close(feed)
 class Shipped:
@@ -65,13 +68,9 @@ class Shipped:
 sys.meta_path.insert(0, Shipped())
 sys.argv[0] = "gpumon collect"
 from gpumon.collect.stream import main
-signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 for pid in watch, clock:
     try: os.kill(pid, signal.SIGKILL)
     except OSError: pass
-try:
-    while os.waitpid(-1, os.WNOHANG)[0]: pass
-except OSError: pass
 main()
 """
 
@@ -82,23 +81,27 @@ _PYTHONS = (
 )  # fmt: skip
 NO_PYTHON = "no Python 3.9 or later on this node; load a Python module in the shell start-up file"
 HUNG_PYTHON = f"does not answer within {_PYTHON_S} s; is a file system of this node down?"
-#: The shell becomes the agent, so two children of it end whatever hangs before that. The watch
-#: drains the input: behind the agent's modules nobody would see its end. The clock ticks. `tail`
-#: keeps the modules until the loader reads them from the clock's input, by /proc: it is the only
-#: way to give a pipe to a process that is there already. When the agent is loaded, the loader
-#: kills both; a `sleep` of the clock stays for a second at most.
-#: $0 is what Python runs. Ends with 0 in any case: under srun it would be the DerivedExitCode.
+#: The shell waits for the agent, and two children of it end whatever hangs before that starts. The
+#: watch drains the input: behind the agent's modules nobody would see its end. The clock ticks.
+#: `tail` keeps the modules until the loader reads them from the clock's input, by /proc: it is the
+#: only way to give a pipe to a process that is there already. When the agent is loaded, the loader
+#: kills both; a `sleep` of the clock stays for a second at most. Nobody here kills the shell
+#: itself. $0 is what Python runs.
 _SHELL = " ".join((
-    "exec 3<&0 4>&2 </dev/null 2>/dev/null; me=$$; t=0; hung=;",
-    # kills these processes and their descendants, but not the caller; a stopped one starts no more
-    'fell() { for k do [ "$k" = $me ] || kill -STOP "$k"; x=;',
-    'read -r x <"/proc/$k/task/$k/children"; [ "$k" = $me ] || kill -KILL "$k"; fell $x; done; };',
+    "exec 3<&0 4>&2 </dev/null 2>/dev/null; me=$$; t=0; hung=; p=; c=; clock=;",
+    # kills these processes and their descendants, but neither the shell nor the caller; a stopped
+    # one starts no more
+    "is_ours() { [ $1 = $me ] || [ $1 = $$ ]; };",
+    'fell() { for k do is_ours "$k" || kill -STOP "$k"; x=;',
+    'read -r x <"/proc/$k/task/$k/children"; is_ours "$k" || kill -KILL "$k"; fell $x; done; };',
     # kills all that was started here; with orphans, where this shell leads its process group
     'clear() { fell $$; [ "$lead" = $$ ] && for f in /proc/[0-9]*/stat; do x=; read -r x <"$f";',
     r'k=${x%% *}; set -- ${x##*\) }; [ "$3" = $$ ] && fell "$k"; done; };',
     r"group() { lead=$3; }; read -r x </proc/self/stat; group ${x##*\) };",
     f'leave() {{ [ "$hung" ] && echo "${{hung# }} {HUNG_PYTHON}" >&4; clear; exit 0; }};',
-    "trap '' PIPE; trap 'clear; exit 0' TERM HUP INT;",
+    # an agent that runs (its clock has gone) ends by itself
+    'end() { if [ "$c" ] && ! kill -0 "$clock"; then kill -TERM "$c"; else clear; exit 0; fi; };',
+    "trap '' PIPE; trap end TERM HUP INT;",
     """trap 'hung="$hung $p"; leave' USR1; trap 't=$((t+1))' USR2;""",
     # of the watch and the clock: the helpers' folders come before those that may hang
     "own() { read -r me x </proc/self/stat; PATH=/usr/bin:/bin:$PATH; };",
@@ -113,8 +116,8 @@ _SHELL = " ".join((
     ">/dev/null 3<&- 4>&- & c=$!;",
     f"while kill -0 $c && [ $t -lt {_PYTHON_S} ]; do wait $c; r=$?; done;",
     f'if [ $t -ge {_PYTHON_S} ]; then fell $c; hung="$hung $p"; elif [ $r = 0 ]; then',
-    "trap '' USR1 USR2 TERM HUP INT;",
-    'exec "$p" -I -S -c "$0" $clock "$@" <&3 3<&- 2>&4 4>&-; fi; done;',
+    '"$p" -I -S -c "$0" $clock "$@" <&3 3<&- 2>&4 4>&- & c=$!; exec 3<&- >/dev/null;',
+    "while kill -0 $c; do wait $c; done; kill -0 $clock && clear; exit 0; fi; c=; done;",
     f'[ "$hung" ] || echo "{NO_PYTHON}" >&4; leave',
 ))  # fmt: skip
 

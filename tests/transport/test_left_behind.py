@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import shutil
 import signal
@@ -102,6 +104,14 @@ class Node:
 
         until(hangs)
 
+    def are_the_shell_and_its_agent(self) -> bool:
+        """Whether nothing else is left; a `sleep` may stay for a second."""
+        assert self.program is not None
+        left = [process for process in self.left if process.name() != "sleep"]
+        return [process.ppid() for process in left if process.pid != self.program.pid] == [
+            self.program.pid
+        ]
+
     def all_gone(self) -> int:
         """The exit code of what was started."""
         assert self.program is not None
@@ -188,7 +198,7 @@ def test_in_every_shell(nodes, shell):
     program = good.start(shell)
     send(program)
     assert program.stdout.readline().startswith(b'{"wire"')
-    assert [process.pid for process in good.left if process.name() != "sleep"] == [program.pid]
+    assert good.are_the_shell_and_its_agent()
     program.stdin.close()
     assert good.all_gone() == 0
     assert program.stderr.read() == b""
@@ -222,8 +232,52 @@ def test_the_next_python_is_tried_after_one_that_hangs(nodes, monkeypatch):
     program = node.start()
     send(program)
     assert program.stdout.readline().startswith(b'{"wire"')
-    assert [process.pid for process in node.left if process.name() != "sleep"] == [program.pid]
+    assert node.are_the_shell_and_its_agent()
     program.stdin.close()
+    assert node.all_gone() == 0
+
+
+#: what a node's `python3` may do before it runs, or instead
+ILL = {
+    "sound": RUNS,
+    "slow": "sleep 5; " + RUNS,
+    "slow after the probe": PROBED + "sleep 5; " + RUNS,
+    "fails": PROBED + "exit 3",
+    "is killed": PROBED + "kill -9 $$",
+    "does not load": PROBED + "exec PYTHON -c 'import no_such_module'",
+}
+#: what was sent when the input ended
+INPUTS = {
+    "nothing": b"",
+    "half of the length": b"12",
+    "no module": b"12345\n",
+    "half of the modules": ship.payload()[:50_000],
+    "all": ship.payload(),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shell", SHELLS, ids=" ".join)
+def test_whatever_python_and_the_input_do_it_ends_with_0(nodes, shell):
+    """Under srun anything else would be the step's exit code, and the job's DerivedExitCode."""
+    started = {(ill, given): nodes(script) for ill, script in ILL.items() for given in INPUTS}
+    for (_, given), node in started.items():
+        program = node.start(shell)
+        with contextlib.suppress(BrokenPipeError):
+            program.stdin.write(INPUTS[given])
+            program.stdin.close()
+    codes = {what: node.all_gone() for what, node in started.items()}
+    assert {what: code for what, code in codes.items() if code} == {}
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=" ".join)
+def test_an_agent_that_is_killed_leaves_an_exit_code_of_0(nodes, shell):
+    """By the kernel for want of memory, say."""
+    node = nodes(RUNS)
+    program = node.start(shell)
+    send(program)
+    header = json.loads(program.stdout.readline())
+    os.kill(header["agent"]["pid"], signal.SIGKILL)
     assert node.all_gone() == 0
 
 

@@ -70,9 +70,10 @@ def test_it_runs_from_memory(tmp_path):
     tmp.mkdir(mode=0o500)
     stream = shipped(TMPDIR=str(tmp), HOME="/nowhere")
     items = lines(stream)
-    assert next(items).gpumon == gpumon.__version__
+    header = next(items)
+    assert header.gpumon == gpumon.__version__
     assert next(items).rows["host"]
-    agent = stream._child.pid
+    agent = header.agent_pid
     maps = [os.readlink(f"/proc/{agent}/fd/{fd}") for fd in os.listdir(f"/proc/{agent}/fd")]
     assert not [path for path in maps if str(ROOT) in path or str(tmp_path) in path]
     stream.close()
@@ -85,9 +86,10 @@ def test_it_reads_gpus_where_nothing_is_installed():
     with Emulated("preset:T4x1") as gpus:
         stream = shipped(**{name: gpus.env[name] for name in gpus.env.keys() - os.environ.keys()})
         items = lines(stream)
-        assert [device.name for device in next(items).devices] == ["Tesla T4"]
+        header = next(items)
+        assert [device.name for device in header.devices] == ["Tesla T4"]
         assert next(items).rows["device"]
-        assert psutil.Process(stream._child.pid).children() == []
+        assert psutil.Process(header.agent_pid).children() == []
         stream.close()
 
 

@@ -180,6 +180,12 @@ class Processes:
         self._busiest: list[int] = []
         self._capped = False
         self._looks_left = 0
+        self._untold: set[int] = set()  # to be announced again
+
+    def tell_again(self) -> None:
+        """Announce all processes anew, some in each round."""
+        self._untold = set(self._watched)
+        self._elsewhere.clear()
 
     def collect(self, tick: Tick) -> None:
         self._note_usage(tick)  # in whichever tick the devices answered
@@ -292,6 +298,10 @@ class Processes:
         if watched is None or watched.needs_look(stat, tick.mono, on_gpu):
             watched = self._look(tick, pid, stat, watched, on_gpu)
         if watched is not None:
+            if pid in self._untold and self._looks_left > 0:
+                self._looks_left -= 1
+                self._untold.discard(pid)
+                self._announce(tick, watched.facts)
             tick.put("process", pid, self._readings(stat, watched))
             self._probed.put(tick, pid)
 
