@@ -20,7 +20,7 @@ MAX_OPEN, MAX_OPEN_BYTES = 65_536, 32 << 20
 
 def labelled(node: str, line: bytes) -> bytes:
     """The pieces of one line (without its end), each a line of at most 1000 bytes."""
-    name = _label(node)
+    name = label(node)
     starts = range(0, max(len(line), 1), _PIECE_BYTES)
     return b"".join(
         b"%s %c%s\n"
@@ -31,7 +31,7 @@ def labelled(node: str, line: bytes) -> bytes:
 
 def end_line(node: str) -> bytes:
     """Ends the agent of this node alone, on the input that all of a step's tasks share."""
-    return b"end %s\n" % _label(node)
+    return b"end %s\n" % label(node)
 
 
 def over_line(node: bytes) -> bytes:
@@ -41,7 +41,7 @@ def over_line(node: bytes) -> bytes:
 
 def addressed(node: str, line: bytes) -> bytes:
     """A line for the agent of this node alone, on the same input."""
-    return b"@%s %s" % (_label(node), line)
+    return b"@%s %s" % (label(node), line)
 
 
 def addressed_to(node: str, line: bytes) -> bytes:
@@ -49,10 +49,11 @@ def addressed_to(node: str, line: bytes) -> bytes:
     if not line.startswith(b"@"):
         return line
     name, _, rest = line[1:].partition(b" ")
-    return rest if name == _label(node) else b""
+    return rest if name == label(node) else b""
 
 
-def _label(node: str) -> bytes:
+def label(node: str) -> bytes:
+    """A node's name in front of its lines."""
     return node.replace(" ", "_").encode("ascii", "replace")[:_NAME_BYTES]
 
 

@@ -15,6 +15,7 @@ from gpumon.slurm.runner import LocalRunner, Runner
 from gpumon.transport.fallback import Transports
 from gpumon.transport.local import LocalTransport
 from gpumon.transport.openssh import OpensshTransport
+from gpumon.transport.pauses import Pauses
 from gpumon.transport.prompt import Prompter
 from gpumon.transport.reachable import Reachable
 from gpumon.transport.remote import with_profile
@@ -68,6 +69,7 @@ class AvailableTransports:
         self._login = login
         self._answers = answers
         self._site = site
+        self._pauses = Pauses()
         self.ssh = SshTransport(prompter, login)
         self.openssh = OpensshTransport(login)
 
@@ -91,6 +93,7 @@ class AvailableTransports:
                 het_group=job.het_offset if job.het_job_id else None,
                 gpus=gpus,
                 absent=reachable.absent,
+                pauses=self._pauses,
             )
             for gpus in (True, False)
         ]

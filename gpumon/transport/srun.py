@@ -8,45 +8,35 @@ The step must leave no mark on the job. srun kills its tasks when it gets a sign
 has a DerivedExitCode of 0:9. So srun is never signalled: its input is closed, the agents end with
 0, and srun with them, whenever that is and whether or not gpumon is still there. A step on a node
 that does not answer ends with 0:105, so the nodes are looked at before each start. And steps are
-few: those after the first start a minute apart, and ever more.
+few: all dashboards of the user on this host share one (`relay`), and one that broke is followed by
+another a minute later, then ever later (`pauses`).
+
+On a login host that is reached by ssh, and where no relay can be had, each dashboard has its own.
 """
 
 from __future__ import annotations
 
 import os
-import queue
-import re
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from gpumon.collect.labels import Joiner, addressed, end_line
-from gpumon.errors import WireError
 from gpumon.slurm.job import OWN_STEP
-from gpumon.transport.intake import Lines
+from gpumon.transport.launch import Launch, NodeStream
 from gpumon.transport.local import ChildStream
+from gpumon.transport.pauses import BROKE, REFUSED, Pauses
+from gpumon.transport.relay.join import Joined, Wanted, join
 from gpumon.transport.stream import Failure, Stream
-from gpumon.wire import MAX_LINE_BYTES
 
 #: how long the first node waits for others that are still on their way to this attempt
 _GATHER_S = 15.0
 #: a controller that does not answer holds srun for much longer than --immediate says
 _START_S = 30.0
-#: between the starts of two steps, twice as long after each within an hour
-_PAUSE_S, _LONGEST_PAUSE_S, _HOUR_S = 60.0, 600.0, 3600.0
-#: the same where Slurm refused the step
-_REFUSED_S = 5.0
 _REAP_S = 1.0  # for srun, when its output has ended
 _NO_GPUS = "No GPUs: the job's own step holds them (srun --gres=none). Host and job are shown."
-#: lines of one node that wait to be taken
-MAX_WAITING_BYTES = 16 << 20
-_LINE_BYTES = 64  # of any line, beside what it holds
-_BRIEFLY_S = 0.2  # what `close` may take
-_TOO_MUCH = "cut off: it sent more than could be read"
 _KEPT = ("SLURM_CONF", "SLURM_CLUSTERS")
-_PREFIX = re.compile(r"^(srun|slurmstepd|slurmstepd-\S+): (error: )?")
 
 
 def srun_argv(
@@ -113,10 +103,6 @@ class SrunProcess(ChildStream):
             self._child.stdin.close()
 
 
-def _start_here(argv: list[str]) -> Stream:
-    return SrunProcess(argv, srun_environment())
-
-
 def _all_answer(nodes: Sequence[str]) -> Mapping[str, str]:
     return {}
 
@@ -126,7 +112,7 @@ class _Ticket:
 
     def __init__(self, argv: list[str]) -> None:
         self.argv = argv
-        self.opened: _NodeStream | Failure | None = None
+        self.opened: NodeStream | Failure | None = None
 
 
 class SrunTransport:
@@ -144,32 +130,35 @@ class SrunTransport:
         het_group: int | None = None,
         gpus: bool = True,
         absent: Callable[[Sequence[str]], Mapping[str, str]] = _all_answer,
+        pauses: Pauses | None = None,
         gather_s: float = _GATHER_S,
         start_s: float = _START_S,
-        pause_s: float = _PAUSE_S,
     ) -> None:
-        """`start` runs srun where Slurm is, on the login host say; by default here.
+        """`start` runs srun where Slurm is, on the login host say; by default here, shared.
 
         Of a het job `job_id` is the leader's, `het_group` the component's offset. `absent`: those
         of some nodes on which no step can start now, with the reasons; it may take seconds.
+        `pauses`: of the steps that are not shared, those without GPUs included.
         """
         self.name = "srun" if gpus else "srun-host"
         self.lacks = "" if gpus else _NO_GPUS
         self._job_id = job_id
         self._gpus = gpus
         self._het_group = het_group
-        self._start = start or _start_here
+        self._job = job_id if het_group is None else f"{job_id}+{het_group}"
+        self._start = start
         self._absent = absent
+        self._pauses = pauses or Pauses()
         self._gather_s = gather_s
         self._start_s = start_s
-        self._pause_s = pause_s
         self._news = threading.Condition()
         self._undecided: set[str] = set()
         self._waiting: dict[str, _Ticket] = {}
+        self._starting: dict[str, _Ticket] = {}  # nodes whose step is being started
         self._is_starting = False
         self._closed = False
-        self._started: list[tuple[float, list[_Launch]]] = []  # within the last hour
-        self._launches: list[_Launch] = []
+        self._due = 0.0  # monotonic; when the next step may start, as the relay says
+        self._launches: list[Launch] = []
 
     def expect(self, nodes: Iterable[str]) -> None:
         """These may come; a launch waits for them for some seconds, so that there is one step."""
@@ -181,6 +170,7 @@ class SrunTransport:
         with self._news:
             self._undecided.discard(node)
             self._waiting.pop(node, None)
+            self._starting.pop(node, None)
             self._news.notify_all()
 
     def open(self, node: str, argv: list[str]) -> Stream:
@@ -192,7 +182,7 @@ class SrunTransport:
         gathered = time.monotonic() + self._gather_s
         while batch := self._wait(node, ticket, gathered):
             self._start_all(batch)
-        if isinstance(ticket.opened, _NodeStream):
+        if isinstance(ticket.opened, NodeStream):
             return ticket.opened
         raise ticket.opened or Failure("another transport was faster")
 
@@ -214,29 +204,22 @@ class SrunTransport:
                 now = time.monotonic()
                 due = max(self._earliest(now), gathered if self._undecided else 0.0)
                 if mine and not self._is_starting and due <= now:
-                    batch, self._waiting, self._is_starting = self._waiting, {}, True
-                    return batch
+                    self._starting, self._waiting, self._is_starting = self._waiting, {}, True
+                    return dict(self._starting)
                 self._news.wait(max(due - now, 0.0) if mine and not self._is_starting else None)
             return {}
 
     def _earliest(self, now: float) -> float:
-        """When the next step may start."""
-        self._started = [each for each in self._started if now - each[0] < _HOUR_S]
-        if not self._started:
-            return 0.0
-        at, last = self._started[-1]
-        is_refused = all(launch.is_refused for launch in last)
-        alike = sum(
-            all(launch.is_refused for launch in each) is is_refused for _, each in self._started
-        )
-        pause_s = (_REFUSED_S if is_refused else self._pause_s) * 2.0 ** (alike - 1)
-        return at + min(pause_s, _LONGEST_PAUSE_S)
+        """When the next step may start; a shared one may be joined at once."""
+        return max(self._due, now + self._pauses.wait_s(self._job, gpus=self._gpus))
 
     def _start_all(self, batch: Mapping[str, _Ticket]) -> None:
-        """One step for all nodes that wait with the same command and answer."""
+        """One step for all nodes that wait with the same command and answer; those whose turn has
+        not come wait on.
+        """
         groups: dict[tuple[str, ...], list[str]] = {}
-        launches: list[_Launch] = []
-        opened: dict[str, _NodeStream | Failure] = {}
+        opened: dict[str, NodeStream | Failure] = {}
+        later: set[str] = set()
         try:
             absent = self._absent(sorted(batch))
             opened.update((node, Failure(why)) for node, why in absent.items())
@@ -244,155 +227,56 @@ class SrunTransport:
                 groups.setdefault(tuple(batch[node].argv), []).append(node)
             for argv, nodes in groups.items():
                 try:
-                    launches.append(self._launch(nodes, [*argv]))
-                    opened.update(launches[-1].streams)
+                    launch = self._launch(nodes, [*argv])
                 except Failure as failure:
                     opened.update(dict.fromkeys(nodes, failure))
+                else:
+                    opened.update(launch.streams if launch is not None else {})
+                    later.update(nodes - opened.keys())
         finally:
             with self._news:
-                if launches:
-                    self._started.append((time.monotonic(), launches))
                 for node, ticket in batch.items():
-                    ticket.opened = opened.get(node) or Failure("no step was started")
-                self._is_starting = False
+                    if node not in later:
+                        ticket.opened = opened.get(node) or Failure("no step was started")
+                    elif self._starting.get(node) is ticket:  # nobody has settled it meanwhile
+                        self._waiting.setdefault(node, ticket)
+                self._starting, self._is_starting = {}, False
                 self._news.notify_all()
 
-    def _launch(self, nodes: list[str], argv: list[str]) -> _Launch:
+    def _launch(self, nodes: list[str], argv: list[str]) -> Launch | None:
+        """Streams of these nodes, or of those whose turn it is. Raises Failure."""
         command = srun_argv(self._job_id, nodes, argv, self._het_group, gpus=self._gpus)
-        launch = _Launch(self._start(command), nodes, self._start_s)
+        joined = None
+        if self._start is None:
+            env = srun_environment()
+            joined = join(Wanted(self._job, self._gpus, nodes, argv, command, env))
+        if joined is not None:
+            return self._joined(joined)
+        begun = self._pauses.begin(self._job, gpus=self._gpus)
+
+        def over(launch: Launch) -> None:
+            self._pauses.end(begun, REFUSED if launch.is_refused else BROKE)
+
+        try:
+            stream = (
+                self._start(command) if self._start else SrunProcess(command, srun_environment())
+            )
+        except Failure:
+            self._pauses.end(begun, REFUSED)
+            raise
+        return self._known(Launch(stream, nodes, self._start_s, over))
+
+    def _joined(self, joined: Joined) -> Launch | None:
+        if joined.wait_s:
+            self._due = time.monotonic() + joined.wait_s
+        if joined.stream is None:
+            return None
+        return self._known(Launch(joined.stream, joined.nodes, self._start_s))
+
+    def _known(self, launch: Launch) -> Launch:
         with self._news:
             self._launches = [each for each in self._launches if each.open_nodes] + [launch]
             closed = self._closed
         if closed:
             launch.close()
         return launch
-
-
-class _Launch:
-    """One running srun, and the streams of its nodes."""
-
-    def __init__(self, stream: Stream, nodes: list[str], start_s: float) -> None:
-        self._stream = stream
-        self._lock = threading.Lock()
-        self._sent = 0
-        self._start_s = start_s
-        self._is_late = self._is_heard = False
-        self.is_refused = False  # srun ended before any agent began
-        self.streams = {node: _NodeStream(self, node) for node in nodes}
-        self.open_nodes = set(nodes)
-        self._timer = threading.Timer(start_s, self._give_up)
-        self._timer.daemon = True
-        self._timer.start()
-        # last: what ends at once needs all of the above
-        threading.Thread(target=self._read, daemon=True, name="srun").start()
-
-    def send(self, position: int, data: bytes) -> None:
-        """Bytes for all tasks, from this position on; what was sent already is not sent again."""
-        with self._lock:
-            fresh = data[max(0, self._sent - position) :]
-            self._sent += len(fresh)
-            if fresh:
-                self._stream.write(fresh)
-
-    def say(self, node: str, line: bytes) -> None:
-        """To the agent of one node; `_sent` counts what all tasks are sent alike."""
-        with self._lock:
-            if self._sent:  # all of the agent's modules, which come first
-                self._stream.write(addressed(node, line))
-
-    def leave(self, node: str) -> None:
-        """One node's stream was closed: its agent ends, and with the last one srun."""
-        self.open_nodes.discard(node)
-        if not self.open_nodes:
-            self.close()
-        elif self._lock.acquire(timeout=_BRIEFLY_S):
-            try:
-                if self._sent:  # all of the agent's modules, which come first
-                    self._stream.write(end_line(node))
-            except OSError:
-                pass  # srun has gone
-            finally:
-                self._lock.release()
-
-    def close(self) -> None:
-        self._timer.cancel()
-        self._stream.close()
-        for stream in self.streams.values():
-            stream.put(b"")
-
-    def complaint(self) -> str:
-        late = f"no answer within {self._start_s:.3g} s" if self._is_late else ""
-        return _PREFIX.sub("", self._stream.complaint()) or late
-
-    def _read(self) -> None:
-        with suppress(WireError):  # a line without end: the rest cannot be told apart either
-            self._take_lines()
-        self.is_refused = not self._is_heard and not self._is_late
-        self.close()
-        while self._stream.read():  # else srun would wait for somebody who does
-            pass
-
-    def _take_lines(self) -> None:
-        joiner = Joiner(MAX_LINE_BYTES)
-        lines = Lines()
-        while data := self._stream.read():
-            for line in lines.feed(data):
-                piece = joiner.piece(line)
-                stream = self.streams.get(piece[0]) if piece else None
-                if piece and stream:
-                    self._timer.cancel()
-                    self._is_heard = True
-                    stream.put(piece[1])
-
-    def _give_up(self) -> None:
-        self._is_late = True
-        self.close()
-
-
-class _NodeStream:
-    """One node's share of a launch."""
-
-    def __init__(self, launch: _Launch, node: str) -> None:
-        self._launch = launch
-        self._node = node
-        self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        self._put_bytes = self._read_bytes = 0  # each changed by one thread only
-        self._is_cut = False
-        self._position = 0
-        self._ended = self._closed = False
-
-    def put(self, line: bytes) -> None:
-        """A line for who reads this node; more than may wait cuts it off: the reader of all nodes
-        must not wait for one.
-        """
-        if self._is_cut or self._closed:
-            return
-        self._is_cut = self._put_bytes - self._read_bytes > MAX_WAITING_BYTES
-        self._put_bytes += len(line) + _LINE_BYTES
-        self._lines.put(b"" if self._is_cut else line)
-
-    def read(self) -> bytes:
-        if self._ended:
-            return b""
-        line = self._lines.get()
-        self._read_bytes += len(line) + _LINE_BYTES
-        self._ended = not line
-        return line
-
-    def descriptor(self) -> int | None:
-        return None
-
-    def write(self, data: bytes) -> None:
-        self._launch.send(self._position, data)
-        self._position += len(data)
-
-    def say(self, line: bytes) -> None:
-        self._launch.say(self._node, line)
-
-    def close(self) -> None:
-        self.put(b"")
-        self._closed = True
-        self._launch.leave(self._node)
-
-    def complaint(self) -> str:
-        return _TOO_MUCH if self._is_cut else self._launch.complaint()

@@ -16,7 +16,7 @@ from gpumon.slurm import runner
 from gpumon.slurm.runner import LocalRunner, TooMuchError
 from gpumon.sources import lines
 from gpumon.sources.lines import read_stream
-from gpumon.transport import srun
+from gpumon.transport import launch
 from gpumon.wire.decoder import Decoder
 from tests.bounds import bombs
 from tests.recording.recorded import zstd
@@ -40,13 +40,13 @@ def test_a_node_that_is_not_read_is_cut_off_and_others_go_on():
         def leave(self, node):
             pass
 
-    fast, slow = (srun._NodeStream(Launch(), name) for name in ("n1", "n2"))
+    fast, slow = (launch.NodeStream(Launch(), name) for name in ("n1", "n2"))
     for _ in range(40):
         fast.put(b"x" * (1 << 20))
         slow.put(b"line\n")
         assert slow.read() == b"line\n"
     got = list(iter(fast.read, b""))
-    assert sum(map(len, got)) <= srun.MAX_WAITING_BYTES + (2 << 20)
+    assert sum(map(len, got)) <= launch.MAX_WAITING_BYTES + (2 << 20)
     assert "cut off" in fast.complaint()
     assert slow.complaint() == ""
 

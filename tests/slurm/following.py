@@ -16,6 +16,8 @@ from tests.e2e.program import environment
 from tests.slurm.cluster import end
 from tests.support.waiting import HANGS_S, until
 
+#: the process on the login host that owns the sruns
+RELAY = "transport.relay.serve[r]"
 #: agents end sooner than by themselves, which takes them 45 s
 SOON_S = 30
 

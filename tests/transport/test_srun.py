@@ -10,11 +10,13 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
 from gpumon.collect.labels import labelled
 from gpumon.transport.local import ChildStream
+from gpumon.transport.pauses import Pauses
 from gpumon.transport.srun import SrunProcess, SrunTransport, srun_argv, srun_environment
 from gpumon.transport.stream import Failure
 from tests.support.waiting import HANGS_S, until
@@ -141,7 +143,7 @@ def test_one_launch_serves_all_that_wait():
 
 def test_a_node_that_does_not_decide_is_not_waited_for_long():
     start = Started()
-    transport = SrunTransport("1", start, gather_s=0.2, pause_s=0)
+    transport = SrunTransport("1", start, gather_s=0.2, pauses=Pauses(pause_s=0))
     transport.expect(["n1", "n2"])
     opened(transport, ["n1"])
     assert "--nodelist=n1" in start.commands[0]
@@ -152,7 +154,7 @@ def test_a_node_that_does_not_decide_is_not_waited_for_long():
 
 def test_nodes_with_other_commands_have_their_own_launch():
     start = Started()
-    transport = SrunTransport("1", start, pause_s=0)
+    transport = SrunTransport("1", start, pauses=Pauses(pause_s=0))
     opened(transport, ["n1"], ["agent", "--gpus", "1"])
     opened(transport, ["n2"], ["agent", "--gpus", "2"])
     assert [words[-4:] for words in start.commands] == [
@@ -294,27 +296,22 @@ def test_one_of_several_nodes_ends_by_a_line_of_its_own():
     transport.close()
 
 
-def test_steps_after_the_first_are_few_and_gather_their_nodes(monkeypatch):
-    now = [1000.0]
-    start = Started()
-    transport = SrunTransport("1", start, gather_s=0)
-    monkeypatch.setattr("gpumon.transport.srun.time.monotonic", lambda: now[0])
-    opened(transport, ["n1"])
-    pauses = []
-    for _ in range(6):
-        pauses.append(transport._earliest(now[0]) - now[0])
-        now[0] = transport._earliest(now[0])
-        opened(transport, ["n1"])
-    assert pauses == [60, 120, 240, 480, 600, 600]
-    assert len(start.commands) == 7
-    now[0] += 3600
-    assert transport._earliest(now[0]) == 0
-    transport.close()
+def test_steps_with_and_without_gpus_take_turns_in_one_pause():
+    """And a transport of the next plan knows of the steps of the last one."""
+    start, pauses = Started(), Pauses(pause_s=1.5)
+    for gpus in (True, False, True):
+        transport = SrunTransport("1", start, gpus=gpus, gather_s=0, pauses=pauses)
+        began = time.monotonic()
+        opened(transport, ["n1"])["n1"].close()
+        took_s = time.monotonic() - began
+        transport.close()
+    assert took_s > 1.5
+    assert len(start.commands) == 3
 
 
 def test_nodes_that_wait_for_the_next_step_share_it():
     start = Started()
-    transport = SrunTransport("1", start, gather_s=0, pause_s=1.5)
+    transport = SrunTransport("1", start, gather_s=0, pauses=Pauses(pause_s=1.5))
     opened(transport, ["n1"])
     opened(transport, ["n3", "n2", "n1"])  # all three within the pause
     assert [word for words in start.commands for word in words if "nodelist" in word] == [
@@ -325,7 +322,7 @@ def test_nodes_that_wait_for_the_next_step_share_it():
 
 def test_a_node_that_came_by_another_transport_meanwhile_is_in_no_step():
     start = Started()
-    transport = SrunTransport("1", start, gather_s=0, pause_s=HANGS_S)
+    transport = SrunTransport("1", start, gather_s=0, pauses=Pauses(pause_s=HANGS_S))
     opened(transport, ["n1"])
     threading.Timer(0.3, transport.settle, ["n1"]).start()
     assert opened(transport, ["n1"])["n1"].text == "another transport was faster"
@@ -336,7 +333,7 @@ def test_a_node_that_came_by_another_transport_meanwhile_is_in_no_step():
 def test_no_step_starts_on_a_node_that_does_not_answer():
     start = Started()
     away = {"n2": "slurmd of n2 does not answer"}
-    transport = SrunTransport("1", start, absent=lambda nodes: away, pause_s=0)
+    transport = SrunTransport("1", start, absent=lambda nodes: away, pauses=Pauses(pause_s=0))
     transport.expect(["n1", "n2"])
     found = opened(transport, ["n1", "n2"])
     assert found["n2"].text == away["n2"]
@@ -345,7 +342,6 @@ def test_no_step_starts_on_a_node_that_does_not_answer():
     away["n1"] = "gone too"
     opened(transport, ["n2"])
     assert len(start.commands) == 1
-    assert len(transport._started) == 1  # what did not start costs no pause
     transport.close()
 
 
