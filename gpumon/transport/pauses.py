@@ -83,7 +83,7 @@ class Pauses:
 
     def begin(self, job: str, *, gpus: bool) -> Begun:
         """A step starts now."""
-        step = Begun(job, gpus, round(self._clock(), 3))
+        step = Begun(job, gpus, self._clock())
         with self._lock:
             self._note(step, OPEN)
         return step

@@ -94,9 +94,6 @@ class Relay:
 
     def run(self) -> None:
         """Until there is no step and no dashboard any more."""
-        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
-            signal.signal(number, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, self._terminate)
         began, ticked, had_any = time.monotonic(), 0.0, False
         while True:
             for key, events in self._selector.select(_TICK_S):
@@ -124,7 +121,8 @@ class Relay:
             if wanted and known is not None and known.data == key.data:
                 each()
 
-    def _terminate(self, _number: int, _frame: object) -> None:
+    def end(self) -> None:
+        """End all steps, and then itself."""
         self._is_ending = True
 
     def _accept(self) -> None:
@@ -157,4 +155,8 @@ def main() -> None:
     listener, within, name, grace_s = sys.argv[1:]
     if os.fork():
         os._exit(0)  # who started it need not wait for it
-    Relay(socket.socket(fileno=int(listener)), int(within), name, float(grace_s)).run()
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+    relay = Relay(socket.socket(fileno=int(listener)), int(within), name, float(grace_s))
+    signal.signal(signal.SIGTERM, lambda *_: relay.end())
+    relay.run()
