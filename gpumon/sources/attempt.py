@@ -16,8 +16,8 @@ from gpumon.transport.unhurried import is_unhurried
 #: a stream without a line for so long is a connection that is gone
 SILENCE_S = 30.0
 _SILENT_INTERVALS = 6
-#: an agent may need so long to begin, on a busy node
-_BEGIN_S = 30.0
+#: an agent may need so long to begin, on a busy node: `transport.payload` gives it 45 s
+_BEGIN_S = 50.0
 
 
 class Attempt:

@@ -32,8 +32,9 @@ from gpumon.transport.stream import Failure, Stream
 
 #: how long the first node waits for others that are still on their way to this attempt
 _GATHER_S = 15.0
-#: a controller that does not answer holds srun for much longer than --immediate says
-_START_S = 30.0
+#: a controller that does not answer holds srun for much longer than --immediate says; a node may
+#: need 45 s to start the agent, and what comes instead of this step would be another one
+_START_S = 50.0
 _REAP_S = 1.0  # for srun, when its output has ended
 _NO_GPUS = "No GPUs: the job's own step holds them (srun --gres=none). Host and job are shown."
 _KEPT = ("SLURM_CONF", "SLURM_CLUSTERS")

@@ -51,11 +51,12 @@ from gpumon.transport.available import AvailableTransports, here
 from gpumon.tui.jobs import restart_text
 
 attempt.SILENCE_S, attach.HEARTBEAT_S = 6.0, 1.0
-modules = payload.modules()
-is_package, text = modules["gpumon.collect.stream"]
-silence_s = os.environ.get("AGENT_SILENCE_S", "45")
-modules["gpumon.collect.stream"] = is_package, text + "\\n_SILENCE_S = " + silence_s
-payload.modules = lambda: modules
+if "AGENT_SILENCE_S" in os.environ:
+    modules = payload.modules()
+    is_package, text = modules["gpumon.collect.stream"]
+    silence_s = os.environ["AGENT_SILENCE_S"]
+    modules["gpumon.collect.stream"] = is_package, text + "\\n_SILENCE_S = " + silence_s
+    payload.modules = lambda: modules
 slurm = Slurm(LocalRunner())
 jobs = finding.find_jobs(slurm, ids.parse(sys.argv[1]))
 finding.check(jobs, remote=False)

@@ -52,7 +52,9 @@ class Here:
         return self.streams[node]
 
     def agent(self, node):
-        return psutil.Process(self.streams[node]._child.pid)
+        """Of a live node; its parent is the shell that started it."""
+        children = psutil.Process(self.streams[node]._child.pid).children()
+        return next(child for child in children if child.name().startswith("python"))
 
     def close(self):
         pass

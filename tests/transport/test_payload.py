@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 import gpumon
-from gpumon.collect.labels import end_line
+from gpumon.collect.labels import AFRESH, Joiner, addressed, end_line
 from gpumon.transport import payload as ship
 from gpumon.transport.local import ChildStream
 from gpumon.wire.decoder import Decoder
@@ -263,6 +263,29 @@ def test_one_of_several_on_a_shared_input_ends_by_a_line_of_its_own():
     while stream.read():
         pass
     assert stream._child.wait(HANGS_S) == 0
+
+
+def test_a_reader_who_comes_later_gets_a_header_and_a_whole_sample():
+    """At once, with what is else sent only once or now and then; as from an agent just started."""
+    stream = shipped("--heartbeat", "--interval", "3600", "--label", SLURMD_NODENAME="gpu07")
+    joiner, decoder, rest, found = Joiner(1 << 20), Decoder(), b"", []
+    while len(found) < 6:
+        *whole, rest = (rest + stream.read()).split(b"\n")
+        pieces = filter(None, map(joiner.piece, whole))
+        found += [decoder.line(line) for _, line in pieces]
+        if len(found) in (2, 4):
+            stream.write(addressed("gpu08", AFRESH + b"\n") + addressed("gpu07", AFRESH + b"\n"))
+    stream.close()
+    headers, samples = found[::2], found[1::2]
+    assert {header.agent_pid for header in headers} == {headers[0].agent_pid}
+    kinds = [{entity for entity in sample.rows} for sample in samples]
+    assert kinds[0] - {"program"} <= kinds[1] == kinds[2]
+    known = [
+        {event.pid for event in sample.events if event.kind == "process"} for sample in samples
+    ]
+    assert known[0]
+    assert known[0] & known[1]
+    assert len(known[1] & known[2]) >= len(known[1]) // 2  # the busiest may be others by now
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -33,6 +33,8 @@ _START = (
 #: s for the relay to answer, which waits for nobody
 _ANSWER_S = 10.0
 _TRIES = 3
+#: s; steps count for an hour
+_KEPT_S = 7200.0
 _PIECE_BYTES = 1 << 16
 _MAX_ANSWER_BYTES = 4 << 20
 #: names in /tmp that are tried, should others have taken the first
@@ -200,7 +202,16 @@ class _Folder:
             raise
         return line
 
+    def _tidy(self) -> None:
+        """Remove what containers that have gone knew of steps."""
+        for name in os.listdir(self._within):
+            with suppress(OSError):
+                age_s = time.time() - os.stat(name, dir_fd=self._within).st_mtime
+                if name.startswith("relay-") and name.endswith(".json") and age_s > _KEPT_S:
+                    os.unlink(name, dir_fd=self._within)
+
     def _start(self) -> None:
+        self._tidy()
         with suppress(FileNotFoundError):
             os.unlink(self._name, dir_fd=self._within)
         with closing(socket.socket(socket.AF_UNIX)) as listener:
@@ -241,7 +252,10 @@ def _lock(file: int) -> None:
 
 def _place() -> str:
     """This version here: containers may share a folder, but not their processes."""
-    here = [gpumon.__version__, os.uname().nodename, os.readlink("/proc/self/ns/pid")]
+    first = ""
+    with suppress(OSError), open("/proc/1/stat", encoding="utf-8", errors="replace") as file:
+        first = file.read().rpartition(")")[2].split()[19]  # when it started
+    here = [gpumon.__version__, os.uname().nodename, os.readlink("/proc/self/ns/pid"), first]
     return hashlib.sha256(json.dumps(here).encode()).hexdigest()[:16]
 
 
