@@ -83,6 +83,7 @@ class Attempt:
         self.header = result
 
     def _set_loaded(self) -> None:
+        self.forgive()  # it may have waited for its turn until now
         self._loaded, self._waited_s = True, 0.0
 
     def take(self) -> bool:

@@ -113,7 +113,7 @@ def _happens(cluster: Cluster, job: str, kind: str, following: Following) -> Non
     elif kind in ("term", "stop"):
         os.killpg(process.pid, signal.SIGTERM if kind == "term" else signal.SIGSTOP)
     elif kind in ("agent", "hung agent"):
-        _signal_agents(cluster, job, is_killed=kind == "agent")
+        signal_agents(cluster, job, is_killed=kind == "agent")
     elif kind == "relay":
         for pid in cluster.pids("login", RELAY):
             cluster.run("login", ["kill", "-9", str(pid)], "root", check=False)
@@ -123,7 +123,7 @@ def _happens(cluster: Cluster, job: str, kind: str, following: Following) -> Non
         cluster.link(CABLE, up=True)
 
 
-def _signal_agents(cluster: Cluster, job: str, *, is_killed: bool) -> None:
+def signal_agents(cluster: Cluster, job: str, *, is_killed: bool) -> None:
     """Kill the agents, not the shells around them, or have them stand still for a while."""
     script = "for p; do read -r c </proc/$p/comm; case $c in python*) kill -$n $p;; esac; done"
     for number in (signal.SIGKILL,) if is_killed else (signal.SIGSTOP, signal.SIGCONT):

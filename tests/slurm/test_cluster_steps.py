@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
 
 from tests.slurm import ends
 from tests.slurm.cluster import end
@@ -69,13 +68,13 @@ def test_a_step_that_broke_is_followed_by_another_after_a_minute_whoever_asks(cl
         with Following(cluster, job, "srun") as one, Following(cluster, job, "srun") as other:
             one.live("node1")
             other.live("node1")
-            cluster.kill("node1", signal.SIGKILL, *agents(cluster, job, "node1")["node1"])
+            ends.signal_agents(cluster, job, is_killed=True)
             for each in (one, other):
                 each.until(lambda f: "lost" in f.states("node1"))
             end(one.process)
             with Following(cluster, job, "srun") as again:
                 for each in (again, other):
-                    each.until(lambda f: f.states("node1")[-1] == "live")
+                    each.until(lambda f: f.states("node1")[-1:] == ["live"])
         rows = cluster.accounting(job, "JobName", "Start")
         first, second = (row["Start"] for row in rows if row["JobName"] == "gpumon")
         assert seconds(second) - seconds(first) >= 60
@@ -85,16 +84,17 @@ def test_srun_does_not_outlive_its_step_when_its_node_is_gone(cluster):
     """srun waits for ever for the node, whose job has long failed."""
     with cluster.faulty() as node:
         options = ["-p", "all", "-w", f"node1,{node}", "--mem=300M", "--no-requeue"]
+        update = ["scontrol", "update", f"NodeName={node}"]
         with cluster.job("sleep 600", *options) as job:
             with Following(cluster, job, "srun") as following:
                 following.live("node1", node)
                 cluster.link(node, up=False)
                 end(following.process)
-            cluster.run("ctl", ["scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=x"])
+            cluster.run("ctl", [*update, "State=DOWN", "Reason=test"], "root")
             until(lambda: not agents(cluster, job, "node1").get("login"), "srun ends", 200)
             until(lambda: not cluster.pids("login", RELAY), "and the relay with the last one")
             cluster.link(node, up=True)
-            cluster.run("ctl", ["scontrol", "update", f"NodeName={node}", "State=RESUME"])
+            cluster.run("ctl", [*update, "State=RESUME"], "root")
             (step,) = until(lambda: completed(cluster, job), "the step ends")
             assert step["ExitCode"] == "0:0"
 
