@@ -50,8 +50,8 @@ def test_dashboards_share_one_step_and_one_that_leaves_leaves_the_others_alone(c
             (_, devices, pid), *_ = late.of("header", node)
             assert (len(devices), pid) == (1, second.of("header", node)[0][2])
         second.stop()
-        known = len(late.of("sample", "node2"))
-        late.until(lambda f: len(f.of("sample", "node2")) > known + 2)
+        so_far = len(late.of("sample", "node2"))
+        late.until(lambda f: len(f.of("sample", "node2")) > so_far + 2)
         assert len(gpumon_steps(cluster, job)) == 1
         for each in (third, late):
             assert [each.states(node)[-1] for node in NODES] == ["live", "live"]

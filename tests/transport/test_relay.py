@@ -245,7 +245,7 @@ def test_srun_that_does_not_end_with_its_input_is_killed_its_child_first(
     monkeypatch.setattr(step, "_ENDS_S", 0.5)
     killed = []
     monkeypatch.setattr(
-        step.os,
+        os,
         "kill",
         lambda pid, number, kill=os.kill: killed.append((pid, number)) or kill(pid, number),
     )
