@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -137,7 +136,7 @@ class Pauses:
         if self._within is None:
             return
         body = {"boot": _boot(), "steps": [[*step, fate] for step, fate in self._steps.items()]}
-        fresh = f"{self._file}.{secrets.token_hex(6)}"
+        fresh = f"{self._file}.{os.urandom(6).hex()}"
         with suppress(OSError):
             try:
                 with os.fdopen(private.new_file(self._within, fresh), "wb") as file:

@@ -22,13 +22,16 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from gpumon.slurm.job import OWN_STEP
 from gpumon.transport.launch import Launch, NodeStream
 from gpumon.transport.local import ChildStream
 from gpumon.transport.pauses import BROKE, REFUSED, Pauses
-from gpumon.transport.relay.join import Joined, Wanted, join
 from gpumon.transport.stream import Failure, Stream
+
+if TYPE_CHECKING:
+    from gpumon.transport.relay.join import Joined
 
 #: how long the first node waits for others that are still on their way to this attempt
 _GATHER_S = 15.0
@@ -249,6 +252,8 @@ class SrunTransport:
         command = srun_argv(self._job_id, nodes, argv, self._het_group, gpus=self._gpus)
         joined = None
         if self._start is None:
+            from gpumon.transport.relay.join import Wanted, join  # not before srun is needed
+
             env = srun_environment()
             joined = join(Wanted(self._job, self._gpus, nodes, argv, command, env))
         if joined is not None:
