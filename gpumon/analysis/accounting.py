@@ -230,13 +230,15 @@ def _memory(job: Job, missing: dict[str, str]) -> float | None:
     """The most that one node can have used at once, by the steps' peaks: an upper bound.
 
     MaxRSS is of the largest task. So: times the tasks on a node, at most the sum over all tasks
-    (TRESUsageInTot); and steps that ran at the same time are added. Not known as soon as a step
-    that Slurm should have looked at has no figure, or where the job had more than Slurm last saw.
+    (TRESUsageInTot); and steps that ran at the same time are added, but not gpumon's own. Not known
+    as soon as a step that Slurm should have looked at has no figure, or where the job had more than
+    Slurm last saw.
     """
     if not job.has_ended and not _is_told(job):
         missing["mem"] = "Slurm stores a step's memory when it ends"
         return None
-    peaks = [(step, peak) for step in job.steps if (peak := _on_a_node(step, job)) is not None]
+    steps = [step for step in job.steps if not step.is_own]
+    peaks = [(step, peak) for step in steps if (peak := _on_a_node(step, job)) is not None]
     most = max((_at_once(step, peaks) for step, _ in peaks), default=0.0)
     if why := _why_no_memory(job, most):
         missing["mem"] = why
@@ -253,7 +255,7 @@ def _why_no_memory(job: Job, most: float) -> str:
     lost_to_oom = "the job ran out of memory before Slurm's first poll"
     limit = job.allocated.mem_bytes
     if not most:
-        known = any(step.max_rss_bytes is not None for step in job.steps)
+        known = any(step.max_rss_bytes is not None for step in job.steps if not step.is_own)
         if out_of_memory(job):
             return lost_to_oom
         return f"all steps ended before Slurm's first poll ({POLL_S} s)" if known else _NO_MEMORY
@@ -276,7 +278,7 @@ def _is_unmeasured(step: Step) -> bool:
     """Whether it should have a figure and has none. `.extern` holds nothing, and a step may end
     before the first poll.
     """
-    if step.max_rss_bytes or step.id == "extern":
+    if step.max_rss_bytes or step.id == "extern" or step.is_own:
         return False
     return _step_out_of_memory(step) or (step.elapsed_s or 0.0) > POLL_S
 

@@ -5,6 +5,8 @@ Source of the reasons: the accounting plug-ins' and seff's code of Slurm 22.05 t
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpumon.analysis.accounting import KILLED_STATES, POLL_S, meaning_of, out_of_memory, used
 from gpumon.analysis.known import highest, total
 from gpumon.analysis.rightsize.requested import requested
@@ -83,6 +85,10 @@ def _memory(run: RunData, job: Job, theirs: Seff) -> Difference | None:
 
 def _why_more(run: RunData, job: Job, theirs: Seff) -> list[str]:
     reasons = []
+    others = tuple(step for step in job.steps if not step.is_own)
+    without_ours = seff(replace(job, steps=others))
+    if without_ours.mem_bytes != theirs.mem_bytes:
+        reasons.append(f"Slurm counts gpumon's own step ({bytes_text(theirs.mem_bytes or 0)})")
     cache = cache_peak(run)
     meaning = meaning_of(job)
     if meaning.is_upper_bound and cache:
@@ -104,11 +110,11 @@ def _why_more(run: RunData, job: Job, theirs: Seff) -> list[str]:
 
 def _why_less(run: RunData, job: Job) -> list[str]:
     reasons = []
-    if out_of_memory(job) and not any(step.max_rss_bytes for step in job.steps):
+    if out_of_memory(job) and not any(s.max_rss_bytes for s in job.steps if not s.is_own):
         reasons.append("the job ran out of memory before Slurm's first poll")
     if meaning_of(job).polled:
         reasons.append(f"Slurm polls every {POLL_S} s and missed the peak")
-    if len([step for step in job.steps if step.max_rss_bytes]) > 1:
+    if len([step for step in job.steps if step.max_rss_bytes and not step.is_own]) > 1:
         reasons.append("seff counts only the largest step")
     shared = highest(each.job.get("mem_shmem_bytes", Track()).peak() for each in run.nodes)
     if shared and job.acct_gather.endswith("linux"):

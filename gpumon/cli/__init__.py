@@ -18,6 +18,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         restart("gpumon/__main__.py", words)
     try:
+        if argv is None:  # this process is gpumon's own
+            from gpumon.collect.guest import be_guest, mark
+
+            mark() if words[:1] == ["record"] else be_guest()
         from gpumon.cli.running import run
     except Exception as error:  # no memory is left, or this installation is broken
         if command := unstarted(words):

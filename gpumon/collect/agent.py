@@ -13,6 +13,7 @@ from gpumon import __version__
 from gpumon.collect.base import Collector, Schedule, Tick, node_name
 from gpumon.collect.cgroup.job import JobCgroup
 from gpumon.collect.cgroup.path import own_job
+from gpumon.collect.cgroup.room import Room
 from gpumon.collect.host import Host
 from gpumon.collect.job.context import cuda_order, cuda_order_note, job_context
 from gpumon.collect.job.devices import JobDevices
@@ -58,6 +59,7 @@ class Agent:
         self.devices = DeviceCollector(interval_s, environ)
         self.cgroup = JobCgroup(self.standing.path)
         self._stood_in_job = self.cgroup.exists
+        self.room = Room()
         self._job_devices: JobDevices | None = None
         self._host = Host()
         self.collectors: list[Collector] = [self.devices]

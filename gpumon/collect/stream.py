@@ -20,11 +20,13 @@ from typing import Callable, NamedTuple, Optional
 
 from gpumon import __version__
 from gpumon.collect.agent import Agent, leave, next_tick, phase_of
+from gpumon.collect.cgroup.room import LEFT, Room, leave_in_time
+from gpumon.collect.guest import be_guest
 from gpumon.collect.job.guard import Standing, Target, parse_target
 from gpumon.collect.labels import AFRESH, addressed_to, end_line, labelled
 from gpumon.collect.limits import spare_address_space
 from gpumon.errors import EXIT_OK, EXIT_USAGE
-from gpumon.model.sample import JOB_ENDED, Event, Header, Sample
+from gpumon.model.sample import JOB_ENDED, NO_ROOM, Event, Header, Sample
 from gpumon.wire.encoder import Encoder
 
 _SIGNALLED = 128  # shells' convention: 128 + signal
@@ -187,8 +189,9 @@ def _stream(
     for number in range(count or sys.maxsize):
         if number:
             due = next_tick(agent.interval_s, phase_s)
-            if not _wait_until(due, reader):
-                return _End()
+            end = _wait_until(due, reader, agent.room)
+            if end is not None:
+                return end
             agent.late(time.monotonic() - due)
         is_whole = reader.answers is not None and reader.answers.is_due
         sample = agent.sample(whole=is_whole)
@@ -213,6 +216,8 @@ def main() -> None:
 
     The flags are those of `gpumon collect`; argparse would take 1 MiB of the node's memory.
     """
+    be_guest()
+    leave_in_time()
     spare_address_space()
     try:
         flags = dict(getopt(sys.argv[1:], "", _FLAGS)[0])
@@ -232,9 +237,9 @@ def main() -> None:
     leave(run(interval_s, count, reader, target))
 
 
-def _wait_until(due: float, reader: Reader) -> bool:
-    """Sleep until `due` (monotonic), or until a whole sample is asked for; False as soon as the
-    reader or our input has gone.
+def _wait_until(due: float, reader: Reader, room: Room) -> Optional[_End]:
+    """Sleep until `due` (monotonic), or until a whole sample is asked for; why to end as soon as
+    the reader or our input has gone, or the job needs the memory.
 
     The reader's end is noticed while asleep (POLLERR on the pipe), so that
     `gpumon collect --interval 3600 | head -1` leaves nothing behind.
@@ -246,14 +251,17 @@ def _wait_until(due: float, reader: Reader) -> bool:
     while True:
         left = due - time.monotonic()
         if left <= 0 or (reader.answers is not None and reader.answers.is_due):
-            return True
-        for fd, events in poll.poll(left * 1000 + 1):
+            return None
+        patience = room.patience_s()
+        if not patience:
+            return _End(LEFT, NO_ROOM)
+        for fd, events in poll.poll(min(left, patience) * 1000 + 1):
             if fd == 1 and events & (select.POLLERR | select.POLLHUP | select.POLLNVAL):
-                return False
+                return _End()
             if fd == 0:
                 said = os.read(0, 65536) if events & select.POLLIN else b""
                 if not said or (reader.goodbye and reader.goodbye in said):
-                    return False
+                    return _End()
                 if reader.heartbeat:
                     signal.alarm(_SILENCE_S)
                 if reader.answers is not None:

@@ -248,6 +248,7 @@ GROUPS: tuple[Group, ...] = (
         Field("mem_charged_bytes", "B", _BYTES, digits=_NOISY),
         Field("mem_peak_bytes", "B", _BYTES),  # the kernel's own peak, cache included
         Field("mem_limit_bytes", "B", _BYTES),
+        Field("mem_gpumon_bytes", "B", _BYTES, digits=_NOISY),  # gpumon's, in none of the above
         Field("swap_used_bytes", "B", _BYTES, digits=_NOISY),
         Field("oom_events", "", _COUNT),
         Field("oom_kills", "", _COUNT),

@@ -96,6 +96,7 @@ class State(NamedTuple):
 WRONG_JOB = "wrong-job"
 NO_JOB = "no-job"
 JOB_ENDED = "job-ended"
+NO_ROOM = "no-room"
 
 
 class Event(NamedTuple):

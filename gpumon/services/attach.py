@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -171,10 +172,14 @@ class Attachment:
             from gpumon.services.dashboard import show_job
 
             login = self._available.on_login if self._login else None
-            return show_job(watched, settings, self._prompting, login, self._on_end)
-        from gpumon.services.samples import print_samples
+            code = show_job(watched, settings, self._prompting, login, self._on_end)
+        else:
+            from gpumon.services.samples import print_samples
 
-        return print_samples(watched, nodes, as_json=as_json)
+            code = print_samples(watched, nodes, as_json=as_json)
+        if sys.stderr.isatty() and not as_json and (cost := watched.cost()):
+            print(cost, file=sys.stderr)
+        return code
 
 
 def _scraped(job: Job) -> Transport | None:

@@ -8,12 +8,13 @@ import time
 
 import psutil
 
+from gpumon.collect.cgroup.room import START_BYTES, Room
 from gpumon.collect.stacks import pyspy
 from gpumon.model.fields import FIELDS
 from gpumon.model.reading import Missing
 from gpumon.model.sample import Header, Sample
 from gpumon.model.text import clean
-from gpumon.model.units import age_text, of_bytes_text
+from gpumon.model.units import age_text, bytes_text, of_bytes_text
 from gpumon.services import connectivity
 from gpumon.services.connectivity import ABSENT, LIMITED, OK, Check
 from gpumon.services.once import take
@@ -24,7 +25,7 @@ def examine() -> list[Check]:
     """Everything, in the order in which one thing stands on another."""
     header, sample, _ = take()
     checks = [_python(), _host(), *_driver(header), *_devices(header, sample)]
-    checks += [*_job(header, sample), *connectivity.checks(os.environ)]
+    checks += [*_job(header, sample), _cost(), *connectivity.checks(os.environ)]
     return [*checks, *_collectors(sample), *_system(), _stacks(), *_terminal()]
 
 
@@ -91,6 +92,19 @@ def _job(header: Header, sample: Sample) -> list[Check]:
     detail = f"{known} of {len(row)} readings" + (f"; not: {' '.join(absent)}" if absent else "")
     checks.append(Check("job's cgroup", result, detail if row else "not found"))
     return checks
+
+
+#: measured: the most that a step's cgroup held (docs/reliability.md), and benchmarks/README.md
+_COST = "1 step at most, 13 MB and 0.2 % of a core on each node"
+
+
+def _cost() -> Check:
+    """To a job that is watched, and whether this shell's has room for that."""
+    free = Room().to_start_bytes()
+    room = "no memory limit here" if free is None else f"{bytes_text(max(0, free))} free here"
+    told = f"{_COST}; starts only where {bytes_text(START_BYTES)} are free ({room})"
+    lacks = free is not None and free < START_BYTES
+    return Check("gpumon's cost to a job", LIMITED if lacks else OK, told)
 
 
 def _collectors(sample: Sample) -> list[Check]:

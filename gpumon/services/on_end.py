@@ -10,6 +10,7 @@ import sys
 import tempfile
 from typing import IO
 
+from gpumon.collect.guest import as_inherited
 from gpumon.errors import EXIT_FAILED, UsageError
 from gpumon.model.text import clean
 from gpumon.slurm.job import ExitCode, Job
@@ -45,10 +46,11 @@ class OnEnd:
             return
         self._began = True
         try:
-            self._process = subprocess.Popen(
-                self._argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                stderr=self._said, env={**os.environ, **variables(job)}, start_new_session=True,
-            )  # fmt: skip
+            with as_inherited():
+                self._process = subprocess.Popen(
+                    self._argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                    stderr=self._said, env={**os.environ, **variables(job)}, start_new_session=True,
+                )  # fmt: skip
         except (OSError, ValueError) as error:
             self._failed = str(error)
 

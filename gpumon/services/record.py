@@ -13,9 +13,11 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
+from gpumon.collect.guest import be_guest
 from gpumon.errors import (
     EXIT_FAILED,
     EXIT_OK,
@@ -25,6 +27,7 @@ from gpumon.errors import (
 )
 
 if TYPE_CHECKING:
+    from gpumon.collect.cgroup.room import Room
     from gpumon.config import Settings
     from gpumon.services.probing import Probe
 
@@ -71,15 +74,22 @@ def record_beside(
 
     What is to be said about the recording is written to standard output. `probe`: the command's.
     """
+    be_guest()
+    from gpumon.collect.cgroup.room import Room, leave_in_time
     from gpumon.files import is_own_descriptor
 
     try:
+        room = Room()
+        if why := room.refusal():
+            raise GpumonError(why)
+        leave_in_time(1)
         if output and (output == "-" or is_own_descriptor(output)):
             raise UsageError("standard output belongs to the command; name a file with -o")
         from gpumon.services.recorder import record
 
         settings, mistake = _settings(interval_s)
-        lines = record(output, settings, _wait_for_input, quiet=quiet, probe=probe)[1]
+        wait = partial(_wait_for_input, room)
+        lines = record(output, settings, wait, quiet=quiet, probe=probe)[1]
         text = "\n".join([*mistake, *lines])
     except GpumonError as error:
         text = f"gpumon: not recording: {error}"
@@ -103,10 +113,18 @@ def _settings(interval_s: float | None) -> tuple[Settings, list[str]]:
         return settings, [f"gpumon: recording with default settings: {error}"]
 
 
-def _wait_for_input(due: float) -> str:
-    """Until `due`; why the other end ended."""
-    if not select.select([0], [], [], max(0.0, due - time.monotonic()))[0]:
-        return ""
+def _wait_for_input(room: Room, due: float) -> str:
+    """Until `due`; why the other end ended, or that the job needs the memory."""
+    from gpumon.collect.cgroup.room import LEFT
+
+    while patience := room.patience_s():
+        left = due - time.monotonic()
+        if select.select([0], [], [], max(0.0, min(left, patience)))[0]:
+            break
+        if left <= 0:
+            return ""
+    else:
+        return LEFT
     text = b""
     while part := os.read(0, 4096):
         text += part
@@ -120,6 +138,9 @@ def record_alone(
 
     `until_eof`: also until standard input ends.
     """
+    be_guest()
+    from gpumon.collect.cgroup.room import LEFT, Room, leave_in_time
+
     if output == "-":
         output = "/dev/stdout"
         if sys.stdout.isatty():
@@ -129,15 +150,26 @@ def record_alone(
     ends = _block_ends()
     for number in (signal.SIGUSR1, signal.SIGUSR2):  # sbatch --signal is for the job's own steps
         signal.signal(number, signal.SIG_IGN)
+    room = Room()
+    if why := room.refusal():  # as a step of the job this must not become its exit code
+        print(f"gpumon: not recording: {why}", file=sys.stderr)
+        return EXIT_OK
+    leave_in_time()
     stopped = _at_eof() if until_eof else threading.Event()
 
     def wait(due: float) -> str:
-        info = signal.sigtimedwait(ends, max(0.0, due - time.monotonic()))
-        if stopped.is_set():
-            return "it was stopped"
-        if signal.SIGHUP in ends and os.getppid() != parent:
-            return "the shell ended"
-        return signal.Signals(info.si_signo).name if info is not None else ""
+        while patience := room.patience_s():
+            left = due - time.monotonic()
+            info = signal.sigtimedwait(ends, max(0.0, min(left, patience)))
+            if stopped.is_set():
+                return "it was stopped"
+            if signal.SIGHUP in ends and os.getppid() != parent:
+                return "the shell ended"
+            if info is not None:
+                return signal.Signals(info.si_signo).name
+            if left <= 0:
+                return ""
+        return LEFT
 
     from gpumon.services.recorder import record
 
@@ -182,6 +214,7 @@ def record_all_nodes(output: str | None, interval_s: float | None, *, quiet: boo
 
     The step ends by the end of its input, whatever becomes of this process.
     """
+    be_guest()
     from gpumon.slurm.own_step import OwnStep
 
     if output is not None and not os.path.isdir(output):

@@ -12,6 +12,7 @@ from gpumon.analysis.aggregate.limits import LIVE
 from gpumon.analysis.aggregate.run import Aggregation
 from gpumon.analysis.summary import run_summary
 from gpumon.collect.agent import Agent, next_tick
+from gpumon.collect.cgroup.room import LEFT
 from gpumon.errors import GpumonError
 from gpumon.model.axis import Axis
 from gpumon.model.reading import number
@@ -63,6 +64,8 @@ def record(
         sweep(os.environ, node.probed)
     if recorder.failed:
         return True, [f"gpumon: {clean(recorder.failed)}"]
+    if node.reason == LEFT:  # a summary would take what memory is left
+        return False, [f"gpumon: recording stopped: {LEFT}"]
     if quiet:
         return False, []
     summary, ran_s = run_summary(run.evidence()), time.monotonic() - began
@@ -112,6 +115,7 @@ class _NodeRecorder:
         """`is_usual`: it lies where reports look for it, so no dashboard need record the node."""
         self.host_peaks: dict[str, float] = {}  # of the fields of `host`
         self.probed: set[Key] = set()  # processes that a probe told of
+        self.reason = ""  # for which it ended
         self._agent = agent
         self._recorder = recorder
         self._is_usual = is_usual
@@ -125,8 +129,7 @@ class _NodeRecorder:
             claims.start()
         recorder.header(header)
         yield header
-        reason = ""
-        while not reason:
+        while not self.reason:
             sample = agent.sample()
             if agent.devices.changed:
                 header = agent.header()
@@ -140,14 +143,14 @@ class _NodeRecorder:
             recorder.add(sample)
             self._note(sample)
             yield sample
-            reason = recorder.failed or self._next(wait)
+            self.reason = recorder.failed or self._next(wait)
         if (last := agent.last_words()).rows:
             recorder.add(last)
             self._note(last)
             yield last
         for mark in spool.close() if spool is not None else ():
             recorder.mark(mark.time, mark.text)
-        recorder.close(reason)
+        recorder.close(self.reason)
         if claims is not None:
             claims.stop()
 

@@ -17,6 +17,7 @@ from gpumon.model.view import Status
 from gpumon.services.once import merged
 from gpumon.slurm.parts import parts_of
 from gpumon.sources.watched import WatchedJob
+from gpumon.transport.fallback import why_not as refusals
 
 #: a node that has sent nothing by then is reported as such
 WAIT_S = 60.0
@@ -128,6 +129,6 @@ def print_samples(source: WatchedJob, only: Sequence[str] = (), *, as_json: bool
 
 def why_not(source: WatchedJob, samples: Samples, node: str) -> str:
     """Why there is no sample of a node."""
-    refused = "; ".join(f"{attempt.name}: {attempt.why}" for attempt in source.attempts(node))
+    refused = refusals(source.attempts(node))
     status = samples.statuses.get(node)
     return refused or (status.detail if status is not None else "") or "no answer"

@@ -15,6 +15,7 @@ from gpumon.model import clock
 from gpumon.model.stack import Told
 from gpumon.model.view import LEFT, Status
 from gpumon.sources.base import Sink
+from gpumon.sources.cost import Cost
 from gpumon.sources.gate import Gate
 from gpumon.sources.node_run import NodeRun
 from gpumon.sources.tasks import NodeTask
@@ -78,6 +79,8 @@ class AttachSource:
         self._first = Plan(tasks, transports)
         self._interval_s = interval_s
         self._followed: dict[str, _Followed] = {}  # replaced as a whole: other threads read it
+        self._ways: dict[int, Transports] = {}  # all that were ever used
+        self._cost = Cost()
         self.stopping = threading.Event()
         self.when_dark: Callable[[], None] = lambda: None  # no node is live any more
         self.tell: Callable[[str, Told], None] = lambda name, told: None  # takes nodes' answers
@@ -95,6 +98,7 @@ class AttachSource:
         left (a state of its own: it is not lost), for the reason `why`; so is one whose share is
         another, which is then followed anew.
         """
+        self._ways.update((id(each), each) for each in plan.transports.values())
         tasks = {task.name: task for task in plan.tasks}
         before, kept = self._followed, {}
         for name, each in before.items():
@@ -110,7 +114,7 @@ class AttachSource:
                     self,
                     is_spread=is_spread(len(tasks), self._interval_s),
                 ),
-                Gate(self._sink),
+                Gate(self._sink, self._cost),
             )
             for name, task in tasks.items()
             if name not in kept
@@ -176,6 +180,10 @@ class AttachSource:
     def commands(self, node: str) -> list[str]:
         """Commands that show why a transport failed, or mend it."""
         return self._followed[node].run.fallback.commands if node in self._followed else []
+
+    def cost(self) -> str:
+        """What this has cost the job so far, as one line; "" where that is not known."""
+        return self._cost.line(sum(each.steps for each in self._ways.values()))
 
     def ask_stacks(self, name: str, pid: int, how: str) -> bool:
         """Ask a node for the stack of a process, with 0 of each rank; `tell` gets the answers.

@@ -7,6 +7,7 @@ import threading
 from gpumon.model.sample import Header, Sample
 from gpumon.model.view import Status
 from gpumon.sources.base import Sink
+from gpumon.sources.cost import Cost
 
 
 class Gate:
@@ -16,8 +17,9 @@ class Gate:
     way from the run before must not mix with that, so nothing passes once the gate is shut.
     """
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: Sink, cost: Cost) -> None:
         self._sink = sink
+        self._cost = cost
         self._lock = threading.Lock()
         self._is_open = True
 
@@ -29,6 +31,7 @@ class Gate:
     def add(self, node: str, sample: Sample, received: float | None = None) -> None:
         with self._lock:
             if self._is_open:
+                self._cost.add(node, sample)
                 self._sink.add(node, sample, received)
 
     def status(self, node: str, status: Status) -> None:

@@ -96,6 +96,10 @@ class WatchedJob:
         """Something may have happened: Slurm is asked as soon as it may be."""
         self._dark.set()
 
+    def cost(self) -> str:
+        """As `AttachSource.cost`."""
+        return self._nodes.cost()
+
     def ask_stacks(self, name: str, pid: int, how: str) -> bool:
         """As `AttachSource.ask_stacks`."""
         return self._nodes.ask_stacks(name, pid, how)

@@ -19,6 +19,7 @@ from gpumon.transport.pauses import Pauses
 from gpumon.transport.prompt import Prompter
 from gpumon.transport.reachable import Reachable
 from gpumon.transport.remote import with_profile
+from gpumon.transport.room import JobRoom
 from gpumon.transport.srun import SrunTransport
 from gpumon.transport.ssh.config import preferred_transport
 from gpumon.transport.ssh.transport import SshTransport
@@ -86,13 +87,21 @@ class AvailableTransports:
     def _transports(self, job: Job) -> list[Transport]:
         slurm = Slurm(self.runner, answers=self._answers)
         reachable = Reachable(slurm, lambda: self.runner, "python3" if self._login else "")
+        room = JobRoom(job, slurm)
+
+        def absent(nodes: Sequence[str]) -> Mapping[str, str]:
+            full = room.lacking(nodes)
+            left = [node for node in nodes if node not in full]
+            return {**full, **(reachable.absent(left) if left else {})}
+
         sruns = [
             SrunTransport(
                 job.het_job_id or job.raw_id,
                 self._start_on_login if self._login else None,
                 het_group=job.het_offset if job.het_job_id else None,
                 gpus=gpus,
-                absent=reachable.absent,
+                absent=absent,
+                refused=room.note,
                 pauses=self._pauses,
             )
             for gpus in (True, False)

@@ -41,6 +41,11 @@ class Transports:
             if isinstance(transport, SrunTransport):
                 transport.settle(node)
 
+    @property
+    def steps(self) -> int:
+        """That were started in the job."""
+        return sum(each.steps for each in self._transports if isinstance(each, SrunTransport))
+
     def close(self) -> None:
         for transport in self._transports:
             transport.close()
@@ -132,8 +137,8 @@ class Fallback:
 
     @property
     def refusals(self) -> str:
-        """`ssh: no route to host; srun: …`."""
-        return "; ".join(f"{name}: {failure.text}" for name, failure in self._refused.items())
+        """`ssh: no route to host; srun, srun-host: …`."""
+        return why_not([Attempt(name, failure.text) for name, failure in self._refused.items()])
 
     @property
     def commands(self) -> list[str]:
@@ -143,6 +148,14 @@ class Fallback:
     def _put_first(self, name: str) -> None:
         """Behind local, which costs nothing where it works."""
         self._transports.sort(key=lambda transport: transport.name not in ("local", name))
+
+
+def why_not(attempts: Sequence[Attempt]) -> str:
+    """What kept each from the node; one that several have in common is told once."""
+    names: dict[str, list[str]] = {}
+    for attempt in attempts:
+        names.setdefault(attempt.why, []).append(attempt.name)
+    return "; ".join(f"{', '.join(each)}: {why}" for why, each in names.items())
 
 
 def has_twin(transport: Transport, others: Sequence[Transport]) -> bool:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from subprocess import PIPE, Popen, TimeoutExpired
 
 from gpumon import ending
+from gpumon.collect.cgroup.room import Room
 from gpumon.isolated import command
 from gpumon.transport.remote import Complaint
 from gpumon.transport.stream import Failure
@@ -133,8 +134,12 @@ class LocalTransport:
         return ChildStream(argv)
 
     def open_agent(self, flags: Sequence[str]) -> AgentProcess:
-        """The agent itself: nothing has to be sent. Raises Failure."""
+        """The agent itself: nothing has to be sent. Raises Failure; also where this process, and
+        so the agent, stands in a job that may need what memory is left.
+        """
         self._check()
+        if why := Room().refusal():
+            raise Failure(why)
         return AgentProcess(flags)
 
     def _check(self) -> None:

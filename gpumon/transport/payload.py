@@ -21,6 +21,8 @@ import json
 import zlib
 from functools import cache
 
+from gpumon.collect import guest
+from gpumon.collect.cgroup.room import NO_ROOM, START_BYTES
 from gpumon.collect.stacks.ranks import SHIPPED
 from gpumon.transport.modules import modules
 
@@ -31,7 +33,12 @@ _START_S = 45
 
 #: started by _SHELL below, which gives the PID of its clock; runs on any Python 3. The clock's
 #: input is "PID LENGTH\n", the PID being that of the watch, and LENGTH bytes.
-_LOADER = """\
+_LOADER = (
+    f"""\
+try: open("/proc/self/comm", "w").write("{guest.NAME}")
+except OSError: pass
+"""
+    + """\
 import json, os, signal, stat, sys, time, zlib
 from importlib.machinery import ModuleSpec
 for end in signal.SIGTERM, signal.SIGHUP, signal.SIGINT: signal.signal(end, lambda *_: os._exit(0))
@@ -73,6 +80,7 @@ for pid in watch, clock:
     except OSError: pass
 main()
 """
+)
 
 #: the first Python that is new enough: a node's default may be 3.6, or none
 _PYTHONS = (
@@ -81,14 +89,38 @@ _PYTHONS = (
 )  # fmt: skip
 NO_PYTHON = "no Python 3.9 or later on this node; load a Python module in the shell start-up file"
 HUNG_PYTHON = f"does not answer within {_PYTHON_S} s; is a file system of this node down?"
+#: What `collect.cgroup.room` tests, by the shell itself, before there is a Python. The folder is
+#: that of /proc/self/cgroup, below the mount that /proc/self/mountinfo names for it.
+_ROOM = " ".join((
+    # of one folder: limit, used, and page cache that nobody used lately
+    "free() { l= u= f=0; for k in max high limit_in_bytes; do x=; read -r x <$1/memory.$k;",
+    # not "max", and not v1's largest number
+    'case $x in "" | *[!0-9]* | ???????????????????*) continue; esac;',
+    '[ "$l" ] && [ $l -le $x ] || l=$x; done; [ "$l" ] || return;',
+    'for k in usage_in_bytes current; do [ "$u" ] || read -r u <$1/memory.$k; done;',
+    "while read -r k x; do case $k in total_inactive_file) f=$x; break;; inactive_file) f=$x;",
+    'esac; done <$1/memory.stat; [ "$u" ] || return; u=$((l - u + f)); [ $u -ge 0 ] || u=0;',
+    f'[ $u -ge {START_BYTES} ] || {{ echo "{NO_ROOM}: $((u >> 20)) MiB,',
+    f'and gpumon starts nothing in a job with less than {START_BYTES >> 20} MiB" >&4; exit 0;',
+    "}; }; room() { d=$1$2; while :; do free $d;",
+    "case $d in $1/*) d=${d%/*};; *) return; esac; done; };",
+    "v= w=; while IFS=: read -r x k p; do case $x,$k, in 0,,) w=$p;; *,memory,*) v=$p; esac;",
+    "done </proc/self/cgroup; while read -r x x x r d k; do",
+    'case $r,${v:+v}-$k, in /..*) continue;; *,-*" - cgroup2 "*) p=$w;;',
+    '*,v-*" - cgroup "*,memory,*) p=$v;; *) continue; esac;',
+    "[ $r != / ] || r=; case $p/ in $r/*) room $d ${p#$r}; esac; done </proc/self/mountinfo; p=;",
+))  # fmt: skip
 #: The shell waits for the agent, and two children of it end whatever hangs before that starts. The
 #: watch drains the input: behind the agent's modules nobody would see its end. The clock ticks.
 #: `tail` keeps the modules until the loader reads them from the clock's input, by /proc: it is the
 #: only way to give a pipe to a process that is there already. When the agent is loaded, the loader
 #: kills both; a `sleep` of the clock stays for a second at most. Nobody here kills the shell
 #: itself. $0 is what Python runs.
+#: First it takes the last place (`collect.guest`), then it ends where there is no room (`_ROOM`).
 _SHELL = " ".join((
+    "{ echo 1000 >/proc/$$/oom_score_adj; } 2>/dev/null;",
     "exec 3<&0 4>&2 </dev/null 2>/dev/null; me=$$; t=0; hung=; p=; c=; clock=;",
+    _ROOM,
     # kills these processes and their descendants, but neither the shell nor the caller; a stopped
     # one starts no more
     "is_ours() { [ $1 = $me ] || [ $1 = $$ ]; };",

@@ -111,6 +111,10 @@ def _all_answer(nodes: Sequence[str]) -> Mapping[str, str]:
     return {}
 
 
+def _nobody_asks(nodes: Sequence[str], why: str) -> None:
+    pass
+
+
 class _Ticket:
     """A node that waits for its stream."""
 
@@ -135,6 +139,7 @@ class SrunTransport:
         gpus: bool = True,
         absent: Callable[[Sequence[str]], Mapping[str, str]] = _all_answer,
         pauses: Pauses | None = None,
+        refused: Callable[[Sequence[str], str], None] = _nobody_asks,
         gather_s: float = _GATHER_S,
         start_s: float = _START_S,
     ) -> None:
@@ -142,7 +147,8 @@ class SrunTransport:
 
         Of a het job `job_id` is the leader's, `het_group` the component's offset. `absent`: those
         of some nodes on which no step can start now, with the reasons; it may take seconds.
-        `pauses`: of the steps that are not shared, those without GPUs included.
+        `pauses`: of the steps that are not shared, those without GPUs included. `refused`: is told
+        on which nodes a step ended before any agent began, and why.
         """
         self.name = "srun" if gpus else "srun-host"
         self.lacks = "" if gpus else _NO_GPUS
@@ -153,6 +159,7 @@ class SrunTransport:
         self._start = start
         self._absent = absent
         self._pauses = pauses or Pauses()
+        self._refused = refused
         self._gather_s = gather_s
         self._start_s = start_s
         self._news = threading.Condition()
@@ -163,6 +170,7 @@ class SrunTransport:
         self._closed = False
         self._due = 0.0  # monotonic; when the next step may start, as the relay says
         self._launches: list[Launch] = []
+        self.steps = 0  # that were started or joined
 
     def expect(self, nodes: Iterable[str]) -> None:
         """These may come; a launch waits for them for some seconds, so that there is one step."""
@@ -262,6 +270,7 @@ class SrunTransport:
 
         def over(launch: Launch) -> None:
             self._pauses.end(begun, REFUSED if launch.is_refused else BROKE)
+            self._over(launch)
 
         try:
             stream = (
@@ -277,9 +286,14 @@ class SrunTransport:
             self._due = time.monotonic() + joined.wait_s
         if joined.stream is None:
             return None
-        return self._known(Launch(joined.stream, joined.nodes, self._start_s))
+        return self._known(Launch(joined.stream, joined.nodes, self._start_s, self._over))
+
+    def _over(self, launch: Launch) -> None:
+        if launch.is_refused:
+            self._refused(list(launch.streams), launch.complaint())
 
     def _known(self, launch: Launch) -> Launch:
+        self.steps += 1
         with self._news:
             self._launches = [each for each in self._launches if each.open_nodes] + [launch]
             closed = self._closed

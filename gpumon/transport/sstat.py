@@ -129,6 +129,7 @@ class SstatStream(AgentlessStream):
 
     def _told(self) -> Iterator[bytes]:
         encoder, rates, period_s = Encoder(), _Cores(), self._asked.period_s
+        ours = {step.id for step in self._job.steps if step.is_own}  # sstat tells no names
         notes = [SstatTransport.lacks, f"Memory is {self._meaning.words}."]
         if len(self._job.nodes) > 1:
             notes.append("Without ssh sessions (step extern), which sstat sums over all nodes.")
@@ -143,6 +144,7 @@ class SstatStream(AgentlessStream):
                 told = answer.mono
                 try:
                     steps = steps_of(self._job, self._node, answer.steps)
+                    steps = [step for step in steps if step.id not in ours]
                 except SlurmError as error:
                     self._trouble = str(error)
                     return

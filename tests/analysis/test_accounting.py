@@ -16,10 +16,20 @@ from gpumon.analysis.accounting import (
 from gpumon.analysis.reconcile import differences
 from gpumon.analysis.rightsize.threads import threads_of_job, usable_cpus
 from gpumon.analysis.rundata import Coverage
-from gpumon.slurm.job import ExitCode, Job, NodeAllocation, Request, Resources, Step, Usage
+from gpumon.slurm.job import (
+    OWN_STEP,
+    ExitCode,
+    Job,
+    NodeAllocation,
+    Request,
+    Resources,
+    Step,
+    Usage,
+)
 from tests.analysis.accounted import Made, jobs_of
 from tests.analysis.build import GIB, device, evidence, node
 
+MIB = 1 << 20
 ENDED = {"id": "4711", "raw_id": "4711", "state": "COMPLETED", "elapsed_s": 3600.0}
 
 
@@ -92,6 +102,19 @@ def test_steps_at_the_same_time_are_added_and_others_are_not():
     batch = step(1 * GIB, start=0, end=100)
     first, second = step(4 * GIB, start=10, end=50, id="0"), step(3 * GIB, start=50, end=90, id="1")
     assert used(Job(**ENDED, steps=(batch, first, second))).mem_bytes == 5 * GIB
+
+
+def test_gpumons_own_step_is_no_memory_of_the_job():
+    """The accounting says 14 MiB for a job that was `sleep`; and nothing where only we ran."""
+    batch = step(MIB, start=0, end=100)
+    ours = step(14 * MIB, start=10, end=90, id="0", name=OWN_STEP)
+    program = step(14 * MIB, start=10, end=90, id="0", name="gpumon")  # srun gpumon record -- CMD
+    assert used(Job(**ENDED, steps=(batch, ours))).mem_bytes == MIB
+    assert used(Job(**ENDED, steps=(batch, program))).mem_bytes == 15 * MIB
+    alone = used(Job(**ENDED, steps=(step(0, elapsed_s=5.0), ours)))
+    assert (alone.mem_bytes, "mem" in alone.missing) == (None, True)
+    unpolled = step(None, elapsed_s=3000.0, id="0", name=OWN_STEP)
+    assert used(Job(**ENDED, steps=(batch, unpolled))).mem_bytes == MIB
 
 
 def test_a_running_job_has_no_figures_yet_and_says_so():
@@ -192,6 +215,13 @@ def test_a_sum_of_peaks_is_a_reason_only_from_24_11_with_several_tasks():
     assert any("not simultaneous" in reason for reason in found["mem"].reasons)
     found = reconciled({"steps": (step(16 * GIB, total=16 * GIB),)}, {})
     assert not any("not simultaneous" in reason for reason in found["mem"].reasons)
+
+
+def test_gpumons_own_step_stays_in_slurms_figure_and_is_the_reason():
+    ours = step(16 * GIB, total=16 * GIB, id="0", name=OWN_STEP)
+    found = reconciled({"steps": (step(8 * GIB, total=8 * GIB), ours)}, {})
+    assert found["mem"].theirs == 25
+    assert found["mem"].reasons == ("Slurm counts gpumon's own step (16 GiB)",)
 
 
 def test_polling_misses_spikes():

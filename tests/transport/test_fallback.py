@@ -44,7 +44,7 @@ def names(fallback, *refusals):
 def test_one_after_the_other(fallback):
     assert names(fallback, NO_HOST, TIMED_OUT, TIMED_OUT) == ["ssh", "openssh", "srun"]
     assert fallback.next() is None
-    assert fallback.refusals == "ssh: no such host; openssh: timed out; srun: timed out"
+    assert fallback.refusals == "ssh: no such host; openssh, srun: timed out"
     assert fallback.commands == ["ssh n1"]
     assert fallback.taken is None
 

@@ -249,11 +249,12 @@ def slurm_peak(run: RunData) -> float | None:
     """
     if run.job is None:
         return None
-    told = highest(step.max_rss_bytes for step in run.job.steps)
+    told = highest(step.max_rss_bytes for step in run.job.steps if not step.is_own)
+    guests = highest(each.job.get("mem_gpumon_bytes", Track()).peak() for each in run.nodes)
     sampled = highest(each.job.get("mem_charged_bytes", Track()).peak() for each in run.nodes)
     if told is None or sampled is None or told <= _BETWEEN_SAMPLES * sampled:
         return None
-    return told
+    return max(sampled, told - (guests or 0.0))  # a recorder stands in the step that it records
 
 
 def round_memory(size_bytes: float) -> int:

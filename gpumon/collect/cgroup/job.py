@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Callable
 
 from gpumon.collect.base import Schedule, Tick
+from gpumon.collect.cgroup.guests import Guests
 from gpumon.collect.cgroup.path import (
     UNIFIED,
     JobPath,
@@ -72,6 +73,7 @@ class JobCgroup:
         unified = UNIFIED in self._directories and "memory" not in self._directories
         self.version = 2 if unified else 1
         self._rates = Rates()
+        self._guests = Guests(proc, clock)
         self._clock = clock
         self._schedule = Schedule()
         self._walked: dict[str, tuple[float, list[str]]] = {}
@@ -195,15 +197,29 @@ class JobCgroup:
         began = self._clock()
         cpu_s, throttling = self._cpu_v2() if self.version == 2 else self._cpu_v1()
         moment = moment_since(began, self._clock)
+        pids = self.pids()
+        self._guests.look(pids)
         readings: dict[str, Reading] = {
             "cpu_cores_used": self._rates.per_second("cpu", cpu_s, moment),
             "cpu_s": cpu_s,
             "cpu_throttled_percent": self._throttled_percent(throttling, moment),
             "mem_limit_bytes": self.mem_limit_bytes(),
-            "processes": len(self.pids()) if self._directories else Missing("unsupported"),
+            "processes": len(pids) if self._directories else Missing("unsupported"),
         }
-        readings.update(self._memory_v2() if self.version == 2 else self._memory_v1())
+        memory = self._memory_v2() if self.version == 2 else self._memory_v1()
+        readings.update(self._without_guests(memory))
         return readings
+
+    def _without_guests(self, memory: dict[str, Reading]) -> dict[str, Reading]:
+        held = self._guests.held_bytes
+        kernel, charged = memory["mem_peak_bytes"], memory["mem_charged_bytes"]
+        if isinstance(kernel, int) and isinstance(charged, int):
+            memory["mem_peak_bytes"] = self._guests.peak_without(kernel, charged)
+        for name in ("mem_used_bytes", "mem_anon_bytes", "mem_charged_bytes"):
+            with_guests = memory[name]
+            if isinstance(with_guests, int):  # not read at one moment with theirs
+                memory[name] = max(0, with_guests - held)
+        return {**memory, "mem_gpumon_bytes": held}
 
     def _cpu_v2(self) -> tuple[Reading, dict[str, int] | Missing]:
         table = self._table("cpu", "cpu.stat")
