@@ -11,7 +11,6 @@ Both lock it meanwhile, as NFS appends safely only under a lock.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from typing import Container, Iterator, NamedTuple, Optional, Sequence
@@ -152,6 +151,8 @@ def append(spool: Spool, line: bytes) -> bool:
 
 def key(folder: str) -> str:
     """What the names of a shared folder's files begin with in a folder of this machine."""
+    import hashlib  # loading it would delay the first screen
+
     return hashlib.sha256(os.path.realpath(folder).encode()).hexdigest()[:12] + ","
 
 

@@ -54,7 +54,7 @@ class Here:
     def agent(self, node):
         """Of a live node; its parent is the shell that started it."""
         children = psutil.Process(self.streams[node]._child.pid).children()
-        return next(child for child in children if child.name().startswith("python"))
+        return next(child for child in children if "python" in child.exe())
 
     def close(self):
         pass
