@@ -17,7 +17,8 @@ _FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 #: file systems that no two machines share
 _LOCAL = frozenset(("tmpfs", "ramfs", "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "overlay"))
 #: where every user may make a folder
-_SHARED_BY_ALL = ("/dev/shm", "/tmp")
+#: the second is memory, which would be counted as a job's
+_SHARED_BY_ALL = ("/tmp", "/dev/shm")
 
 
 def local_folder(environ: Mapping[str, str] = os.environ) -> Optional[str]:

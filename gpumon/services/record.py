@@ -17,7 +17,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
-from gpumon.collect.guest import be_guest
+from gpumon.collect.guest import as_inherited, be_guest
 from gpumon.errors import (
     EXIT_FAILED,
     EXIT_OK,
@@ -215,33 +215,43 @@ def record_all_nodes(output: str | None, interval_s: float | None, *, quiet: boo
     The step ends by the end of its input, whatever becomes of this process.
     """
     be_guest()
+    from gpumon.collect.cgroup.room import LEFT, Room
+    from gpumon.isolated import command
     from gpumon.slurm.own_step import OwnStep
 
+    room = Room()
+    if why := room.refusal():
+        print(f"gpumon: not recording: {why}", file=sys.stderr)
+        return EXIT_OK
     if output is not None and not os.path.isdir(output):
         raise UsageError("--all-nodes writes a file for each node; name a folder with -o")
-    argv = [*_this_command(), "record", "--until-eof", *(["--quiet"] if quiet else [])]
+    argv = [
+        *command("gpumon/__main__.py"),
+        "record",
+        "--until-eof",
+        *(["--quiet"] if quiet else []),
+    ]
     argv += [] if output is None else ["-o", os.path.abspath(output)]
     argv += [] if interval_s is None else ["--interval", f"{interval_s:g}"]
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else nobody tells us
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     ends = _block_ends()
     try:
-        step = OwnStep(argv, os.environ, {*ends, signal.SIGCHLD})
+        with as_inherited():  # an srun that is killed has its tasks killed
+            step = OwnStep(argv, os.environ, {*ends, signal.SIGCHLD})
     except OSError as error:
         raise GpumonError(f"cannot start srun: {error.strerror}") from None
     until = inf
     while not step.has_ended():
-        left_s = min(_LOOK_S, until - time.monotonic())
-        if left_s <= 0:
+        patience_s = room.patience_s() if until == inf else _LOOK_S
+        left_s = min(_LOOK_S, patience_s, until - time.monotonic())
+        if not patience_s:
+            print(f"gpumon: recording stopped: {LEFT}", file=sys.stderr)
+        elif left_s <= 0:
             print("gpumon: the recorders are still running; not waiting longer", file=sys.stderr)
             return EXIT_FAILED
         info = signal.sigtimedwait({*ends, signal.SIGCHLD}, left_s)
-        if info is not None and info.si_signo in ends:
+        if not patience_s or (info is not None and info.si_signo in ends):
             step.end()
             until = min(until, time.monotonic() + _STEP_ENDS_S)
     return EXIT_FAILED if step.failed else EXIT_OK
-
-
-def _this_command() -> list[str]:
-    """What started this program, without its arguments."""
-    return [sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv[1:])]]

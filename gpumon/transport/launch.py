@@ -106,10 +106,12 @@ class Launch:
                     self._why = clean(line[1:].decode("utf-8", "replace").strip(), 200)
                 piece = joiner.piece(line)
                 stream = self.streams.get(piece[0]) if piece else None
-                if piece and stream:
+                if not piece or stream is None:
+                    continue
+                if piece[1]:  # else no more comes of it, if anything did
                     self._timer.cancel()
                     self._is_heard = True
-                    stream.put(piece[1])
+                stream.put(piece[1])
 
     def _give_up(self) -> None:
         self._is_late = True

@@ -170,7 +170,7 @@ class SrunTransport:
         self._closed = False
         self._due = 0.0  # monotonic; when the next step may start, as the relay says
         self._launches: list[Launch] = []
-        self.steps = 0  # that were started or joined
+        self.steps = 0  # that were started for this dashboard
 
     def expect(self, nodes: Iterable[str]) -> None:
         """These may come; a launch waits for them for some seconds, so that there is one step."""
@@ -233,18 +233,21 @@ class SrunTransport:
         opened: dict[str, NodeStream | Failure] = {}
         later: set[str] = set()
         try:
-            absent = self._absent(sorted(batch))
-            opened.update((node, Failure(why)) for node, why in absent.items())
-            for node in sorted(batch.keys() - absent.keys()):
+            for node in sorted(batch):
                 groups.setdefault(tuple(batch[node].argv), []).append(node)
             for argv, nodes in groups.items():
+                opened.update(self._running(nodes, [*argv]))
+                left = [node for node in nodes if node not in opened]
+                absent = self._absent(left) if left else {}
+                opened.update((node, Failure(why)) for node, why in absent.items())
+                left = [node for node in left if node not in absent]
                 try:
-                    launch = self._launch(nodes, [*argv])
+                    launch = self._launch(left, [*argv]) if left else None
                 except Failure as failure:
-                    opened.update(dict.fromkeys(nodes, failure))
+                    opened.update(dict.fromkeys(left, failure))
                 else:
                     opened.update(launch.streams if launch is not None else {})
-                    later.update(nodes - opened.keys())
+                    later.update(left - opened.keys())
         finally:
             with self._news:
                 for node, ticket in batch.items():
@@ -255,17 +258,27 @@ class SrunTransport:
                 self._starting, self._is_starting = {}, False
                 self._news.notify_all()
 
+    def _running(self, nodes: list[str], argv: list[str]) -> Mapping[str, NodeStream]:
+        """Those of the nodes on which a step runs already: to join it costs the job nothing."""
+        joined = self._ask_relay(nodes, argv, may_start=False)
+        launch = self._joined(joined) if joined is not None else None
+        return launch.streams if launch is not None else {}
+
+    def _ask_relay(self, nodes: list[str], argv: list[str], *, may_start: bool) -> Joined | None:
+        if self._start is not None:
+            return None
+        from gpumon.transport.relay.join import Wanted, join  # not before srun is needed
+
+        command = srun_argv(self._job_id, nodes, argv, self._het_group, gpus=self._gpus)
+        env = srun_environment()
+        return join(Wanted(self._job, self._gpus, nodes, argv, command, env, may_start))
+
     def _launch(self, nodes: list[str], argv: list[str]) -> Launch | None:
         """Streams of these nodes, or of those whose turn it is. Raises Failure."""
-        command = srun_argv(self._job_id, nodes, argv, self._het_group, gpus=self._gpus)
-        joined = None
-        if self._start is None:
-            from gpumon.transport.relay.join import Wanted, join  # not before srun is needed
-
-            env = srun_environment()
-            joined = join(Wanted(self._job, self._gpus, nodes, argv, command, env))
+        joined = self._ask_relay(nodes, argv, may_start=True)
         if joined is not None:
             return self._joined(joined)
+        command = srun_argv(self._job_id, nodes, argv, self._het_group, gpus=self._gpus)
         begun = self._pauses.begin(self._job, gpus=self._gpus)
 
         def over(launch: Launch) -> None:
@@ -279,6 +292,7 @@ class SrunTransport:
         except Failure:
             self._pauses.end(begun, REFUSED)
             raise
+        self.steps += 1
         return self._known(Launch(stream, nodes, self._start_s, over))
 
     def _joined(self, joined: Joined) -> Launch | None:
@@ -286,6 +300,7 @@ class SrunTransport:
             self._due = time.monotonic() + joined.wait_s
         if joined.stream is None:
             return None
+        self.steps += joined.has_started
         return self._known(Launch(joined.stream, joined.nodes, self._start_s, self._over))
 
     def _over(self, launch: Launch) -> None:
@@ -293,7 +308,6 @@ class SrunTransport:
             self._refused(list(launch.streams), launch.complaint())
 
     def _known(self, launch: Launch) -> Launch:
-        self.steps += 1
         with self._news:
             self._launches = [each for each in self._launches if each.open_nodes] + [launch]
             closed = self._closed

@@ -17,7 +17,7 @@ from tests.slurm.cluster import end
 from tests.support.waiting import HANGS_S, until
 
 #: the process on the login host that owns the sruns
-RELAY = "transport.relay.serve[r]"
+RELAY = "relay/__main__[.]py"
 #: agents end sooner than by themselves, which takes them 45 s
 SOON_S = 30
 

@@ -19,6 +19,7 @@ from contextlib import closing, suppress
 import psutil
 import pytest
 
+from gpumon.transport.launch import Launch
 from gpumon.transport.relay import client, join, server, step
 from gpumon.transport.relay.join import Wanted
 from gpumon.transport.stream import Failure
@@ -273,6 +274,41 @@ def test_why_srun_ended_is_said_and_the_next_waits(place):
     place.all_gone()
 
 
+def test_who_asks_for_a_node_hears_that_no_agent_began_and_why(place):
+    """By which no other step is tried where the job needs its memory (`transport.room`)."""
+    (place.folder / "srun").write_text("#!/bin/sh\necho 'too little memory is free' >&2\nexit 0\n")
+    joined = place.join("n1", "n2")
+    told = []
+    launch = Launch(
+        joined.stream,
+        joined.nodes,
+        HANGS_S,
+        lambda it: told.append((it.is_refused, it.complaint())),
+    )
+    assert [stream.read() for stream in launch.streams.values()] == [b"", b""]
+    assert {stream.complaint() for stream in launch.streams.values()} == {
+        "too little memory is free"
+    }
+    until(lambda: told == [(True, "too little memory is free")])
+    place.all_gone()
+
+
+def test_a_step_that_runs_is_joined_without_a_start(place):
+    """So a job without room for a step can be watched by whom a running one serves."""
+    only = place.wanted("n1", "n2")._replace(may_start=False)
+    assert join.join(only) is None  # nor is a relay started
+    first = place.join("n1")
+    assert first.has_started
+    second = join.join(only)
+    assert (second.nodes, second.wait_s, second.has_started) == (["n1"], 0.0, False)
+    none = join.join(only._replace(nodes=["n2"]))
+    assert (none.stream, none.nodes, none.wait_s) == (None, [], 0.0)
+    until(lambda: place.starts() == ["n1"])
+    first.stream.close()
+    second.stream.close()
+    place.all_gone()
+
+
 def test_one_that_was_refused_is_tried_again_sooner(place):
     why = "srun: error: Unable to create step for job 7: Requested nodes are busy"
     (place.folder / "srun").write_text(f"#!/bin/sh\necho '{why}' >&2\nexit 1\n")
@@ -308,7 +344,7 @@ def test_without_srun_a_sentence(place):
 def test_a_relay_that_is_killed_is_replaced(place):
     joined = place.join("n1")
     lines(joined.stream, "n1")
-    (relay,) = (each for each in place.left() if "relay.server" in " ".join(each.cmdline()))
+    (relay,) = (each for each in place.left() if "relay/__main__" in " ".join(each.cmdline()))
     relay.kill()
     assert end_of(joined.stream) == []
     assert 0 < place.join("n1").wait_s <= 60  # nobody saw how the step ended
@@ -318,7 +354,7 @@ def test_a_relay_that_is_killed_is_replaced(place):
 @pytest.mark.parametrize("data", [b"\n", b"{}\n", b"[1]\n", b"\xff\n", b'{"nodes": 1}\n'])
 def test_what_is_no_request_is_closed(place, data):
     joined = place.join("n1")
-    with closing(join._Folder()) as folder, folder.connect() as line:
+    with closing(join._Folder()) as folder, folder.connect(may_start=True) as line:
         line.sendall(data)
         assert line.recv(1) == b""
     lines(joined.stream, "n1")

@@ -80,7 +80,8 @@ class Room:
 
     def to_stay_bytes(self) -> int | None:
         """Free if the kernel drops all page cache; None where nothing is limited."""
-        return self._least(LEAVE_BYTES, cold_only=False)
+        enough = _FLEE_BYTES + int(_FILLS_BYTES_PER_S * _SELDOM_S)  # there is time until then
+        return self._least(enough, cold_only=False)
 
     def refusal(self) -> str:
         """Why nothing may be started here; "" where it may."""

@@ -47,9 +47,9 @@ class Client:
     def lose(self, node: str, why: bytes) -> None:
         """No more comes of this node."""
         self._steps.pop(node, None)
-        self.send(over_line(label(node)))
         if not self._steps:
-            self._end(why)
+            self._end(why)  # before who reads the last node asks why
+        self.send(over_line(label(node)))
 
     def close(self) -> None:
         """It has gone, or is cut off."""

@@ -14,7 +14,6 @@ import shutil
 import socket
 import stat
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
@@ -22,14 +21,11 @@ from typing import NamedTuple
 
 import gpumon
 from gpumon import private
+from gpumon.isolated import command
 from gpumon.transport.payload import payload
 from gpumon.transport.relay import GRACE_S
 from gpumon.transport.stream import Failure
 
-_START = (
-    "import sys; sys.path.insert(0, sys.argv.pop(1)); "
-    "from gpumon.transport.relay.server import main; main()"
-)
 #: s for the relay to answer, which waits for nobody
 _ANSWER_S = 10.0
 _TRIES = 3
@@ -55,6 +51,7 @@ class Wanted(NamedTuple):
     agent: Sequence[str]  # the agent's command
     command: Sequence[str]  # srun's, for all of these nodes
     env: Mapping[str, str]
+    may_start: bool = True  # else only what runs already is joined
 
 
 class Joined(NamedTuple):
@@ -63,6 +60,7 @@ class Joined(NamedTuple):
     stream: RelayStream | None
     nodes: list[str]
     wait_s: float
+    has_started: bool = False  # it is a step for this dashboard
 
 
 class RelayStream:
@@ -104,7 +102,7 @@ def join(wanted: Wanted) -> Joined | None:
     try:
         with closing(_Folder()) as folder:
             for _ in range(_TRIES):
-                line = folder.connect()
+                line = folder.connect(may_start=wanted.may_start)
                 with suppress(OSError, ValueError):
                     return _asked(line, wanted)
                 line.close()  # it was just ending
@@ -127,7 +125,8 @@ def _asked(line: socket.socket, wanted: Wanted) -> Joined:
     nodes, why = list(answer["joined"]), str(answer["why"])
     if nodes:
         line.settimeout(None)
-        return Joined(RelayStream(line, rest), nodes, float(answer["wait_s"]))
+        started = bool(answer["started"])
+        return Joined(RelayStream(line, rest), nodes, float(answer["wait_s"]), started)
     line.close()
     if why:
         raise Failure(why)
@@ -148,6 +147,7 @@ def _request(wanted: Wanted) -> bytes:
         "nodes": list(wanted.nodes),
         "command": list(wanted.command),
         "env": dict(wanted.env),
+        "may_start": wanted.may_start,
     }
     return json.dumps(body).encode("ascii")
 
@@ -173,10 +173,12 @@ class _Folder:
     def close(self) -> None:
         os.close(self._within)
 
-    def connect(self) -> socket.socket:
-        """To the relay; starts it where there is none. Raises OSError."""
+    def connect(self, *, may_start: bool) -> socket.socket:
+        """To the relay; starts it where there is none, if it may. Raises OSError."""
         with suppress(OSError):
             return self._connected()
+        if not may_start:
+            raise ConnectionRefusedError
         lock = private.open_file(self._within, f"{self._name}.lock", os.O_CREAT)
         try:
             _lock(lock)
@@ -217,11 +219,10 @@ class _Folder:
         with closing(socket.socket(socket.AF_UNIX)) as listener:
             listener.bind(self._path)
             listener.listen(128)
-            top = os.path.dirname(os.path.dirname(os.path.abspath(gpumon.__file__)))
             # a job's own processes end with it: nothing may be left to wait then
             grace_s = 0.0 if os.environ.get("SLURMD_NODENAME") else GRACE_S
             words = [str(listener.fileno()), str(self._within), self._name, f"{grace_s:g}"]
-            argv = [sys.executable, "-I", "-S", "-c", _START, top, *words]
+            argv = command("gpumon/transport/relay/__main__.py", *words)
             descriptors = (listener.fileno(), self._within)
             child = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

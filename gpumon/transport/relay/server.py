@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from gpumon.collect.guest import mark
 from gpumon.transport.pauses import Pauses
 from gpumon.transport.relay import GRACE_S
 from gpumon.transport.relay.client import Client
@@ -39,6 +40,7 @@ class Relay:
         self._listener = listener
         self._within = within
         self._name = name
+        self._socket = self._found()
         self._steps: list[Step] = []
         self._selector = selectors.DefaultSelector()
         self._is_ending = False
@@ -67,7 +69,9 @@ class Relay:
     def answer(
         self, client: Client, request: dict[str, Any], joined: dict[str, Step]
     ) -> dict[str, Any]:
-        """Have a dashboard join its nodes' steps (noted in `joined`); starts what is lacking."""
+        """Have a dashboard join its nodes' steps (noted in `joined`); starts what is lacking, if it
+        may.
+        """
         lacking = []
         for node in map(str, request["nodes"]):
             steps = (each for each in self._steps if each.sign == request["sign"])
@@ -76,10 +80,12 @@ class Relay:
                 lacking.append(node)
             else:
                 joined[node] = step
-        why, wait_s = "", 0.0
+        why, wait_s, has_started = "", 0.0, False
+        if not request["may_start"]:
+            lacking = []
         if lacking:
             wait_s = self.pauses.wait_s(request["job"], gpus=request["gpus"])
-        if len(self._steps) >= MAX_STEPS:
+        if lacking and len(self._steps) >= MAX_STEPS:
             why = "too many steps at once; try again later"
         elif lacking and not wait_s:
             try:
@@ -87,10 +93,11 @@ class Relay:
             except OSError as error:
                 why = f"{request['command'][0]}: {error.strerror}"
             else:
+                has_started = True
                 joined.update(dict.fromkeys(lacking, step))
         for node, step in joined.items():
             step.join(node, client)
-        return {"joined": list(joined), "wait_s": wait_s, "why": why}
+        return {"joined": list(joined), "wait_s": wait_s, "why": why, "started": has_started}
 
     def run(self) -> None:
         """Until there is no step and no dashboard any more."""
@@ -145,13 +152,21 @@ class Relay:
         if self._selector.select(0):
             os.close(lock)
             return False
-        with suppress(OSError):
-            os.unlink(self._name, dir_fd=self._within)
+        if self._found() == self._socket:  # not that of one which found us too busy
+            with suppress(OSError):
+                os.unlink(self._name, dir_fd=self._within)
         return True  # the lock goes with this process
+
+    def _found(self) -> int:
+        """The number of the file that the socket's name leads to; 0 for none."""
+        with suppress(OSError):
+            return os.lstat(self._name, dir_fd=self._within).st_ino
+        return 0
 
 
 def main() -> None:
     """`relay LISTENER FOLDER NAME GRACE_S`, the first two being descriptors."""
+    mark()
     listener, within, name, grace_s = sys.argv[1:]
     if os.fork():
         os._exit(0)  # who started it need not wait for it
