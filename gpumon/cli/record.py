@@ -58,6 +58,8 @@ def run(args: argparse.Namespace) -> int:
     )
 
     command = args.wrapped[1:] if args.wrapped[:1] == ["--"] else args.wrapped
+    if args.wrapped == ["--"]:  # of a variable that is empty: it would record without end
+        raise UsageError("no command follows '--'; to record until a signal leave '--' out")
     if command and (args.all_nodes or args.until_eof):
         raise UsageError(
             "--all-nodes and --until-eof take no command; to record a command on every node, use "

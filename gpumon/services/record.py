@@ -75,6 +75,7 @@ def record_beside(
     What is to be said about the recording is written to standard output. `probe`: the command's.
     """
     be_guest()
+    os.umask(0o077)  # of this process alone: with 777 nobody could read the recording
     from gpumon.collect.cgroup.room import Room, leave_in_time
     from gpumon.files import is_own_descriptor
 
@@ -139,6 +140,7 @@ def record_alone(
     `until_eof`: also until standard input ends.
     """
     be_guest()
+    os.umask(0o077)
     from gpumon.collect.cgroup.room import LEFT, Room, leave_in_time
 
     if output == "-":

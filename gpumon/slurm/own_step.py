@@ -48,7 +48,7 @@ class OwnStep:
         argv = [sys.executable, "-I", "-S", "-c", _START, *named, *argv]
         self._sruns = [
             subprocess.Popen(
-                [*_srun(environ["SLURM_JOB_ID"], nodes, group), *argv],
+                [*srun_words(environ["SLURM_JOB_ID"], nodes, group), *argv],
                 env=kept,
                 stdin=subprocess.PIPE,
                 start_new_session=True,  # a terminal's Ctrl-C is for us
@@ -84,12 +84,16 @@ def _components(environ: Mapping[str, str]) -> list[tuple[str, list[str]]]:
         raise UsageError("--all-nodes is for Slurm jobs; outside of one leave it out") from None
 
 
-def _srun(job_id: str, nodes: Sequence[str], group: str) -> list[str]:
+def srun_words(job_id: str, nodes: Sequence[str], group: str, *options: str) -> list[str]:
+    """Srun for a step of gpumon's own. Each option answers for something that went wrong without
+    it. `group`: of a het job, the component; "" for any other.
+    """
     return [
         "srun",
         f"--jobid={job_id}",
         *([f"--het-group={group}"] if group else []),
         "--overlap",  # shares what the job's own steps hold, GPUs included
+        *options,
         "--mem=0",  # reserves none: else it waits for the job's steps to free some
         f"--job-name={OWN_STEP}",
         f"--nodes={len(nodes)}",
@@ -101,7 +105,7 @@ def _srun(job_id: str, nodes: Sequence[str], group: str) -> list[str]:
         "--mpi=none",
         "--no-kill",  # a node that fails leaves the others alone
         "--kill-on-bad-exit=0",
-        "--wait=0",  # so does a recorder that ends
+        "--wait=0",  # so does a task that ends
         "--chdir=/",
         "--quiet",
     ]

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from gpumon.slurm.job import OWN_STEP
+from gpumon.slurm.own_step import srun_words
 from gpumon.transport.launch import Launch, NodeStream
 from gpumon.transport.local import ChildStream
 from gpumon.transport.pauses import BROKE, REFUSED, Pauses
@@ -51,32 +51,13 @@ def srun_argv(
     *,
     gpus: bool = True,
 ) -> list[str]:
-    """The command line. Each option answers for something that went wrong without it."""
-    count = len(nodes)
-    return [
-        "srun",
-        f"--jobid={job_id}",
-        *([] if het_group is None else [f"--het-group={het_group}"]),
-        "--overlap",  # shares what the job's own steps hold, GPUs included
+    """The command line."""
+    options = [
         "--immediate=10",  # s that it may wait for resources
         *([] if gpus else ["--gres=none"]),  # waits for none, and may open none
-        "--mem=0",  # reserves none: else it waits for the job's steps to free some
-        f"--job-name={OWN_STEP}",
-        f"--nodes={count}",
-        f"--ntasks={count}",
-        "--ntasks-per-node=1",
-        "--cpus-per-task=1",
-        f"--nodelist={','.join(nodes)}",
-        "--cpu-bind=none",
-        "--mpi=none",
-        "--no-kill",  # a node that fails leaves the others alone
-        "--kill-on-bad-exit=0",
-        "--wait=0",  # so does an agent that ends
-        "--chdir=/",
-        "--quiet",
-        *argv,
-        "--label",
     ]
+    group = "" if het_group is None else str(het_group)
+    return [*srun_words(job_id, nodes, group, *options), *argv, "--label"]
 
 
 def srun_environment() -> dict[str, str]:
