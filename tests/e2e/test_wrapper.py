@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,41 @@ def test_a_mistake_in_its_options_is_no_reason_not_to_run(options):
     assert done.stderr.count("\n") == 1
     alone = subprocess.run([*GPUMON, "record", *options], env=environment(), capture_output=True)
     assert alone.returncode == 2
+
+
+def test_an_empty_command_is_a_mistake_and_no_recording_without_end(tmp_path):
+    done = subprocess.run([*GPUMON, "record", "--"], env=environment(), capture_output=True)
+    assert done.returncode == 2
+    assert b"no command follows" in done.stderr
+
+
+def test_it_records_for_its_owner_alone_whatever_the_umask(tmp_path):
+    env = {**environment(), "GPUMON_STATE": str(tmp_path / "state")}
+    done = subprocess.run(
+        ["sh", "-c", 'umask 777; exec "$@"', "sh", *GPUMON, "record", "--", "sh", "-c", "umask"],
+        env=env, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "0777\n")
+    (path,) = (tmp_path / "state").rglob("*.gpumon")
+    modes = {each.stat().st_mode & 0o777 for each in [path, *path.parents][:5]}
+    assert modes == {0o600, 0o700}
+
+
+@pytest.mark.slow
+def test_a_command_runs_where_no_other_process_can_be_started():
+    """bash ends when it cannot fork, after 15 s in which it tries again."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        launcher = shutil.copytree(ROOT / "bin", Path(folder) / "bin") / "gpumon"
+        run = f"exec {launcher} record -- sh -c 'echo runs; exit 3'"
+        limited = ["prlimit", "--nproc=1", "bash", "-c", run]
+        another = ["setpriv", "--reuid=64999", "--clear-groups"]  # root has no such limit
+        done = subprocess.run(
+            [*another, *limited] if os.geteuid() == 0 else limited,
+            env={"PATH": os.environ["PATH"]}, cwd="/", capture_output=True, text=True,
+        )  # fmt: skip
+    assert (done.returncode, done.stdout) == (3, "runs\n"), done.stderr
+    assert done.stderr.splitlines()[-1].startswith("gpumon: not recording: no process can be")
 
 
 FALLS = """
