@@ -92,12 +92,6 @@ def _compiles_nothing() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _shares_nothing() -> None:
-    """Programs under test do not see what other programs of this user keep for each other."""
-    os.environ.pop("XDG_RUNTIME_DIR", None)
-
-
-@pytest.fixture(scope="session", autouse=True)
 def _interruptible() -> None:
     """A shell starts what runs in its background with these ignored, nohup with SIGHUP, and
     children inherit that: programs under test would then not hear Ctrl-C, or their shell's end.

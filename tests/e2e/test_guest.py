@@ -41,8 +41,9 @@ def test_from_its_first_line_the_shell_and_all_that_it_becomes(tmp_path):
         process.stdin.flush()
         assert process.stdout is not None
         assert process.stdout.readline()
-        assert psutil.Process(process.pid).name() == NAME
-        assert score(process.pid) == 1000
+        (agent,) = psutil.Process(process.pid).children()  # the shell waits for it
+        assert agent.name() == NAME
+        assert score(agent.pid) == score(process.pid) == 1000
         process.stdin.close()
         process.stdout.read()
     assert set(seen.read_text().split()) == {"1000"}

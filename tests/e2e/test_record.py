@@ -559,7 +559,7 @@ def test_alone_it_ends_with_the_shell_that_started_it(env):
 def test_alone_it_ends_with_its_input_and_by_no_signal_meant_for_the_job(env):
     argv = [*RECORD, "--until-eof"]
     with subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        until(lambda: list(state(env).rglob("*.spool")))
+        until(lambda: list(state(env).glob("marks/*.live")))
         for number in (signal.SIGUSR1, signal.SIGUSR2):  # sbatch --signal
             process.send_signal(number)
         process.stdin.write(b"anything\n")
