@@ -12,8 +12,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-#: the `comm` of a guest, by which the agents of a job know each other; an exec takes it away. A blank
-#: in it would keep Slurm's SIGTERM from a step's task: slurmstepd reads /proc/PID/stat by words
+#: the `comm` of a guest, by which agents know each other in a job; an exec takes it away. With a
+#: blank in it a step's task would get no SIGTERM: slurmstepd reads /proc/PID/stat by words
 NAME = "gpumon-guest"
 _SCORE = "/proc/self/oom_score_adj"
 _MOST = b"1000"  # of proc(5): ended first

@@ -125,7 +125,8 @@ def _happens(cluster: Cluster, job: str, kind: str, following: Following) -> Non
 
 def signal_agents(cluster: Cluster, job: str, *, is_killed: bool) -> None:
     """Kill the agents, not the shells around them, or have them stand still for a while."""
-    script = "for p; do read -r c </proc/$p/comm; case $c in python*) kill -$n $p;; esac; done"
+    kill = "case $c in python* | gpumon-guest) kill -$n $p;; esac"
+    script = f"for p; do read -r c </proc/$p/comm; {kill}; done"
     for number in (signal.SIGKILL,) if is_killed else (signal.SIGSTOP, signal.SIGCONT):
         for node, pids in agents(cluster, job, *NODES).items():
             words = ["sh", "-c", f"n={int(number)}; {script}", "sh", *map(str, pids)]

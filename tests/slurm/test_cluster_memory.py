@@ -205,7 +205,7 @@ def test_where_there_is_room_the_agents_are_not_the_jobs(cluster):
             known = len(one.of("sample", "node2"))
             one.until(lambda f: len(f.of("sample", "node2")) > known + 14)
             told = [each[1] for each in one.of("sample", "node2")]
-            assert told[-1]["mem_gpumon_bytes"] > 14 << 20  # both
+            assert 8 << 20 < told[-1]["mem_gpumon_bytes"] < 16 << 20  # one agent serves both
             assert max(each["mem_used_bytes"] for each in told[-5:]) < 6 << 20
             one.stop()
             two.stop()

@@ -148,7 +148,9 @@ def test_the_report_is_that_of_the_recording(reports: tuple[dict[str, Any], ...]
     assert len(set(map(frozenset, others))) == 1
     assert scraped["waste_gpu_hours"] == pytest.approx(recorded["waste_gpu_hours"], rel=0.15)
     assert scraped["used"]["mem_peak_bytes"] == pytest.approx(
-        recorded["used"]["mem_peak_bytes"], rel=0.1
+        recorded["used"]["mem_peak_bytes"],
+        rel=0.1,
+        abs=32 << 20,  # a recorder is known to be no program of the job after 5 s
     )
     assert len(scraped["devices"]) == len(recorded["devices"]) == 3
     for ours, theirs in zip(scraped["devices"], recorded["devices"]):

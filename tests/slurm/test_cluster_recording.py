@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.collect.cgroup.room import LEFT
 from screenshots.terminal_png import Session
 from tests.e2e.program import GPUMON, ROOT, environment, gpumon
 from tests.slurm import jobs
@@ -101,12 +102,13 @@ def test_beside_a_script_that_ends_it_is_whole(cluster):
 
 
 def test_out_of_memory_leaves_it_whole(cluster):
-    job = cluster.submit(f"gpumon record -- {jobs.hold(600, 30)}", "--mem=250M")
+    """The recorder leaves the last of the memory to its job."""
+    job = cluster.submit(f"gpumon record -- {jobs.hold(1200, 30)}", "--mem=600M")
     cluster.wait(job, "OUT_OF_MEMORY")
     (path,) = paths(cluster, job)
-    assert end_of(path) == "the command ended: signal 9"
-    assert samples(path)[-1].rows["job"][""]["mem_limit_bytes"] == 250 * MIB
-    assert "gpumon: job CPU" in cluster.log(job)
+    assert end_of(path) == LEFT
+    assert samples(path)[-1].rows["job"][""]["mem_limit_bytes"] == 600 * MIB
+    assert f"gpumon: recording stopped: {LEFT}" in cluster.log(job)
 
 
 def test_killed_outright_it_loses_ten_seconds_at_most(cluster):
@@ -227,7 +229,8 @@ def test_readings_agree_with_the_cgroup_and_marks_come_from_inside(cluster):
         # What was sampled before may be from before the script held its memory.
         found = until(lambda: [sample for sample in samples(path) if sample.time > then])
         row = found[0].rows["job"][""]
-        assert abs(row["mem_anon_bytes"] - held["total_rss"]) < 16 * MIB
+        with_us = row["mem_anon_bytes"] + row["mem_gpumon_bytes"]
+        assert abs(with_us - held["total_rss"]) < 16 * MIB
         assert row["mem_limit_bytes"] == held["hierarchical_memory_limit"] == 400 * MIB
         assert row["processes"] >= 3  # the script, the recorder, what holds the memory
 

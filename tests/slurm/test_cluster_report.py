@@ -175,13 +175,13 @@ def test_the_owners_own_scancel_is_no_finding(cluster, report):
 
 
 def test_out_of_memory_with_a_recording(cluster, report):
-    job = cluster.submit(recorded(jobs.hold(600, 30)), "--mem=250M")
+    job = cluster.submit(recorded(jobs.hold(1200, 30)), "--mem=600M")
     cluster.wait(job, "OUT_OF_MEMORY")
     cluster.accounted(job)
     body = report(job)
     assert body["coverage"]["source"] == "recording"
     assert "oom-killed" in ids(body)
-    assert changes(body)["--mem"] == ("250M", "1G")
+    assert changes(body)["--mem"] == ("600M", "1G")
 
 
 # -- cores ----------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 
+from gpumon.slurm.job import OWN_STEP
 from tests.slurm import ends
 from tests.slurm.cluster import end
 from tests.slurm.ends import KINDS, End
@@ -76,7 +77,7 @@ def test_a_step_that_broke_is_followed_by_another_after_a_minute_whoever_asks(cl
                 for each in (again, other):
                     each.until(lambda f: f.states("node1")[-1:] == ["live"])
         rows = cluster.accounting(job, "JobName", "Start")
-        first, second = (row["Start"] for row in rows if row["JobName"] == "gpumon")
+        first, second = (row["Start"] for row in rows if row["JobName"] == OWN_STEP)
         assert seconds(second) - seconds(first) >= 60
 
 

@@ -51,7 +51,12 @@ class Link(NamedTuple):
         return bool(self.transport.is_active())
 
     def close(self) -> None:
-        briefly(self.transport.close)
+        briefly(self._close)
+
+    def _close(self) -> None:
+        # a connection that carries it may have ended: a thread would print that on the terminal
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+            self.transport.close()
 
 
 class _Transport(paramiko.Transport):  # type: ignore[misc]
