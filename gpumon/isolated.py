@@ -28,7 +28,7 @@ def command(main: str, *arguments: str) -> list[str]:
 
 
 def settle(root: str) -> None:
-    """In a Python that was started so: find gpumon in the folder `root`, and what it needs."""
+    """Put gpumon (in the folder `root`) and its dependencies last on the path of such a Python."""
     sys.path.remove(root)  # it came first only until gpumon was found
     rest = [root, *str(sys._xoptions.get(_OPTION, "")).split(":")]
     sys.path += [entry for entry in dict.fromkeys(rest) if entry and entry not in sys.path]

@@ -29,7 +29,7 @@ def is_patched() -> bool:
 class Thread:
     """One that `threading` does not list, and that takes no signal.
 
-    A program may block a signal to wait for it; the thread's own faults are no such signals.
+    A program may block a signal to wait for it; faults of the thread itself are not blocked.
     """
 
     def __init__(self, run: "Callable[[Thread], None]", is_this: bool = False) -> None:
