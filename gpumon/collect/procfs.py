@@ -10,6 +10,7 @@ import errno
 import os
 import pwd
 import re
+import time
 from collections.abc import Iterable
 from typing import (
     Any,
@@ -33,6 +34,9 @@ _MAX_CPU = 1 << 16
 _MAX_RECORDS = 256
 #: files that are kept open; where a job has more processes, all are opened each time
 _MAX_OPEN = 128
+#: CPUCLOCK_SCHED of the kernel's include/linux/posix-timers.h: all threads, ended ones included
+_SCHED_CLOCK = 2
+_NS_PER_TICK = 10**9 // TICKS_PER_S
 #: PROC_PID_INIT_INO of the kernel's include/linux/proc_ns.h
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"
 
@@ -306,6 +310,7 @@ class ProcFs:
 
     def __init__(self, root: str = "/proc") -> None:
         self.root = root
+        self._has_clocks = root == "/proc" and _own_pid(root) == os.getpid()
         self._records = Records()
         self._known: dict[str, tuple[str, Any]] = {}  # path -> its text and what that says
 
@@ -349,6 +354,25 @@ class ProcFs:
         except OSError:
             return []
 
+    def cpu_ticks(self) -> dict[int, int]:
+        """CPU time of every process that is visible here, by PID.
+
+        By the clock of each, which needs no privilege (clock_getcpuclockid(3)) and takes a
+        twentieth of what its `stat` takes, where /proc is that of our own PID namespace.
+        """
+        ticks = {}
+        for pid in self.pids():
+            if self._has_clocks:
+                try:
+                    ticks[pid] = time.clock_gettime_ns(~pid << 3 | _SCHED_CLOCK) // _NS_PER_TICK
+                    continue
+                except OSError:  # it ended, or this kernel has none
+                    pass
+            stat = self.stat(pid)
+            if not isinstance(stat, Missing):
+                ticks[pid] = stat.cpu_ticks
+        return ticks
+
     def is_nested(self) -> bool:
         """Whether this is a PID namespace within another, whose processes have no number here."""
         try:
@@ -371,3 +395,11 @@ class ProcFs:
     def boot_time(self) -> float | None:
         text = look_at_record(f"{self.root}/stat")
         return None if isinstance(text, Missing) else parse_boot_time(text)
+
+
+def _own_pid(root: str) -> int | None:
+    """Of this process, in the PID namespace of this /proc."""
+    try:
+        return parse_count(os.readlink(f"{root}/self"))
+    except OSError:
+        return None

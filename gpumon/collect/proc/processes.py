@@ -14,6 +14,7 @@ from typing import Callable
 from gpumon.collect.base import Schedule, Tick, WallClock
 from gpumon.collect.cgroup.job import JobCgroup
 from gpumon.collect.cgroup.path import find_job_cgroup
+from gpumon.collect.proc.busiest import Busiest
 from gpumon.collect.proc.frameworks import (
     environment_hints,
     find_frameworks,
@@ -36,7 +37,6 @@ HIDDEN = "hidden from this user"
 NOT_HERE = "no such process on this node"
 
 _PERIOD_S = 2.0
-_BUSIEST_PERIOD_S = 5.0
 _SECOND_LOOK_S = 30.0  # libraries are loaded by then
 _RETITLE_S = 10.0  # a process that changes its title all the time is not looked at all the time
 _GPU_GRACE_S = 7.0  # a device that does not answer keeps its processes so long
@@ -176,8 +176,7 @@ class Processes:
         self._gpu_seen: dict[int, float] = {}
         self._gpu_mem: set[int] = set()
         self._own_pid: dict[int, int] = {}  # the driver's PID -> the one in this namespace
-        self._ticks: dict[tuple[int, int], int] = {}
-        self._busiest: list[int] = []
+        self._busiest = Busiest(self._proc)
         self._capped = False
         self._looks_left = 0
         self._untold: set[int] = set()  # to be announced again
@@ -195,7 +194,7 @@ class Processes:
         wanted.update(dict.fromkeys(self._job_pids(tick)))
         wanted.update(dict.fromkeys(self._probed.pids()))
         if not wanted:
-            wanted.update(dict.fromkeys(self._busiest_pids(tick.mono)))
+            wanted.update(dict.fromkeys(self._busiest.pids(BUSIEST, tick.mono)))
         began = self._clock()
         stats = self._stats(wanted)
         self._stats_at = moment_since(began, self._clock)
@@ -238,21 +237,6 @@ class Processes:
             tick.events.append(Event(tick.time, "note", text=text))
         self._capped = capped
         return pids[:MAX_JOB_PROCESSES]
-
-    def _busiest_pids(self, mono: float) -> list[int]:
-        """By CPU time since the last look; at the first one, since they started."""
-        if not self._schedule.due("busiest", _BUSIEST_PERIOD_S, mono):
-            return self._busiest
-        ticks: dict[tuple[int, int], int] = {}
-        for pid in self._proc.pids():
-            stat = self._proc.stat(pid)
-            if not isinstance(stat, Missing) and 2 not in (pid, stat.ppid):  # the kernel's threads
-                ticks[pid, stat.start_ticks] = stat.cpu_ticks
-        last = self._ticks
-        ranked = sorted(ticks, key=lambda key: (last.get(key, 0) - ticks[key], -ticks[key]))
-        self._ticks = ticks
-        self._busiest = [pid for pid, _ in ranked[:BUSIEST]]
-        return self._busiest
 
     def _stats(self, wanted: Iterable[int]) -> dict[int, Stat]:
         """The processes that are there, and their ancestors up to the leader of the session."""

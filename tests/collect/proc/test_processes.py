@@ -204,7 +204,7 @@ def test_the_busiest_where_there_is_neither_a_gpu_process_nor_a_job():
     with python("while True: pass") as busy:
         until(is_among_them)
         assert facts(ticks[-1], busy.pid).own
-    assert len(collector._busiest) <= processes.BUSIEST
+    assert len(collector._busiest._pids) <= processes.BUSIEST
     assert 2 not in rows(ticks[-1])
 
 
