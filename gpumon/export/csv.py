@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
+import io
 from typing import TextIO
 
-from gpumon.export.tables import Row, Table, Value, told
+from gpumon.export.tables import Lines, Row, Table, Value, told
 
 #: a spreadsheet takes text that begins so for a formula, and commands are chosen by users
 _FORMULA = ("=", "+", "-", "@")
@@ -16,11 +17,17 @@ class Writer:
 
     def __init__(self, table: Table, stream: TextIO) -> None:
         self._kinds = [column.kind for column in table.columns]
+        self._stream = stream
         self._writer = csv.writer(stream, lineterminator="\n")
         self._writer.writerow([*(column.name for column in table.columns), "missing"])
 
-    def write(self, row: Row) -> None:
-        """One line; the last cell has the missing values: `power_w=lost fan_percent=lost`."""
+    def write(self, row: Row | Lines) -> None:
+        """One line, or several that are ready; the last cell has the missing values:
+        `power_w=lost fan_percent=lost`.
+        """
+        if isinstance(row, Lines):
+            self._stream.write(row.text)
+            return
         cells = [_cell(value, kind) for value, kind in zip(row.values, self._kinds)]
         self._writer.writerow([*cells, missing_text(row.missing)])
 
@@ -36,6 +43,21 @@ def missing_text(missing: dict[str, str]) -> str:
 def _cell(value: Value, kind: str) -> Value:
     value = told(value, kind)
     return harmless(value) if kind == "text" and isinstance(value, str) else value
+
+
+def line_of(table: Table, values: list[Value]) -> str:
+    """The first values of a row as they stand in its line, without its end."""
+    stream = io.StringIO()
+    kinds = (column.kind for column in table.columns)
+    csv.writer(stream, lineterminator="").writerow(map(_cell, values, kinds))
+    return stream.getvalue()
+
+
+def text_cell(text: str) -> str:
+    """A text as it stands between the commas of a line."""
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="").writerow(["", _cell(text, "text")])
+    return stream.getvalue()[1:]
 
 
 def harmless(text: str) -> str:

@@ -6,13 +6,16 @@ import importlib
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from gpumon.export.tables import Row, Table
+    from gpumon.export.tables import Lines, Row, Table
 
 
 class RowWriter(Protocol):
-    """Writes rows to a stream, which it leaves open; after `close` all is written."""
+    """Writes rows to a stream, which it leaves open; after `close` all is written.
 
-    def write(self, row: Row) -> None: ...
+    `Lines` come only to writers of CSV.
+    """
+
+    def write(self, row: Row | Lines) -> None: ...
     def close(self) -> None: ...
 
 

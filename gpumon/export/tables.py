@@ -43,6 +43,14 @@ class Row(NamedTuple):
     missing: dict[str, str]
 
 
+class Lines(NamedTuple):
+    """Rows in the form of their file already, one or several."""
+
+    table: Table
+    text: str
+    number: int
+
+
 _WHEN = (
     Column("time", "time"), Column("epoch_s", "number", "s"), Column("node", "text"),
     Column("job_id", "text"),
@@ -114,12 +122,16 @@ def iso(epoch_s: float) -> str:
 MAX_PROCESSES, PROCESSES_BYTES = 20_000, 16 << 20
 
 
-def rows(items: Iterable[Header | Sample], problems: list[str] | None = None) -> Iterator[Row]:
+def rows(
+    items: Iterable[Header | Sample],
+    problems: list[str] | None = None,
+    tables: Tables | None = None,
+) -> Iterator[Row | Lines]:
     """All rows of one node's stream, in the order of its samples.
 
     What could not be kept is added to `problems` at the end, in a sentence.
     """
-    tables = _Tables()
+    tables = tables or Tables()
     for item in items:
         if isinstance(item, Header):
             tables.take_header(item)
@@ -130,7 +142,7 @@ def rows(items: Iterable[Header | Sample], problems: list[str] | None = None) ->
         problems.append(f"too many processes at once: the names of {count} are left out")
 
 
-class _Tables:
+class Tables:
     """Maps device keys and PIDs to devices and processes."""
 
     def __init__(self) -> None:
@@ -138,7 +150,7 @@ class _Tables:
         self._job: str | None = None
         self._devices: dict[int, Device] = {}
         self._processes: Known[int, Process] = Known(MAX_PROCESSES, PROCESSES_BYTES)
-        self._identify: dict[str, Callable[[Key, Sample], list[Value]]] = {
+        self.identify: dict[str, Callable[[Key, Sample], list[Value]]] = {
             "device": self._device_key,
             "usage": self._usage_key,
             "process": self._process_key,
@@ -159,11 +171,11 @@ class _Tables:
         self._job = header.job.id if header.job else None
         self._devices = {device.key: device for device in header.devices}
 
-    def of(self, sample: Sample) -> Iterator[Row]:
+    def of(self, sample: Sample) -> Iterator[Row | Lines]:
         for event in sample.events:
             if event.kind == "process" and event.pid is not None:
                 self._processes.keep(event.pid, process_of(event))
-        for entity, identify in self._identify.items():
+        for entity, identify in self.identify.items():
             known = sample.rows.get(entity, {})
             for key, readings in known.items():
                 yield self._row(entity, identify(key, sample), readings, sample.time)
@@ -176,13 +188,13 @@ class _Tables:
             if event.kind == "process-end" and event.pid is not None:
                 self._processes.pop(event.pid, None)
 
-    def _when(self, time: float) -> list[Value]:
+    def when(self, time: float) -> list[Value]:
         return [time if 0 <= time < _YEAR_10000_S else None, time, self._node, self._job]
 
     def _row(
         self, entity: str, identity: list[Value], readings: dict[str, Reading], time: float
     ) -> Row:
-        values = [*self._when(time), *identity]
+        values = [*self.when(time), *identity]
         missing: dict[str, str] = {}
         for name in FIELDS[entity]:
             reading = readings.get(name)
@@ -218,5 +230,5 @@ class _Tables:
         device = self._devices.get(event.device) if event.device is not None else None
         text = process_of(event).command if event.kind == "process" else event.text
         identity: list[Value] = [device.index, device.uuid or None] if device else [None, None]
-        values = [*self._when(event.time), event.kind, *identity, event.pid, text or None]
+        values = [*self.when(event.time), event.kind, *identity, event.pid, text or None]
         return Row(_EVENT, values, {})

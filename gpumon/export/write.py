@@ -11,11 +11,13 @@ from typing import Any
 
 from gpumon.errors import UsageError
 from gpumon.export.formats import Format
-from gpumon.export.tables import TABLES, Row
+from gpumon.export.tables import TABLES, Lines, Row
 from gpumon.files import Output, new_folder
 
 
-def write_file(rows: Iterable[Row], to: Format, table: str | None, path: str | None) -> None:
+def write_file(
+    rows: Iterable[Row | Lines], to: Format, table: str | None, path: str | None
+) -> None:
     """One table, or all of them (None), in one file; `path` None or "-": standard output.
 
     Raises UsageError, OSError.
@@ -28,7 +30,7 @@ def write_file(rows: Iterable[Row], to: Format, table: str | None, path: str | N
             output.write(row)
 
 
-def write_folder(rows: Iterable[Row], to: Format, folder: str) -> dict[str, int]:
+def write_folder(rows: Iterable[Row | Lines], to: Format, folder: str) -> dict[str, int]:
     """A file per table that has rows; the number of rows by table. Raises UsageError, OSError."""
     if folder == "-":
         raise UsageError("several tables need a folder: name one with -o, or a table with --table")
@@ -40,7 +42,7 @@ def write_folder(rows: Iterable[Row], to: Format, folder: str) -> dict[str, int]
             if name not in files:
                 files[name] = _File(to, name, f"{name}.{to.ending}", place)
             files[name].write(row)
-            counts[name] = counts.get(name, 0) + 1
+            counts[name] = counts.get(name, 0) + (row.number if isinstance(row, Lines) else 1)
     return counts
 
 
