@@ -17,7 +17,7 @@ from math import nan
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.analysis.phases import change_points
-from gpumon.analysis.places import Looks, Place
+from gpumon.frames.places import Looks, Place
 from gpumon.model.reading import Reading, number
 from gpumon.model.sample import Device, Event, Header, Process
 

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from gpumon.analysis.once import once
-from gpumon.analysis.places import Place, ranked
 from gpumon.analysis.rundata import DeviceData, NodeData, ProgramData, RunData
 from gpumon.analysis.signals import is_of_job, job_devices, job_processes, node_of
+from gpumon.frames.places import Place, ranked
 
 _MOST_PLACES = 5
 

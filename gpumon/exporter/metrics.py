@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from gpumon import __version__
-from gpumon.exporter.names import PREFIX, name_of
 from gpumon.exporter.sampling import Snapshot
 from gpumon.model.fields import THROTTLE_REASONS
 from gpumon.model.reading import Reading, number
 from gpumon.model.sample import Device, leaves
+from gpumon.site.own import PREFIX, name_of
 
 GPU_LABELS = ("gpu", "uuid", "name", "mig_instance", "mig_profile", "jobid")
 #: of all devices together, those with most memory

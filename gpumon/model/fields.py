@@ -28,6 +28,10 @@ DECIMALS.update(dict.fromkeys(("J", "MHz", "B", "B/s", "bit/s", "µs"), 0))
 _NOISY = 4
 
 
+#: `Field.kept`
+JUDGED, SHOWN = "judged", "shown"
+
+
 class Field(NamedTuple):
     """One reading: `entity.name`, its unit, and the closed range of plausible values."""
 
@@ -39,6 +43,8 @@ class Field(NamedTuple):
     text: bool = False
     digits: int = 0  # significant ones that the wire carries; 0: all
     course: bool = False  # of processes on GPUs kept over time, of some on few nodes
+    kept: str = ""  # in frames: JUDGED where rules ask for it, SHOWN where only screens do
+    metric: str = "gauge"  # what it is in Prometheus; "counter" of what only grows, "" of no metric
 
     @property
     def decimals(self) -> int:
@@ -63,9 +69,9 @@ def _group(entity: str, name: str, period_s: float, *fields: Field) -> Group:
     return Group(entity, name, period_s, fields)
 
 
-def _rate(name: str, *, series: bool = False) -> Field:
+def _rate(name: str, *, series: bool = False, kept: str = "") -> Field:
     """Bytes per second. Three digits: it hangs on the moments of two readings, ms apart."""
-    return Field(name, "B/s", _RATE, series=series, digits=3)
+    return Field(name, "B/s", _RATE, series=series, digits=3, kept=kept)
 
 
 def _text(name: str) -> Field:
@@ -77,68 +83,71 @@ GROUPS: tuple[Group, ...] = (
     # -- devices (key: the device's number in the stream, `Device.key`) ---------------------
     _group(
         "device", "fast", 0,
-        Field("busy_percent", "%", _PERCENT, series=True),
-        Field("mem_controller_percent", "%", _PERCENT),
-        Field("mem_used_bytes", "B", _GPU_BYTES, series=True),  # without the driver's own reserve
+        Field("busy_percent", "%", _PERCENT, series=True, kept=JUDGED),
+        Field("mem_controller_percent", "%", _PERCENT, kept=JUDGED),
+        # without the driver's own reserve
+        Field("mem_used_bytes", "B", _GPU_BYTES, series=True, kept=JUDGED),
         Field("mem_reserved_bytes", "B", _GPU_BYTES),
-        Field("power_w", "W", 20_000, series=True),
+        Field("power_w", "W", 20_000, series=True, kept=JUDGED),
     ),
     # the driver's own samples (about 6 a second) since the last read: bursts between ticks
     _group(
         "device", "burst", 2,
         Field("busy_mean_percent", "%", _PERCENT),
-        Field("busy_min_percent", "%", _PERCENT),
-        Field("busy_max_percent", "%", _PERCENT),
+        Field("busy_min_percent", "%", _PERCENT, kept=SHOWN),
+        Field("busy_max_percent", "%", _PERCENT, kept=SHOWN),
         Field("busy_gap_s", "s", 1e9),  # part of the time that the driver's buffer no longer held
     ),
     _group(
         "device", "gpm", 0,
-        Field("sm_active_percent", "%", _PERCENT, series=True),
-        Field("sm_occupancy_percent", "%", _PERCENT, series=True),
-        Field("tensor_active_percent", "%", _PERCENT, series=True),
-        Field("dram_active_percent", "%", _PERCENT, series=True),
-        Field("fp64_active_percent", "%", _PERCENT),
-        Field("fp32_active_percent", "%", _PERCENT),
-        Field("fp16_active_percent", "%", _PERCENT),
-        Field("int_active_percent", "%", _PERCENT),
+        Field("sm_active_percent", "%", _PERCENT, series=True, kept=JUDGED),
+        Field("sm_occupancy_percent", "%", _PERCENT, series=True, kept=SHOWN),
+        Field("tensor_active_percent", "%", _PERCENT, series=True, kept=JUDGED),
+        Field("dram_active_percent", "%", _PERCENT, series=True, kept=JUDGED),
+        Field("fp64_active_percent", "%", _PERCENT, kept=JUDGED),
+        Field("fp32_active_percent", "%", _PERCENT, kept=JUDGED),
+        Field("fp16_active_percent", "%", _PERCENT, kept=SHOWN),
+        Field("int_active_percent", "%", _PERCENT, kept=SHOWN),
     ),
     _group(
         "device", "clocks", 2,
-        Field("sm_clock_mhz", "MHz", 20_000, series=True),
+        Field("sm_clock_mhz", "MHz", 20_000, series=True, kept=JUDGED),
         Field("mem_clock_mhz", "MHz", 50_000),
-        Field("throttle_mask", "", _COUNT, series=True),  # NVML's clock event reasons, bits
+        # NVML's clock event reasons, bits
+        Field("throttle_mask", "", _COUNT, series=True, kept=JUDGED, metric=""),
     ),
     _group(
         "device", "links", 2,
-        _rate("pcie_tx_bytes_per_s", series=True),  # device to host
-        _rate("pcie_rx_bytes_per_s", series=True),
-        _rate("nvlink_tx_bytes_per_s", series=True),  # all links together
-        _rate("nvlink_rx_bytes_per_s", series=True),
-        Field("energy_j", "J", 1e15),  # since the driver was loaded
-        Field("throttle_power_s", "s", 1e12),  # counters since the driver was loaded
-        Field("throttle_thermal_s", "s", 1e12),
+        _rate("pcie_tx_bytes_per_s", series=True, kept=JUDGED),  # device to host
+        _rate("pcie_rx_bytes_per_s", series=True, kept=JUDGED),
+        _rate("nvlink_tx_bytes_per_s", series=True, kept=JUDGED),  # all links together
+        _rate("nvlink_rx_bytes_per_s", series=True, kept=JUDGED),
+        Field("energy_j", "J", 1e15, metric="counter"),  # since the driver was loaded
+        # counters since the driver was loaded
+        Field("throttle_power_s", "s", 1e12, metric="counter"),
+        Field("throttle_thermal_s", "s", 1e12, metric="counter"),
     ),
     _group(
         "device", "thermal", 5,
-        Field("temperature_c", "°C", 250, series=True, low=-60),
-        Field("mem_temperature_c", "°C", 250, low=-60),
+        Field("temperature_c", "°C", 250, series=True, low=-60, kept=JUDGED),
+        Field("mem_temperature_c", "°C", 250, low=-60, kept=SHOWN),
         Field("fan_percent", "%", 200),
-        Field("encoder_percent", "%", _PERCENT),
-        Field("decoder_percent", "%", _PERCENT),
+        Field("encoder_percent", "%", _PERCENT, kept=JUDGED),
+        Field("decoder_percent", "%", _PERCENT, kept=JUDGED),
     ),
     _group(
         "device", "state", 10,
         Field("pstate", "", 32),
-        Field("power_limit_w", "W", 20_000),
-        Field("pcie_gen", "", 16),
-        Field("pcie_width", "", 64),
-        Field("pcie_replays", "", _COUNT),
+        Field("power_limit_w", "W", 20_000, kept=JUDGED),
+        Field("pcie_gen", "", 16, kept=JUDGED),
+        Field("pcie_width", "", 64, kept=JUDGED),
+        Field("pcie_replays", "", _COUNT, metric="counter"),
         Field("bar1_used_bytes", "B", _GPU_BYTES),
     ),
     _group(
         "device", "health", 60,
-        Field("ecc_corrected", "", _COUNT),  # since the driver was loaded
-        Field("ecc_uncorrected", "", _COUNT),
+        Field("ecc_corrected", "", _COUNT, metric="counter"),  # since the driver was loaded
+        Field("ecc_uncorrected", "", _COUNT, metric="counter"),
         Field("retired_pages", "", _COUNT),  # by single and double bit errors together
         Field("retired_pending", "", 1),
         Field("remapped_corrected", "", _COUNT),
@@ -159,8 +168,9 @@ GROUPS: tuple[Group, ...] = (
     _group(
         "usage", "usage", 2,
         _text("type"),  # C compute, G graphics, M compute through MPS; joined when several
-        Field("mem_bytes", "B", _GPU_BYTES, course=True),
-        Field("sm_percent", "%", _PERCENT, course=True),  # over the driver's last period
+        Field("mem_bytes", "B", _GPU_BYTES, course=True, kept=JUDGED),
+        # over the driver's last period
+        Field("sm_percent", "%", _PERCENT, course=True, kept=JUDGED),
         Field("mem_percent", "%", _PERCENT),
         Field("encoder_percent", "%", _PERCENT),
         Field("decoder_percent", "%", _PERCENT),
@@ -169,11 +179,12 @@ GROUPS: tuple[Group, ...] = (
     # -- a process on the node (key: pid) ---------------------------------------------------
     _group(
         "process", "process", 2,
-        Field("cpu_percent", "%", 1e6, course=True),  # of one core; above 100 with several threads
-        Field("rss_bytes", "B", _BYTES, digits=_NOISY, course=True),
+        # of one core; above 100 with several threads
+        Field("cpu_percent", "%", 1e6, course=True, kept=JUDGED),
+        Field("rss_bytes", "B", _BYTES, digits=_NOISY, course=True, kept=SHOWN),
         Field("threads", "", 1e7),
         _text("state"),  # R S D T Z …, as /proc says
-        Field("cpu_s", "s", 1e12),
+        Field("cpu_s", "s", 1e12, metric="counter"),
         _rate("read_bytes_per_s"),  # own processes only
         _rate("write_bytes_per_s"),
     ),
@@ -182,9 +193,9 @@ GROUPS: tuple[Group, ...] = (
     # [device key, pid])
     _group(
         "pool", "pool", 2,
-        Field("used_bytes", "B", _GPU_BYTES, course=True),  # by tensors
+        Field("used_bytes", "B", _GPU_BYTES, course=True, kept=JUDGED),  # by tensors
         Field("peak_bytes", "B", _GPU_BYTES),  # ... at most so far
-        Field("reserved_bytes", "B", _GPU_BYTES),
+        Field("reserved_bytes", "B", _GPU_BYTES, kept=JUDGED),
         Field("reserved_peak_bytes", "B", _GPU_BYTES),
         Field("limit_bytes", "B", _BYTES),
         Field("retries", "", _COUNT),  # allocations that first had to free what was held
@@ -194,9 +205,10 @@ GROUPS: tuple[Group, ...] = (
     _group(
         "program", "program", 2,
         Field("steps", "", _COUNT),  # of its optimizer, so far
-        Field("step_us", "µs", 1e13),  # mean
-        Field("step_p95_us", "µs", 1e13),
-        Field("data_wait_percent", "%", _PERCENT),  # of its main thread's time, in the data loader
+        Field("step_us", "µs", 1e13, kept=JUDGED),  # mean
+        Field("step_p95_us", "µs", 1e13, kept=JUDGED),
+        # of its main thread's time, in the data loader
+        Field("data_wait_percent", "%", _PERCENT, kept=JUDGED),
         _text("place"),  # where that stands: the user's own line, and the deepest call
         _text("waits_for"),  # there: data, ranks (in a collective), or a loader's worker for work
         Field("rank", "", 1e9),  # as the launcher numbers the processes
@@ -205,14 +217,15 @@ GROUPS: tuple[Group, ...] = (
     # -- the node (key: "") ------------------------------------------------------------------
     _group(
         "host", "host", 0,
-        Field("cpu_percent", "%", _PERCENT, series=True),
-        Field("iowait_percent", "%", _PERCENT),
-        Field("mem_used_bytes", "B", _BYTES, series=True, digits=_NOISY),  # total − available
-        Field("mem_cache_bytes", "B", _BYTES, series=True, digits=_NOISY),
-        Field("swap_used_bytes", "B", _BYTES, digits=_NOISY),
-        Field("load1", "", 1e7),
-        Field("load5", "", 1e7),
-        Field("load15", "", 1e7),
+        Field("cpu_percent", "%", _PERCENT, series=True, kept=JUDGED),
+        Field("iowait_percent", "%", _PERCENT, kept=JUDGED),
+        # total − available
+        Field("mem_used_bytes", "B", _BYTES, series=True, digits=_NOISY, kept=JUDGED),
+        Field("mem_cache_bytes", "B", _BYTES, series=True, digits=_NOISY, kept=JUDGED),
+        Field("swap_used_bytes", "B", _BYTES, digits=_NOISY, kept=JUDGED),
+        Field("load1", "", 1e7, kept=JUDGED),
+        Field("load5", "", 1e7, kept=SHOWN),
+        Field("load15", "", 1e7, kept=SHOWN),
     ),
     _group(
         "host", "cores", 2,
@@ -222,60 +235,63 @@ GROUPS: tuple[Group, ...] = (
     ),
     _group(
         "host", "disks", 5,
-        _rate("disk_read_bytes_per_s", series=True),  # all local disks together
-        _rate("disk_write_bytes_per_s", series=True),
+        _rate("disk_read_bytes_per_s", series=True, kept=JUDGED),  # all local disks together
+        _rate("disk_write_bytes_per_s", series=True, kept=JUDGED),
     ),
     _group(
         "host", "pressure", 5,
-        Field("cpu_pressure_percent", "%", _PERCENT),  # "some", mean of 10 s
-        Field("mem_pressure_percent", "%", _PERCENT),
-        Field("io_pressure_percent", "%", _PERCENT),
+        Field("cpu_pressure_percent", "%", _PERCENT, kept=JUDGED),  # "some", mean of 10 s
+        Field("mem_pressure_percent", "%", _PERCENT, kept=SHOWN),
+        Field("io_pressure_percent", "%", _PERCENT, kept=JUDGED),
     ),
     # -- the job's cgroup (key: "") ----------------------------------------------------------
     _group(
         "job", "cgroup", 0,
-        Field("cpu_cores_used", "", 1e6, series=True),
-        Field("cpu_s", "s", 1e12),
-        Field("cpu_throttled_percent", "%", _PERCENT),  # share of periods that hit the quota
+        Field("cpu_cores_used", "", 1e6, series=True, kept=JUDGED),
+        Field("cpu_s", "s", 1e12, metric="counter"),
+        # share of periods that hit the quota
+        Field("cpu_throttled_percent", "%", _PERCENT, kept=JUDGED),
         # what cannot be given back: anonymous + shared + unreclaimable kernel memory
-        Field("mem_used_bytes", "B", _BYTES, series=True, digits=_NOISY),
-        Field("mem_anon_bytes", "B", _BYTES, digits=_NOISY),
-        Field("mem_shmem_bytes", "B", _BYTES, digits=_NOISY),
-        Field("mem_cache_bytes", "B", _BYTES, series=True, digits=_NOISY),  # without shmem
+        Field("mem_used_bytes", "B", _BYTES, series=True, digits=_NOISY, kept=JUDGED),
+        Field("mem_anon_bytes", "B", _BYTES, digits=_NOISY, kept=JUDGED),
+        Field("mem_shmem_bytes", "B", _BYTES, digits=_NOISY, kept=JUDGED),
+        # without shmem
+        Field("mem_cache_bytes", "B", _BYTES, series=True, digits=_NOISY, kept=JUDGED),
         # of it, what was read more than once
-        Field("mem_active_cache_bytes", "B", _BYTES, digits=_NOISY),
+        Field("mem_active_cache_bytes", "B", _BYTES, digits=_NOISY, kept=JUDGED),
         # all that counts against the limit
-        Field("mem_charged_bytes", "B", _BYTES, digits=_NOISY),
+        Field("mem_charged_bytes", "B", _BYTES, digits=_NOISY, kept=JUDGED),
         Field("mem_peak_bytes", "B", _BYTES),  # the kernel's own peak, cache included
         Field("mem_limit_bytes", "B", _BYTES),
-        Field("mem_gpumon_bytes", "B", _BYTES, digits=_NOISY),  # gpumon's, in none of the above
-        Field("swap_used_bytes", "B", _BYTES, digits=_NOISY),
-        Field("oom_events", "", _COUNT),
-        Field("oom_kills", "", _COUNT),
-        Field("processes", "", 1e7),
+        # gpumon's, in none of the above
+        Field("mem_gpumon_bytes", "B", _BYTES, digits=_NOISY, kept=JUDGED),
+        Field("swap_used_bytes", "B", _BYTES, digits=_NOISY, kept=JUDGED),
+        Field("oom_events", "", _COUNT, metric="counter"),
+        Field("oom_kills", "", _COUNT, metric="counter"),
+        Field("processes", "", 1e7, kept=JUDGED),
     ),
     _group(
         "job", "io", 5,
-        _rate("read_bytes_per_s", series=True),
-        _rate("write_bytes_per_s", series=True),
-        Field("cpu_pressure_percent", "%", _PERCENT),
-        Field("mem_pressure_percent", "%", _PERCENT),
-        Field("io_pressure_percent", "%", _PERCENT),
+        _rate("read_bytes_per_s", series=True, kept=JUDGED),
+        _rate("write_bytes_per_s", series=True, kept=JUDGED),
+        Field("cpu_pressure_percent", "%", _PERCENT, kept=JUDGED),
+        Field("mem_pressure_percent", "%", _PERCENT, kept=SHOWN),
+        Field("io_pressure_percent", "%", _PERCENT, kept=JUDGED),
     ),
     # -- network interfaces of the node (key: name) -------------------------------------------
     _group(
         "net", "net", 5,
-        _rate("rx_bytes_per_s", series=True),
-        _rate("tx_bytes_per_s", series=True),
-        Field("link_bits_per_s", "bit/s", _RATE),
+        _rate("rx_bytes_per_s", series=True, kept=SHOWN),
+        _rate("tx_bytes_per_s", series=True, kept=SHOWN),
+        Field("link_bits_per_s", "bit/s", _RATE, kept=SHOWN),
     ),
     # -- file systems that a job can fill (key: label) ----------------------------------------
     _group(
         "disk", "disk", 30,
         _text("path"),
-        Field("total_bytes", "B", _BYTES),
-        Field("used_bytes", "B", _BYTES),
-        Field("free_bytes", "B", _BYTES),
+        Field("total_bytes", "B", _BYTES, kept=JUDGED),
+        Field("used_bytes", "B", _BYTES, kept=JUDGED),
+        Field("free_bytes", "B", _BYTES, kept=JUDGED),
     ),
     # -- the agent itself (key: "") and each of its collectors (key: name) --------------------
     _group(
@@ -315,6 +331,11 @@ COURSES: dict[str, frozenset[str]] = {
     for entity, fields in FIELDS.items()
     if any(field.course for field in fields.values())
 }
+#: entity -> the fields that frames keep -> JUDGED or SHOWN
+KEPT: dict[str, dict[str, str]] = {
+    entity: {name: field.kept for name, field in fields.items() if field.kept}
+    for entity, fields in FIELDS.items()
+}
 GROUP_OF: dict[tuple[str, str], Group] = {
     (group.entity, field.name): group for group in GROUPS for field in group.fields
 }
@@ -344,3 +365,33 @@ def throttle_words(mask: int) -> list[str]:
     rest = mask & ~sum(bit for bit, _ in THROTTLE_REASONS)
     words += [f"bit_{n}" for n in range(64) if rest >> n & 1]
     return words
+
+
+#: readings that only frames have, made where samples are aggregated
+DERIVED: dict[str, dict[str, Field]] = {
+    entity: {field.name: field for field in fields}
+    for entity, fields in {
+        # the share of a bucket in which a device worked
+        "device": (Field("active", "", 1.0, kept=JUDGED),),
+        # ... of its ticks in which a reason slowed it
+        "throttle": tuple(
+            Field(word, "", 1.0, kept=JUDGED) for word in throttle_words((1 << 64) - 1)
+        ),
+        # whether a sample came, and the job's processes: their threads, those that run or wait for
+        # a core, those in uninterruptible sleep
+        "node": (
+            Field("covered", "", 1.0, kept=JUDGED),
+            Field("threads", "", 1e12, kept=JUDGED),
+            Field("runnable", "", 1e7, kept=JUDGED),
+            Field("blocked", "", 1e7, kept=JUDGED),
+        ),
+    }.items()
+}
+
+
+def kept_field(entity: str, name: str) -> Field:
+    """Of a rollup of a frame. Raises KeyError where frames keep no such reading."""
+    field = DERIVED.get(entity, {}).get(name) or FIELDS[entity][name]
+    if not field.kept:
+        raise KeyError(name)
+    return field

@@ -2,9 +2,9 @@
 
 Buckets lie on an absolute grid, [k · step, (k + 1) · step) with k = floor(time / step): a full
 bucket keeps its value however the window that is shown moves. An aggregation keeps rollups whole, a
-recording holds those of 10 s as lines, a series keeps the newest buckets of several steps in rings
-(`model.tier`) and reads them as rollups. A *gap* has the mean NaN and the count 0. A bucket with a
-mean and the count 0 is bridged: nothing was measured in it, the reading before it still stands.
+recording holds those of 10 s as lines, a series keeps the newest buckets of several steps
+(`model.series`). A *gap* has the mean NaN and the count 0. A bucket with a mean and the count 0 is
+bridged: nothing was measured in it, the reading before it still stands.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from array import array
 from math import nan
 from operator import mul
 from typing import (
-    Any,
     Dict,
     Iterable,
     Iterator,
@@ -25,8 +24,6 @@ from typing import (
     TypeVar,
     Union,
 )
-
-from gpumon.model.batch import Cut
 
 #: seconds of a bucket on the finest grid of an aggregation, and in a recording's rollup lines
 STEP_S = 10.0
@@ -40,7 +37,7 @@ _GAP, _NONE = array("f", [nan]), array("H", [0])
 #: so many counts are one object wherever they are the same, as most series of a node are read in
 #: the same ticks; longer ones belong to their rollup
 _SHARED_UP_TO = 128
-_MAX_SHARED = 4096
+_MAX_SHARED = 512
 _SHARED: Dict[bytes, array[int]] = {}
 
 
@@ -95,13 +92,16 @@ class Rollup:
 
     # -- adding
 
-    def _append(self, total: float, count: int, low: float, high: float) -> None:
-        """Put a bucket behind the others."""
+    def append(self, total: float, count: int, low: float, high: float) -> None:
+        """Put a bucket behind the others: the sum, number and extremes of its values."""
         mean = total if count == 1 else clamped(total / count, low, high)
         if self._lows is None and (low < mean or high > mean):
             self._widen()
         self._means.append(mean)
-        self._count(array("H", [count if count < MAX_COUNT else MAX_COUNT]))
+        if len(self._counts) > _SHARED_UP_TO:
+            self._counts.append(count if count < MAX_COUNT else MAX_COUNT)
+        else:
+            self._counts = _shared(self._counts + array("H", [min(count, MAX_COUNT)]))
         if self._lows is not None and self._highs is not None:
             self._lows.append(low)
             self._highs.append(high)
@@ -119,63 +119,38 @@ class Rollup:
     def _arrays(self) -> List[array[float]]:
         return [each for each in (self._means, self._lows, self._highs) if each is not None]
 
-    def _leave_gap(self, count: int) -> None:
-        """Put so many buckets without values behind the others."""
+    def skip(self, count: int, held: float = nan) -> None:
+        """Put so many buckets without values behind the others: bridged by `held`, or a gap."""
         for each in self._arrays():
-            each.extend(_GAP * count)
+            each.extend(array("f", [held]) * count)
         self._count(_NONE * count)
 
     def _amend(self, at: int, total: float, count: int, low: float, high: float) -> None:
         """Of the bucket at the place `at`, more values."""
-        if self._lows is None or self._highs is None:
-            self._widen()
-        assert self._lows is not None
-        assert self._highs is not None
         if known := self._counts[at]:
             total += self._means[at] * known
             count += known
-            low, high = min(self._lows[at], low), max(self._highs[at], high)
+            low, high = min(self.low[at], low), max(self.high[at], high)
+        if self._lows is None and low < high:
+            self._widen()
         self._means[at] = clamped(total / count, low, high)
         if len(self._counts) <= _SHARED_UP_TO:
             self._counts = self._counts[:]
         self._counts[at] = min(count, MAX_COUNT)
         self._counts = _shared(self._counts)
-        self._lows[at], self._highs[at] = low, high
+        if self._lows is not None and self._highs is not None:
+            self._lows[at], self._highs[at] = low, high
 
     def put(self, index: int, values: Sequence[float]) -> None:
         """Some values, at least one, of one bucket; it may get them in several parts."""
         means = self._means
         if means and index == self.first + len(means):  # mostly
-            self._append(sum(values), len(values), min(values), max(values))
+            self.append(sum(values), len(values), min(values), max(values))
         else:
-            self._put(index, sum(values), len(values), min(values), max(values))
+            self.add(index, sum(values), len(values), min(values), max(values))
 
-    def put_all(self, cuts: Sequence[Cut], values: Sequence[Optional[float]]) -> None:
-        """Values of several buckets, in order of time: of bucket k those at [first, last)."""
-        parts: List[Any] = [values[first:last] for _, first, last in cuts]
-        if None not in values and self._follows(cuts):
-            lows, highs = array("f", map(min, parts)), array("f", map(max, parts))
-            means = array("f", [sum(part) / len(part) for part in parts])
-            counts = array("H", [min(len(part), MAX_COUNT) for part in parts])
-            if lows == highs:
-                self.join(cuts[0][0], counts, lows)
-            else:
-                self.join(cuts[0][0], counts, means, lows, highs)
-            return
-        for (index, _, _), part in zip(cuts, parts):
-            known = [value for value in part if value is not None]
-            if known:
-                self._put(index, sum(known), len(known), min(known), max(known))
-
-    def _follows(self, cuts: Sequence[Cut]) -> bool:
-        """These are the next buckets, one after another."""
-        if not cuts:
-            return False
-        first, last = cuts[0][0], cuts[-1][0]
-        is_next = not self._means or first == self.first + len(self._means)
-        return is_next and last == first + len(cuts) - 1
-
-    def _put(self, index: int, total: float, count: int, low: float, high: float) -> None:
+    def add(self, index: int, total: float, count: int, low: float, high: float) -> None:
+        """The same of a bucket that may be known in part; one before the first is dropped."""
         size = len(self._means)
         at = index - self.first
         if size and at < size and not (self._counts[0] and self._counts[-1]):
@@ -184,17 +159,19 @@ class Rollup:
         if not size:
             self.first = index
         elif at < 0:
-            return  # nobody can place it
+            return
         elif at < size:
             self._amend(at, total, count, low, high)
             return
         elif at > size:
-            self._leave_gap(at - size)
-        self._append(total, count, low, high)
+            self.skip(at - size)
+        self.append(total, count, low, high)
 
     def extend(self, other: Rollup) -> None:
         """Take all buckets of another one of the same step; only the first may be known in part."""
         if other._means:
+            if not self._means:
+                self.step_s = other.step_s
             self.join(other.first, other._counts, other._means, other._lows, other._highs)
 
     def join(
@@ -215,7 +192,7 @@ class Rollup:
             if ahead < 0:
                 self._amend_all(first, counts, means, lows, highs)
                 return
-            self._leave_gap(ahead)
+            self.skip(ahead)
         if self._lows is None and lows is not None:
             self._widen()
         _extend(mine, means)
@@ -235,7 +212,7 @@ class Rollup:
         columns = [array("f", each or means) for each in (means, lows, highs)]
         for index, (mean, low, high, count) in enumerate(zip(*columns, counts), first):
             if count:
-                self._put(index, mean * count, count, low, high)
+                self.add(index, mean * count, count, low, high)
 
     # -- reading
 
@@ -281,6 +258,13 @@ class Rollup:
     def copy(self) -> Rollup:
         return self.slice(self.first, self.last + 1)
 
+    def drop(self, count: int) -> None:
+        """Forget so many of the oldest buckets."""
+        for each in self._arrays():
+            del each[:count]
+        self._counts = _shared(self._counts[count:])
+        self.first += count
+
     def drain(self) -> Optional[Rollup]:
         """All of it, which is then forgotten; None: nothing."""
         if not self._means:
@@ -309,7 +293,7 @@ class Rollup:
             each[:0] = _GAP * before
         self._counts = _shared(_NONE * before + self._counts)
         self.first = first
-        self._leave_gap(behind)
+        self.skip(behind)
         return True
 
     @property
@@ -371,7 +355,7 @@ class Rollup:
         lows, highs = self.low[start:stop], self.high[start:stop]
         least = min(counts)
         if not least:  # rare: some without samples among them
-            return _merged_some(zip(lows, means, highs, counts))
+            return merged(zip(lows, means, highs, counts))
         low, high, count = min(lows), max(highs), sum(counts)
         if least == max(counts):
             mean = sum(means) / len(means)
@@ -410,7 +394,8 @@ class Rollup:
         """The same in buckets of a `ratio`th of the length: each stands for all that it covers."""
         found = Rollup(self.step_s / ratio)
         columns = [_repeated(each, ratio) for each in self._arrays()]
-        found.join(self.first * ratio, _repeated(self._counts, ratio), *columns)
+        counts = array("H", [-(-count // ratio) for count in self._counts])
+        found.join(self.first * ratio, _repeated(counts, ratio), *columns)
         return found
 
 
@@ -442,7 +427,8 @@ def _groups(values: array[_Number], size: int) -> Iterator[Tuple[_Number, ...]]:
     return zip(*[iter(values)] * size)
 
 
-def _merged_some(rows: Iterable[Tuple[float, float, float, int]]) -> Optional[Bucket]:
+def merged(rows: Iterable[Tuple[float, float, float, int]]) -> Optional[Bucket]:
+    """One bucket over those of (low, mean, high, count), gaps among them; see `Rollup.merged`."""
     known = [row for row in rows if row[1] == row[1]]
     known = [row for row in known if row[3]] or known
     if not known:

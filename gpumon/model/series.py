@@ -1,17 +1,14 @@
-"""A series: one reading over time, in tiers of resolution (`model/tier.py`)."""
+"""A series: one reading over time, as rollups (`model.rollup`) whose steps grow with its age."""
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from functools import lru_cache
 from itertools import compress
 from math import ceil, floor, inf, isfinite, nan
-from typing import Callable, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import List, NamedTuple, Optional, Tuple
 
-from gpumon.model.backfill import BACKFILL_S, BackfillSeries
 from gpumon.model.retention import RETENTIONS, Tiers
-from gpumon.model.rollup import Bucket, Rollup, clamped
-from gpumon.model.runs import Before, Columns, Grid, Part, behind, buckets_of, grid_of
-from gpumon.model.tier import Tier
+from gpumon.model.rollup import Bucket, Rollup, clamped, merged
 
 #: two samples at most so many periods apart have no gap between them; one missed sample is two
 BRIDGE_PERIODS = 1.5
@@ -20,8 +17,17 @@ _VALUE_LIMIT = 3e38  # single precision holds no more
 _TIME_LIMIT = 1e11  # epoch seconds; 3,000 years
 _SHORTEST_S = 1e-3  # no bucket that is shown can be shorter
 _MINUTE_S = 60
-#: samples that take less time one by one than together
-_FEW = 5
+#: so many samples in a row from before the finest tier mean: the clock was set back
+_LATE_LIMIT = 3
+
+
+class _Step(NamedTuple):
+    """How a tier is kept."""
+
+    step_s: int
+    kept: int  # buckets
+    most: int  # a tier of so many is cut to those kept
+    ratio: int  # its buckets in one of the next tier
 
 
 class Stats(NamedTuple):
@@ -39,35 +45,29 @@ class Series:
     `period_s` is how often a sample is to be expected: it decides what is a gap. Of bit masks
     (`throttle_mask`) the mean says nothing; `high` then holds the mask with the highest bit.
 
-    The finest tier takes every sample. Their sum waits until one lies in another bucket of the
-    second tier, which then takes them as one; the tiers behind it take as one what lies in a bucket
-    of the third. Who reads has all taken before. That is what makes adding cheap.
+    The finest tier takes every sample. One that has grown too long gives its oldest buckets to the
+    next tier, in that tier's steps: each moment lies in one tier, and tiers are read as one.
     """
 
     __slots__ = (
-        "_batch_end", "_coarse", "_count", "_first_time", "_held_at_first", "_held_until", "_high",
-        "_known_until", "_largest", "_last_time", "_last_value", "_least", "_past_high",
-        "_past_time", "_peak60", "_since", "_tiers", "_total", "period_s",
+        "_first_time", "_held_until", "_high", "_last_time", "_last_value", "_late", "_minutes",
+        "_past_high", "_past_time", "_peak60", "_steps", "_tiers", "period_s",
     )  # fmt: skip
 
     def __init__(self, period_s: float = 1.0, tiers: Tiers = RETENTIONS[0].tiers) -> None:
         """No tier is made that is finer than the samples, where the next one suits them."""
         self.period_s = period_s
-        rare_s = min(period_s, _MINUTE_S)
-        finest = next(n for n, (_, after) in enumerate(zip(tiers, tiers[1:])) if after[0] > rare_s)
-        self._tiers = tuple(Tier(step_s, kept) for step_s, kept in tiers[finest:])
-        # what waits for the coarse tiers: time of the first, sum, number, extremes
-        self._since, self._total, self._count = 0.0, 0.0, 0
-        self._least, self._largest = inf, -inf
-        self._held_at_first = nan
-        self._batch_end = -inf
-        self._coarse: Optional[Part] = None  # what waits for those behind the second
+        self._steps = _suited(period_s, tiers)
+        self._tiers = [Rollup(self._steps[0].step_s)]  # the finest first; as many as hold something
+        self._late = 0  # samples in a row
         self._last_time, self._last_value = -inf, nan  # the newest
         self._held_until = -inf  # a sample up to then continues the line without a gap
-        self._known_until = -inf  # what came before is in all but the finest tier already
         self._first_time = self._past_time = inf
         self._high = self._past_high = -inf
         self._peak60: Optional[float] = None
+        self._minutes = 0  # index of the first that the peak does not know yet
+
+    # -- adding
 
     def add(
         self, time: float, value: float, low: Optional[float] = None, high: Optional[float] = None
@@ -75,7 +75,7 @@ class Series:
         """Add one sample; `low` and `high` are extremes known from within its tick.
 
         Values that are not finite are dropped. Samples may come late: they then amend the bucket
-        they belong to, so far back as a tier reaches.
+        they belong to, so far back as the tiers reach.
         """
         if not (-_VALUE_LIMIT < value < _VALUE_LIMIT and -_TIME_LIMIT < time < _TIME_LIMIT):
             return
@@ -83,300 +83,232 @@ class Series:
             low = value
         if high is None or not value < high < _VALUE_LIMIT:
             high = value
-        if time < self._known_until:
-            self._refine(time, value, low, high)
+        if high > self._high:
+            self._high = high
+        if time < self._first_time:
+            self._first_time = time
+        finest = self._tiers[0]
+        index = int(time // finest.step_s)
+        ahead = index - finest.last
+        if ahead == 1:
+            finest.append(value, 1, low, high)
+        elif ahead > 1:
+            self._skip_to(index, time)
+            finest.add(index, value, 1, low, high)
+        elif index >= finest.first or not len(finest):
+            finest.add(index, value, 1, low, high)
+        else:
+            self._take_late(time, value, low, high)
             return
-        last_time = self._last_time
-        held = self._last_value if time <= self._held_until else nan
-        if not last_time <= time < self._batch_end:
-            self._begin_batch(time)
-        finest = self._tiers[0]
-        if finest.step_s == _MINUTE_S and time >= finest.end:
-            self._note_peak(finest)
-        finest.add(time, value, 1, low, high, held)
-        if not self._count:
-            self._since, self._held_at_first = time, held
-        self._total += value
-        self._count += 1
-        if low < self._least:
-            self._least = low
-        if high > self._largest:
-            self._largest = high
-        # else it came late; the finest tier starts anew when the clock was set back
-        if time >= last_time or finest.end <= last_time:
-            self._note_last(time, value)
+        if ahead > 0:
+            self._late = 0
+            if len(finest) >= self._steps[0].most:
+                self._trim(0)
+        if time >= self._last_time:  # else it came late
+            self._last_time, self._last_value = time, value
+            self._held_until = time + BRIDGE_PERIODS * self.period_s
 
-    def extend(
-        self,
-        times: Sequence[float],
-        values: Sequence[float],
-        lows: Sequence[float],
-        highs: Sequence[float],
-    ) -> None:
-        """Add samples in order of time, each with its extremes (its value, where there are none).
+    def _skip_to(self, index: int, time: float) -> None:
+        """Leave buckets of the finest tier before an index empty, or bridge them."""
+        finest, held = self._tiers[0], nan
+        if time <= self._held_until:
+            held = self._last_value
+        if not len(finest) and held == held:  # it continues what was loaded
+            finest.first = int(self._end() // finest.step_s)
+        count = index - finest.last - 1
+        if count < self._steps[0].most and (len(finest) or held == held):
+            finest.skip(count, held)
+        elif len(finest):
+            self._note_peaks(time)
+            self._hand_on(0, finest.last + 1)
 
-        The same as to add them one by one. Where they are many, it takes a fraction of the time.
-        """
-        known = bisect_left(times, self._known_until)
-        if known:
-            first = times[:known], values[:known], lows[:known], highs[:known]
-            together = self._take(self._refine, *first)
-            if together is not None:
-                self._note_last(together[0][-1], together[1][-1])
-        if known < len(times):
-            together = self._take(self.add, *behind(known, times, values, lows, highs))
-            if together is not None:
-                self._wait(*together)
+    def _end(self) -> float:
+        """Of the newest bucket; epoch s."""
+        return next(((tier.last + 1) * tier.step_s for tier in self._tiers if len(tier)), -inf)
 
-    def _take(
-        self,
-        add: Callable[[float, float, float, float], None],
-        times: Sequence[float],
-        values: Sequence[float],
-        lows: Sequence[float],
-        highs: Sequence[float],
-    ) -> Optional[Columns]:
-        """Have the finest tier take samples: by `add` where they are few, or of its open bucket;
-        the others together, which are returned.
-        """
-        finest = self._tiers[0]
-        if not finest.count and len(times) > _FEW:
-            add(times[0], values[0], lows[0], highs[0])
-            times, values, lows, highs = behind(1, times, values, lows, highs)
-        begin = len(times)
-        grid = grid_of(times, finest.step_s) if begin > _FEW else None
-        if grid is not None and self._fits(grid, lows, highs):
-            begin = bisect_right(grid.places, finest.index)
-        for each in zip(times[:begin], values[:begin], lows[:begin], highs[:begin]):
-            add(*each)
-        if begin == len(times):
-            return None
-        times, values, lows, highs = behind(begin, times, values, lows, highs)
-        grid = grid_of(times, finest.step_s)
-        before = Before(finest.index, self._last_value, self._held_until)
-        bridge_s = BRIDGE_PERIODS * self.period_s
-        finest.extend(*buckets_of(grid, before, bridge_s, values, lows, highs))
-        return times, values, lows, highs
+    def _take_late(self, time: float, value: float, low: float, high: float) -> None:
+        """Add a sample from before the finest tier."""
+        self._late += 1
+        if self._late == _LATE_LIMIT:
+            self._set_back(time)
+            self.add(time, value, low, high)
+            return
+        for tier, step in list(zip(self._tiers, self._steps))[1:]:
+            index = int(time // tier.step_s)
+            if tier.first <= index:
+                if index - tier.last <= step.most:  # else it lies in a gap that nobody shows
+                    tier.add(index, value, 1, low, high)
+                return
 
-    def _fits(self, grid: Grid, lows: Sequence[float], highs: Sequence[float]) -> bool:
-        """Whether the finest tier can take such samples together."""
-        finest = self._tiers[0]
-        return bool(
-            finest.count
-            and finest.step_s < _MINUTE_S
-            and finest.index <= grid.places[0]
-            and grid.places[-1] < finest.index + finest.kept
-            and grid.is_ordered
-            and min(lows) > -_VALUE_LIMIT
-            and max(highs) < _VALUE_LIMIT
-        )
-
-    def _refine(self, time: float, value: float, low: float, high: float) -> None:
-        """Add a sample of which a backfill has told the coarser tiers."""
-        finest = self._tiers[0]
-        if finest.step_s < BACKFILL_S:
-            held = self._last_value if time <= self._held_until else nan
-            finest.add(time, value, 1, low, high, held)
-        self._note_last(time, value)
-
-    def _note_last(self, time: float, value: float) -> None:
-        self._last_time, self._last_value = time, value
-        self._held_until = time + BRIDGE_PERIODS * self.period_s
-
-    def _wait(
-        self,
-        times: Sequence[float],
-        values: Sequence[float],
-        lows: Sequence[float],
-        highs: Sequence[float],
-    ) -> None:
-        """Have them wait for the coarse tiers; each is newer than what waits."""
-        time = times[0]
-        held = self._last_value if time <= self._held_until else nan
-        if not self._last_time <= time < self._batch_end:
-            self._begin_batch(time)
-        if not self._count:
-            self._since, self._held_at_first = time, held
-        end = bisect_left(times, self._batch_end)
-        self._total = sum(values[:end], self._total)
-        self._count += end
-        self._least = min(self._least, *lows[:end])
-        self._largest = max(self._largest, *highs[:end])
-        self._last_time, self._last_value = times[end - 1], values[end - 1]
-        self._held_until = self._last_time + BRIDGE_PERIODS * self.period_s
-        if end < len(times):
-            self._wait_in_runs(*behind(end, times, values, lows, highs))
-
-    def _wait_in_runs(
-        self,
-        times: Sequence[float],
-        values: Sequence[float],
-        lows: Sequence[float],
-        highs: Sequence[float],
-    ) -> None:
-        """The same with those behind the bucket of what waits, which is complete: all buckets of
-        the second tier but the last go there together.
-        """
-        self._settle_second()
-        step_s, bridge_s = self._tiers[1].step_s, BRIDGE_PERIODS * self.period_s
-        last, until, begin = self._last_value, self._held_until, 0
-        runs: List[Part] = []
-        while begin < len(times):
-            since = times[begin]
-            self._batch_end = (since // step_s + 1) * step_s
-            end = bisect_left(times, self._batch_end, begin)
-            own = values[begin:end]
-            least = own if lows is values else lows[begin:end]
-            largest = own if highs is values else highs[begin:end]
-            held = last if since <= until else nan
-            runs.append(Part(since, sum(own, 0.0), len(own), min(least), max(largest), held))
-            last, until, begin = own[-1], times[end - 1] + bridge_s, end
-        newest = runs.pop()
-        self._settle_runs(runs)
-        self._since, self._total, self._count = newest.since, newest.total, newest.count
-        self._least, self._largest = newest.least, newest.largest
-        self._held_at_first = newest.held
-        self._last_time, self._last_value, self._held_until = times[-1], last, until
-
-    def _begin_batch(self, time: float) -> None:
-        """What waits is complete: `time` lies in another bucket of the second tier."""
-        self._settle_second()
-        step_s = self._tiers[1].step_s
-        self._batch_end = (time // step_s + 1) * step_s
-
-    def begin(self, backfill: BackfillSeries) -> None:
-        """Take what was before the first sample that comes."""
-        self._settle()
-        rollups = backfill.rows
-        finest = rollups[min(rollups)]
-        for tier in self._tiers:
-            if tier.end == -inf and tier.step_s in rollups:
-                tier.begin(rollups[tier.step_s])
-            elif tier.step_s >= finest.step_s:
-                tier.take(_coarsest(rollups.values(), tier.step_s))
-        minutes = rollups[_MINUTE_S]
-        measured = (count * self.period_s * 2 >= _MINUTE_S for count in minutes.count[:-1])
-        peaks = list(compress(minutes.mean, measured))
-        if peaks:
-            self._peak60 = max(max(peaks), -inf if self._peak60 is None else self._peak60)
-        self._first_time = min(self._first_time, backfill.first_time)
-        self._high = max(self._high, backfill.high)
-        self._known_until = float((finest.last + 1) * finest.step_s)
-        self._last_time, self._last_value = finest.last * finest.step_s, finest.mean[-1]
-        self._held_until = self._last_time + BRIDGE_PERIODS * max(self.period_s, finest.step_s)
-
-    def precede(self, past: Series) -> None:
-        """Have windows show, too, what another series holds of the time before the first sample.
-
-        Peaks and statistics still begin with that sample.
-        """
-        self._settle()
-        past._settle()
-        rollups = [tier.rollup(tier.oldest, tier.index + 1) for tier in past._tiers if tier.count]
-        for tier in self._tiers:
-            if found := _of_step(rollups, tier.step_s, tier.kept):
-                tier.precede(found)
-        self._past_time = min(self._past_time, past._first_time)
-        self._past_high = max(self._past_high, past._high)
+    def _set_back(self, time: float) -> None:
+        """Forget what lies behind this moment: the clock says that it is still to come."""
+        self._note_peaks()
+        for n, tier in enumerate(self._tiers):
+            self._tiers[n] = tier.slice(tier.first, int(time // tier.step_s))
+        self._minutes = min(self._minutes, int(time // _MINUTE_S))
+        self._last_time = self._held_until = -inf
 
     def miss(self) -> None:
         """The reading was due and is missing: the line ends."""
         self._held_until = -inf
 
+    def expect(self, period_s: float) -> None:
+        """Samples come so often from now on."""
+        if period_s != self.period_s:
+            self._note_peaks()
+            self.period_s = period_s
+
+    def load(self, rollup: Rollup, first_time: float, *, is_past: bool = False) -> None:
+        """Take buckets from behind all that is held, or from before it.
+
+        Their step divides that of a tier; the first sample in them was at `first_time`. Windows
+        show them either way. Of the past, neither peaks nor statistics know.
+        """
+        rollup = rollup.copy()
+        rollup.strip()
+        if not len(rollup):
+            return
+        self._note_peaks()
+        high, step_s, last = max(compress(rollup.high, rollup.count)), rollup.step_s, rollup.last
+        if is_past:
+            self._past_time = min(self._past_time, first_time)
+            self._past_high = max(self._past_high, high)
+            self._minutes = max(self._minutes, ceil((last + 1) * step_s / _MINUTE_S))
+        else:
+            self._first_time = min(self._first_time, first_time)
+            self._high = max(self._high, high)
+            if last * step_s > self._last_time:
+                self._last_time, self._last_value = float(last * step_s), rollup.mean[-1]
+                self._held_until = self._last_time + BRIDGE_PERIODS * max(self.period_s, step_s)
+        self._put_in(rollup)
+
+    def _put_in(self, rollup: Rollup) -> None:
+        step_s = rollup.step_s
+        fitting = next(n for n, each in enumerate(self._steps) if each.step_s % step_s == 0)
+        oldest = next((tier for tier in reversed(self._tiers) if len(tier)), None)
+        if oldest is None or rollup.first * step_s >= oldest.first * oldest.step_s:
+            self._extend(fitting, rollup)
+            return
+        n = max(fitting, len(self._tiers) - 1)
+        found = _in_steps_of(self._steps[n].step_s, rollup)
+        if n < len(self._tiers):
+            found.extend(self._tiers[n])
+        self._tiers[n:] = [found]
+        self._trim(n)
+
+    def rollups(self) -> List[Rollup]:
+        """All buckets that are held, the newest and finest first; each moment is in one of them."""
+        return self._tiers
+
     def begin_peaks(self) -> None:
         """Let peaks count from now on; what the tiers hold stays, and the line ends."""
-        self._settle()
+        self._note_peaks()
         self._high, self._peak60, self._held_until = -inf, None, -inf
+
+    # -- tiers
 
     def downsample(self, tiers: Tiers) -> None:
         """Go on with other tiers, which take what the old ones hold as far as they suit."""
-        self._settle()
-        old = [tier.rollup(tier.oldest, tier.index + 1) for tier in self._tiers]
-        self._batch_end = -inf
-        self._tiers = Series(self.period_s, tiers)._tiers
-        for tier in self._tiers:
-            if tier.step_s >= old[0].step_s:
-                tier.take(_coarsest(old, tier.step_s))
+        old, self._steps = self._tiers, _suited(self.period_s, tiers)
+        self._tiers = [Rollup(self._steps[0].step_s)]
+        for tier in reversed(old):
+            if len(tier):
+                self._put_in(tier)
 
-    def _settle(self) -> None:
-        """Bring what waits into the coarse tiers."""
-        self._settle_second()
-        self._settle_coarse()
+    def _extend(self, n: int, rollup: Rollup) -> None:
+        """Put finer buckets behind those of a tier."""
+        self._tiers += [Rollup(each.step_s) for each in self._steps[len(self._tiers) : n + 1]]
+        step, tier = self._steps[n], self._tiers[n]
+        found = _in_steps_of(step.step_s, rollup)
+        if len(tier) and found.first - tier.last > step.most:
+            self._hand_on(n, tier.last + 1)
+        tier.extend(found)
+        self._trim(n)
 
-    def _settle_second(self) -> None:
-        """Bring it into the second tier, and have it wait for those behind."""
-        if not self._count:
+    def _trim(self, n: int) -> None:
+        """Cut a tier that goes too far back."""
+        tier, step = self._tiers[n], self._steps[n]
+        stop = ceil(self._end() / step.step_s)
+        if stop - tier.first >= step.most:
+            self._hand_on(n, (stop - step.kept) // step.ratio * step.ratio)
+
+    def _hand_on(self, n: int, stop: int) -> None:
+        """Move the buckets of a tier before index `stop` to the next; those of the last one go."""
+        tier = self._tiers[n]
+        if tier.step_s == _MINUTE_S:
+            self._note_peaks()
+        old = tier.slice(tier.first, stop)
+        tier.drop(len(old))
+        if n + 1 < len(self._steps):
+            self._extend(n + 1, old)
+
+    def _buckets(self, n: int, first: int, stop: int) -> Rollup:
+        """Buckets first … stop − 1 of a tier's grid, as this tier and the finer ones hold them."""
+        is_held = n < len(self._tiers)
+        found = self._tiers[n].slice(first, stop) if is_held else Rollup(self._steps[n].step_s)
+        if n:
+            ratio = self._steps[n - 1].ratio
+            finer = self._buckets(n - 1, first * ratio, stop * ratio)
+            found.extend(finer.coarsened(ratio))
+        return found
+
+    def _all_buckets(self, n: int, first: int, stop: int) -> Rollup:
+        """The same, and before them those of the coarser tiers, each for all that it covers."""
+        found = self._buckets(n, first, stop)
+        for tier in self._tiers[n + 1 :]:
+            begin = found.first if len(found) else stop
+            if begin <= first:
+                break
+            ratio = int(tier.step_s) // self._steps[n].step_s
+            coarse = tier.slice(first // ratio, ceil(begin / ratio))
+            before = coarse.expanded(ratio).slice(first, begin)
+            before.extend(found)
+            found = before
+        return found
+
+    # -- peaks
+
+    def _note_peaks(self, time: Optional[float] = None) -> None:
+        """Minutes are full up to that of the newest sample, which is this one, or is known.
+
+        One counts for the peak when at least half of it was measured.
+        """
+        stop = int(max(self._last_time if time is None else time, 0.0) // _MINUTE_S)
+        if stop <= self._minutes:
             return
-        part = Part(
-            self._since, self._total, self._count, self._least, self._largest, self._held_at_first
-        )
-        self._total, self._count, self._least, self._largest = 0.0, 0, inf, -inf
-        self._settle_part(part)
+        tier = next(n for n, each in enumerate(self._steps) if each.step_s == _MINUTE_S)
+        full = self._buckets(tier, self._minutes, stop)
+        known = [mean for mean, count in zip(full.mean, full.count)
+                 if count * self.period_s * 2 >= _MINUTE_S]  # fmt: skip
+        if known:
+            self._peak60 = max(max(known), -inf if self._peak60 is None else self._peak60)
+        self._minutes = stop
 
-    def _settle_part(self, part: Part) -> None:
-        self._add_to(self._tiers[1], part)
-        self._settle_behind(part)
+    @property
+    def peak60(self) -> Optional[float]:
+        """The largest mean of a full minute of the clock; None as long as none has passed."""
+        self._note_peaks()
+        return self._peak60
 
-    def _settle_runs(self, runs: Sequence[Part]) -> None:
-        """Several parts, in order of time and each of a bucket of its own behind the open one."""
-        second = self._tiers[1]
-        places = [int(part.since // second.step_s) for part in runs]
-        is_short = bool(runs) and places[-1] < second.index + second.kept
-        if not (is_short and second.count and second.step_s < _MINUTE_S):
-            for part in runs:
-                self._settle_part(part)
-            return
-        rows: List[Tuple[int, float, float, float]] = []
-        index = second.index + 1
-        for place, part in zip(places, runs):
-            rows += [(0, part.held, part.held, part.held)] * (place - index)
-            rows.append((part.count, part.total, part.least, part.largest))
-            index = place + 1
-        second.extend(*zip(*rows))
-        for part in runs:
-            self._settle_behind(part)
+    @property
+    def high(self) -> Optional[float]:
+        """The largest value since the first sample, whatever the tiers still hold."""
+        return None if self._high == -inf else self._high
 
-    def _settle_behind(self, part: Part) -> None:
-        """Have it wait for the tiers behind the second."""
-        if len(self._tiers) > 2:
-            waiting = self._coarse
-            if waiting is not None and part.since // self._tiers[2].step_s == waiting.place:
-                waiting.join(part)
-            else:
-                self._settle_coarse()
-                part.place = part.since // self._tiers[2].step_s
-                self._coarse = part
-        if part.since < self._first_time:
-            self._first_time = part.since
-        if part.largest > self._high:
-            self._high = part.largest
-
-    def _settle_coarse(self) -> None:
-        part, self._coarse = self._coarse, None
-        if part is not None:
-            for tier in self._tiers[2:]:
-                self._add_to(tier, part)
-
-    def _add_to(self, tier: Tier, part: Part) -> None:
-        if tier.step_s == _MINUTE_S and part.since >= tier.end:
-            self._note_peak(tier)
-        tier.add(part.since, part.total, part.count, part.least, part.largest, part.held)
-
-    def _note_peak(self, minute: Tier) -> None:
-        """A minute is full: it counts for the peak when at least half of it was measured."""
-        if minute.count * self.period_s * 2 >= _MINUTE_S:
-            self._peak60 = max(minute.mean, -inf if self._peak60 is None else self._peak60)
+    @property
+    def past_high(self) -> Optional[float]:
+        """The largest value of the past that was loaded."""
+        return None if self._past_high == -inf else self._past_high
 
     @property
     def first_time(self) -> Optional[float]:
         """Time of the oldest sample ever added."""
-        first = min(self._first_time, self._since) if self._count else self._first_time
-        return None if first == inf else first
+        return None if self._first_time == inf else self._first_time
 
     @property
     def oldest_time(self) -> Optional[float]:
-        """The same, also of the past that `precede` brought."""
-        first = min(self._past_time, inf if self.first_time is None else self.first_time)
+        """The same, also of the past that was loaded."""
+        first = min(self._past_time, self._first_time)
         return None if first == inf else first
 
     @property
@@ -384,22 +316,7 @@ class Series:
         """Time and value of the newest sample."""
         return None if self._last_time == -inf else (self._last_time, self._last_value)
 
-    @property
-    def high(self) -> Optional[float]:
-        """The largest value since the first sample, whatever the tiers still hold."""
-        high = max(self._high, self._largest)
-        return None if high == -inf else high
-
-    @property
-    def past_high(self) -> Optional[float]:
-        """The largest value of what `precede` brought."""
-        return None if self._past_high == -inf else self._past_high
-
-    @property
-    def peak60(self) -> Optional[float]:
-        """The largest mean of a full minute of the clock; None as long as none has passed."""
-        self._settle()
-        return self._peak60
+    # -- reading
 
     def window(
         self, end: float, span_s: float, n: int, until: float = inf
@@ -412,19 +329,56 @@ class Series:
         """
         if n < 1 or not (_SHORTEST_S * n <= span_s < _TIME_LIMIT and abs(end) < _TIME_LIMIT):
             return [None] * max(n, 0)
-        self._settle()
         step = span_s / n
         last = floor(end / step)
         first = last - n + 1
         reach_s = span_s + max(self._last_time - end, 0.0)
-        tier = next((t for t in self._tiers if t.reach_s >= reach_s), self._tiers[-1])
-        if tier.step_s <= step:
-            shown = _windows(tier, step, first, n, min(end, until))
+        tiers = enumerate(self._steps)
+        tier = next((k for k, t in tiers if t.step_s * t.kept >= reach_s), len(self._steps) - 1)
+        if self._steps[tier].step_s <= step:
+            shown = self._merged(tier, step, first, n, min(end, until))
         else:
-            rows = (floor((k + 0.5) * step / tier.step_s) for k in range(first, last + 1))
-            shown = [tier.bucket(row) for row in rows]
+            shown = self._repeated(tier, step, first, n)
         self._hold_newest(shown, step, first, until)
         return shown
+
+    def _merged(
+        self, tier: int, step: float, first: int, n: int, until: float
+    ) -> List[Optional[Bucket]]:
+        """The buckets of a tier merged into `n` longer ones of `step` seconds, from index `first`.
+
+        One that lies on a border goes where it begins, which depends on absolute time alone.
+        """
+        own_s = self._steps[tier].step_s
+        stop = floor(until / own_s) + 1
+        edges = [min(ceil((first + k) * step / own_s), stop) for k in range(n + 1)]
+        return [self._cell(tier, begin, end) for begin, end in zip(edges, edges[1:])]
+
+    def _cell(self, n: int, first: int, stop: int) -> Optional[Bucket]:
+        """One bucket over those first … stop − 1 of a tier's grid, of the tiers that hold them."""
+        parts: List[Bucket] = []
+        own_s = self._steps[n].step_s
+        upper = float(stop * own_s)
+        for tier in self._tiers:  # the newest first
+            step_s = tier.step_s
+            if tier.first * step_s >= upper or not len(tier):
+                continue
+            begin = max(int(first * own_s // step_s) - tier.first, 0)
+            found = tier.merged(begin, ceil(upper / step_s) - tier.first)
+            if found is not None:
+                parts.append(found)
+            upper = min(upper, tier.first * step_s)
+            if upper <= first * own_s:
+                break
+        return parts[0] if len(parts) == 1 else merged(parts)
+
+    def _repeated(self, tier: int, step: float, first: int, n: int) -> List[Optional[Bucket]]:
+        """The same of shorter ones: each is the bucket that its middle lies in."""
+        own_s = self._steps[tier].step_s
+        indexes = [floor((k + 0.5) * step / own_s) for k in range(first, first + n)]
+        found = self._all_buckets(tier, indexes[0], indexes[-1] + 1)
+        buckets = dict(enumerate(found.buckets(), found.first))
+        return [buckets.get(index) for index in indexes]
 
     def _hold_newest(
         self, shown: List[Optional[Bucket]], step: float, first: int, until: float
@@ -442,66 +396,39 @@ class Series:
                 shown[at] = Bucket(value, value, value, 0)
 
     def stats(self, start: float, end: float) -> Stats:
-        """Statistics over [start, end), each part of it from the finest tier that still has it.
+        """Statistics over [start, end), each part of it from the tier that holds it.
 
         The mean weights every interval that was measured alike, however many samples fell in it.
         """
-        self._settle()
-        begin = max(start, self._first_time)
-        if not end > begin:
-            return Stats(None, None, None, 0.0)
+        begin, upper = max(start, self._first_time), end
         weight = total = 0.0
         low, high = inf, -inf
-        upper = end
-        for n, tier in enumerate(self._tiers):
-            if tier.end == -inf:  # no sample came since a backfill that is too coarse for it
-                continue
-            lower = float(tier.oldest * tier.step_s)
-            if lower > begin and n + 1 < len(self._tiers):  # hand over at a border of both
-                coarser = self._tiers[n + 1].step_s
-                lower = ceil(lower / coarser) * coarser
-            lower = max(lower, begin)
+        for tier in self._tiers:
             step_s = tier.step_s
-            known = tier.rollup(floor(lower / step_s), ceil(upper / step_s))
-            part = known.between(lower, upper)
+            lower = max(tier.first * step_s, begin)
+            if not len(tier) or upper <= lower:
+                continue
+            part = tier.slice(floor(lower / step_s), ceil(upper / step_s)).between(lower, upper)
             if part is not None:
                 weight += part.known_s
                 total += part.integral
                 low, high = min(low, part.low), max(high, part.high)
-            upper = min(upper, lower)
+            upper = lower
         if not weight:
             return Stats(None, None, None, 0.0)
-        return Stats(
-            clamped(total / weight, low, high), low, high, min(weight / (end - start), 1.0)
-        )
+        mean = clamped(total / weight, low, high)
+        return Stats(mean, low, high, min(weight / (end - start), 1.0))
 
 
-def _coarsest(rollups: Iterable[Rollup], step_s: int) -> Rollup:
-    """The one that can make buckets of `step_s` from the fewest."""
-    return max((each for each in rollups if step_s % each.step_s == 0), key=lambda r: r.step_s)
+@lru_cache(maxsize=64)
+def _suited(period_s: float, tiers: Tiers) -> Tuple[_Step, ...]:
+    """Those that are not too fine for the samples."""
+    rare_s = min(period_s, _MINUTE_S)
+    ratios = [after[0] // step_s for (step_s, _), after in zip(tiers, tiers[1:])] + [1]
+    steps = [_Step(*each, each[1] + each[1] // 16 + n, n) for each, n in zip(tiers, ratios)]
+    return tuple(each for each in steps if each.step_s * each.ratio > rare_s)
 
 
-def _of_step(rollups: Sequence[Rollup], step_s: int, kept: int) -> Optional[Rollup]:
-    """The newest buckets of `step_s`, at least as many as are kept, made of the best there are."""
-    coarser = [each for each in rollups if each.step_s > step_s and each.step_s % step_s == 0]
-    if any(each.step_s <= step_s for each in rollups):
-        found = _coarsest(rollups, step_s)
-        ratio = int(step_s // found.step_s)
-        return found.coarsened(ratio) if ratio > 1 else found
-    if not coarser:
-        return None
-    found = min(coarser, key=lambda each: each.step_s)
-    ratio = int(found.step_s // step_s)
-    return found.slice(found.last - kept // ratio, found.last + 1).expanded(ratio)
-
-
-def _windows(tier: Tier, step: float, first: int, n: int, until: float) -> List[Optional[Bucket]]:
-    """The buckets merged into `n` longer ones of `step` seconds, from index `first`.
-
-    One that lies on a border goes where it begins, which depends on absolute time alone.
-    """
-    stop = floor(until / tier.step_s) + 1
-    edges = [min(ceil((first + k) * step / tier.step_s), stop) for k in range(n + 1)]
-    found = tier.rollup(edges[0], edges[-1])
-    places = [max(edge - found.first, 0) for edge in edges]
-    return [found.merged(begin, end) for begin, end in zip(places, places[1:])]
+def _in_steps_of(step_s: int, rollup: Rollup) -> Rollup:
+    ratio = int(step_s // rollup.step_s)
+    return rollup.coarsened(ratio) if ratio > 1 else rollup

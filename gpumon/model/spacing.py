@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from math import ceil, inf
-from typing import Deque, Optional, Sequence
+from typing import Deque, Optional
 
 #: the longest of so many spacings counts, so that some that come late together mislead nobody
 _KEPT = 8
@@ -30,19 +30,6 @@ class Spacing:
             if len(self._seen) >= _ENOUGH:
                 self._longest_s = max(self._seen)
         self._last = time
-
-    def note_all(self, times: Sequence[float], claimed_s: float) -> bool:
-        """Samples came; False, and none is noted, where one of them changes the interval."""
-        trial = Spacing()
-        trial._last, trial._longest_s = self._last, self._longest_s
-        trial._seen.extend(self._seen)
-        before_s = self.interval_s(claimed_s)
-        for time in times:
-            trial.note(time)
-            if trial._longest_s != self._longest_s and trial.interval_s(claimed_s) != before_s:
-                return False
-        self._last, self._seen, self._longest_s = trial._last, trial._seen, trial._longest_s
-        return True
 
     def clear(self) -> None:
         """Another stream begins."""

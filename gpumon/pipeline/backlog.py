@@ -1,4 +1,4 @@
-"""Samples on their way to be evaluated: bounded in number and in bytes."""
+"""Frames on their way to be evaluated: bounded in number and in bytes."""
 
 from __future__ import annotations
 
@@ -6,25 +6,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple, Union
+from typing import NamedTuple, Union
 
-from gpumon.model.bounded import weight
-from gpumon.model.sample import Header, Sample
+from gpumon.frames.frame import Frame
 
-if TYPE_CHECKING:
-    from gpumon.model.batch import ColumnBatch
-    from gpumon.model.rolled import RolledFrame
-
-#: samples that may wait while the first import runs, or the machine is busy, each of 20 KB with
-#: eight devices and 16 processes; a replay gives many at once. Of as many more only events are kept
-MAX_WAITING, _MAX_REPLAYED = 4096, 100_000
-#: and what they take all together
+#: what frames may take that wait while the first import runs, or the machine is busy
 WAITING_BYTES = 96 << 20
-_ROW_BYTES, _READING_BYTES = 120, 28  # about
+_ROLLUP_BYTES = 300  # about, of one bucket
 #: how long a replay is held up for an evaluation, and how often it looks
 _HOLD_S, _LOOK_S = 10.0, 0.005
 
-Item = Union[Header, Sample, "ColumnBatch", "RolledFrame"]
+Frames = Union[Frame, Iterator[Frame]]
 
 
 class Reset(NamedTuple):
@@ -37,7 +29,7 @@ class Entry(NamedTuple):
     """What came of one node."""
 
     node: str
-    items: Header | Sample | Iterator[Item]
+    frames: Frames
     size_bytes: int
 
 
@@ -59,22 +51,18 @@ class Backlog:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def put(self, node: str, items: Header | Sample | Iterator[Item]) -> None:
-        """Keep it; of a sample for which there is no room, its events, and then nothing."""
-        size = _bytes_of(items)
+    def put(self, node: str, frames: Frames) -> None:
+        """Keep it, as far as there is room."""
+        # what is read only when its turn comes takes nothing yet
+        size = _ROLLUP_BYTES * frames.rollup_count if isinstance(frames, Frame) else 0
         if self._replayed:
             self._wait_for_room()
-        fill = self._fill(size)
-        if fill >= 1 and isinstance(items, Sample):
-            items = items._replace(rows={})  # a gap
-            size = _bytes_of(items)
-        is_empty = fill >= 1 and isinstance(items, Sample) and not items.events
         with self._lock:
-            if fill >= 2 or is_empty:
-                self.left_out += 1
+            if size and self._fill(size) > 1 and isinstance(frames, Frame):
+                self.left_out += frames.samples.seen
                 return
             self._bytes += size
-        self._entries.append(Entry(node, items, size))
+        self._entries.append(Entry(node, frames, size))
 
     def reset(self, node: str = "") -> None:
         """Have this node forgotten, or all."""
@@ -101,26 +89,11 @@ class Backlog:
         return self._fill(0) < 0.5
 
     def _fill(self, size: int) -> float:
-        """How full it would be: 1 is what samples may take, 2 what anything may."""
-        most = _MAX_REPLAYED if self._replayed else MAX_WAITING
-        return max(len(self._entries) / most, (self._bytes + size) / WAITING_BYTES)
+        """How full it would be, of 1."""
+        return (self._bytes + size) / WAITING_BYTES
 
     def _wait_for_room(self) -> None:
         """A replay comes as fast as it can be read; it is held up rather than cut."""
         until = time.monotonic() + _HOLD_S
         while self.is_read and self._fill(0) >= 1 and time.monotonic() < until:
             time.sleep(_LOOK_S)
-
-
-def _bytes_of(items: Header | Sample | Iterator[Item]) -> int:
-    """About what it takes; what is read only when its turn comes takes nothing yet."""
-    if isinstance(items, Header):
-        return weight(items)
-    if not isinstance(items, Sample):
-        return 0
-    rows = sum(
-        _ROW_BYTES + _READING_BYTES * len(readings)
-        for table in items.rows.values()
-        for readings in table.values()
-    )
-    return rows + weight(items.events) + weight(items.states)

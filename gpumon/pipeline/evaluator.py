@@ -1,6 +1,6 @@
 """Findings while a job is watched: a stage before the store that evaluates the run now and then.
 
-The streams' threads only put samples in a backlog; one thread aggregates and evaluates them, with
+The streams' threads only put frames in a backlog; one thread joins and evaluates them, with
 at most a fiftieth of a core, of more than 16 nodes a hundredth. It imports what it needs after the
 first paint.
 """
@@ -16,16 +16,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpumon.model import clock
 from gpumon.model.sample import Header, Sample
 from gpumon.model.view import LEFT, Status
-from gpumon.pipeline.backlog import Backlog, Item, Reset
+from gpumon.pipeline.backlog import Backlog, Frames, Reset
 
 if TYPE_CHECKING:
-    from gpumon.analysis.aggregate.run import Aggregation
     from gpumon.analysis.finding import Finding
     from gpumon.analysis.rules.hysteresis import Live
+    from gpumon.analysis.run import Run
     from gpumon.analysis.rundata import RunData
     from gpumon.analysis.steps import StepsNow
-    from gpumon.model.backfill import Backfill
-    from gpumon.model.batch import ColumnBatch
+    from gpumon.frames.frame import Frame
     from gpumon.report.model import Report
     from gpumon.site import Site
     from gpumon.slurm.job import Job
@@ -87,11 +86,16 @@ class Evaluator:
     def header(self, node: str, header: Header) -> None:
         self._store.header(node, header)
         self._nodes.add(node)
-        self._keep(node, header)
+        if len(self._nodes) > _MAX_NODES and not self._stopping.is_set():
+            most = f"no live findings above {_MAX_NODES} nodes"
+            self._give_up(f"{most}; run gpumon report")
 
     def add(self, node: str, sample: Sample, received: float | None = None) -> None:
         self._store.add(node, sample, received)
-        self._keep(node, sample)
+
+    def frame(self, node: str, frame: Frame) -> None:
+        """What samples that came were aggregated to."""
+        self._keep(node, frame)
 
     def status(self, node: str, status: Status) -> None:
         self._store.status(node, status)
@@ -99,15 +103,11 @@ class Evaluator:
             self._nodes.discard(node)
             self.backlog.reset(node)
 
-    def backfill(self, node: str, backfills: Sequence[Backfill], items: Iterator[Item]) -> None:
-        """What was before: for the store in buckets, and the samples to evaluate."""
-        self._store.backfill(node, backfills)
+    def load(self, node: str, past: Frame, frames: Iterator[Frame]) -> None:
+        """What was before the next sample: in one frame to show, and in full to evaluate."""
+        self._store.load(node, past)
         self._nodes.add(node)
-        self._keep(node, items)
-
-    def show(self, node: str, item: Header | Sample | ColumnBatch) -> None:
-        """For the store alone: `backfill` brings the same to evaluate."""
-        self._store.show(node, item)
+        self._keep(node, frames)
 
     def reset(self) -> None:
         """Forget all nodes."""
@@ -116,14 +116,9 @@ class Evaluator:
         self._resets += 1
         self.backlog.reset()
 
-    def _keep(self, node: str, items: Header | Sample | Iterator[Item]) -> None:
-        if self._stopping.is_set():
-            return
-        if len(self._nodes) > _MAX_NODES:
-            most = f"no live findings above {_MAX_NODES} nodes"
-            self._give_up(f"{most}; run gpumon report")
-            return
-        self.backlog.put(node, items)
+    def _keep(self, node: str, frames: Frames) -> None:
+        if not self._stopping.is_set():
+            self.backlog.put(node, frames)
 
     def _give_up(self, why: str) -> None:
         self.stop()
@@ -147,12 +142,11 @@ class Evaluator:
             self._give_up(f"no findings: {type(error).__name__}: {error}")
 
     def _evaluate(self) -> None:
-        from gpumon.analysis.aggregate.limits import LIVE
-        from gpumon.analysis.aggregate.run import Aggregation
         from gpumon.analysis.rules.hysteresis import Live
+        from gpumon.analysis.run import LIVE, Run
 
         self.backlog.is_read = True
-        aggregation, live = Aggregation(LIVE), Live()
+        run, live = Run(LIVE), Live()
         new, due = False, 0.0
         known = told = over = False  # whether there are samples; what the last one was made of
         while not self._stopping.wait(_IDLE_S):
@@ -162,23 +156,23 @@ class Evaluator:
                 if isinstance(entry, Reset):
                     live = Live()
                     if entry.node:
-                        aggregation.forget(entry.node)
-                    if not entry.node or not aggregation.has_samples:
-                        aggregation = Aggregation(LIVE)
+                        run.forget(entry.node)
+                    if not entry.node or not run.has_samples:
+                        run = Run(LIVE)
                         self.latest, known = None, False
                     new = known
                     due = min(due, time.monotonic() + self._period_s)  # nothing is shown until then
                     continue
                 job = self._job()
-                for item in self._until_reset(entry.items):
-                    aggregation.add(entry.node, _while_running(item, job))
+                for frame in self._until_reset(entry.frames):
+                    run.add(entry.node, _while_running(frame, job))
                 new = known = True
             began, job = time.monotonic(), self._job_now()
             ended = job is not None and job.has_ended  # then no sample comes any more
             asked = (self.wants_report and not told) or ended != over
             if not known or not (asked or (new and began >= due)):
                 continue
-            found = self._evaluation(aggregation, live, job)
+            found = self._evaluation(run, live, job)
             if self._stopping.is_set():
                 return
             self.latest = found
@@ -196,41 +190,41 @@ class Evaluator:
         job = self._job()
         return None if job is None else job.as_of(clock.now())
 
-    def _until_reset(self, items: Header | Sample | Iterator[Item]) -> Iterator[Item]:
+    def _until_reset(self, frames: Frames) -> Iterator[Frame]:
         resets = self._resets
-        for item in items if isinstance(items, Iterator) else (items,):
+        for frame in frames if isinstance(frames, Iterator) else (frames,):
             if self._resets != resets or self._stopping.is_set():
                 return
-            yield item
+            yield frame
 
-    def _evaluation(self, aggregation: Aggregation, live: Live, job: Job | None) -> LiveEvaluation:
+    def _evaluation(self, run: Run, live: Live, job: Job | None) -> LiveEvaluation:
         from gpumon.analysis.rules.catalogue import evaluate
         from gpumon.analysis.steps import steps_now
         from gpumon.report.build import build
 
         site = self._site()
-        run = aggregation.evidence(job, site, live=True, shared=True)
-        findings, report = live.update(evaluate(run), run.end), None
-        charted, steps = _charted(run), steps_now(run)
+        data = run.data(job, site, live=True, shared=True)
+        findings, report = live.update(evaluate(data), data.end), None
+        charted, steps = _charted(data), steps_now(data)
         if self.wants_report:
-            run = aggregation.evidence(job, site, shared=True)
-            report = build(replace(run, coverage=replace(run.coverage, source="live")))
-        left_out = aggregation.left_out()
+            data = run.data(job, site, shared=True)
+            report = build(replace(data, coverage=replace(data.coverage, source="live")))
+        left_out = run.left_out()
         if self.backlog.left_out:
             count = f"{self.backlog.left_out:,}"
             left_out.append(f"{count} samples that arrived too fast are not in the findings.")
         return LiveEvaluation(findings, charted, report, left_out, steps)
 
 
-def _while_running(item: Item, job: Job | None) -> Item:
-    """The item; of a sample that was taken while the job was suspended, its events: what stands
-    still because Slurm stopped it is not idle.
+def _while_running(frame: Frame, job: Job | None) -> Frame:
+    """The frame; of one that began while the job was suspended, its events: what stands still
+    because Slurm stopped it is not idle.
     """
     from gpumon.slurm.suspension import is_suspended
 
-    if isinstance(item, Sample) and is_suspended(job, item.time):
-        return item._replace(rows={})
-    return item
+    if frame.samples.seen and is_suspended(job, frame.samples.first):
+        return frame.of_events()
+    return frame
 
 
 def _charted(run: RunData) -> RunData:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from gpumon.model.view import NotRecorded, Silence
 from gpumon.pipeline.evaluator import Evaluator, LiveEvaluation
+from gpumon.pipeline.framing import Framing
 from gpumon.store import NodeView, Store
 
 if TYPE_CHECKING:
+    from gpumon.pipeline.recorder import RecorderStage
     from gpumon.pipeline.stacks import Stacks
-    from gpumon.pipeline.tee import Tee
     from gpumon.site import Site
     from gpumon.slurm.job import Job
     from gpumon.sources.base import Source
@@ -39,7 +40,7 @@ class JobSource(Protocol):
 class Pipeline:
     """What there is to show: nodes, the job, the newest evaluation, and what is not recorded.
 
-    `tee`: the source, where it is recorded; `player`: the source, where it is a recording;
+    `recorder`: the source, where it is recorded; `player`: the source, where it is a recording;
     `others`: nodes that other pipelines of this process follow; `past`: reads what was recorded
     of the same job before; `stacks`: asks the nodes where processes are.
     """
@@ -49,7 +50,7 @@ class Pipeline:
         source: Source,
         *,
         job: JobSource | None = None,
-        tee: Tee | None = None,
+        recorder: RecorderStage | None = None,
         player: ReplaySource | None = None,
         site: Callable[[], Site | None] = lambda: None,
         store: Store | None = None,
@@ -62,7 +63,7 @@ class Pipeline:
         self._past = past
         self.is_local = source.name == "local"
         self._source = source
-        self._tee = tee
+        self._recorder = recorder
         self._is_started = False
         self._jobs = job
         self._store = store or Store(others)
@@ -77,7 +78,9 @@ class Pipeline:
         """Once; where it is called again, nothing is done."""
         if not self._is_started:
             self._is_started = True
-            self._source.start(self._evaluator)
+            is_framed = self._recorder is not None
+            sink = Framing(self._evaluator, replayed=self.player is not None)
+            self._source.start(self._evaluator if is_framed else sink)
 
     def evaluate(self) -> None:
         """From now on; what came before has waited."""
@@ -129,11 +132,11 @@ class Pipeline:
     @property
     def not_recorded(self) -> Mapping[str, NotRecorded]:
         """By node, those that should be."""
-        return dict(self._tee.not_recorded) if self._tee is not None else {}
+        return dict(self._recorder.not_recorded) if self._recorder is not None else {}
 
     def news(self) -> str:
         """One line about the recording or the job that has not been shown yet, else ""."""
-        tellers = (self._tee, self._jobs, self.player, self._past)
+        tellers = (self._recorder, self._jobs, self.player, self._past)
         told = (each.news() for each in tellers if each is not None)
         return next(filter(None, told), "")
 
@@ -151,8 +154,8 @@ class Pipeline:
     @property
     def takes_marks(self) -> bool:
         """Whether what is shown happens now."""
-        return self._tee is not None
+        return self._recorder is not None
 
     def mark(self, text: str) -> str:
         """Put a line on the time axis; what happened, in words."""
-        return self._tee.mark(text) if self._tee is not None else ""
+        return self._recorder.mark(text) if self._recorder is not None else ""

@@ -12,9 +12,9 @@ from types import ModuleType
 from typing import Any
 
 from gpumon.recording.file import CannotRecordError
-from gpumon.recording.folders import SUFFIX
 from gpumon.recording.reader import Recording, is_recording
 from gpumon.recording.runs import (
+    SUFFIX,
     Run,
     SeveralJobsError,
     UnclearError,

@@ -14,14 +14,13 @@ import re
 from typing import Iterator, List, NamedTuple, Optional
 from zlib import crc32
 
-from gpumon.recording.blocks import Broken
+from gpumon.recording.zstd import Broken
 from gpumon.wire import MAX_LINE_BYTES
 
-_MARK = b',"check":"'
 #: how a line with a check ends: no other can, as their last values are no texts
-_CHECK = _MARK + b'%08x"}\n'
+_CHECK = b',"check":"%08x"}\n'
 CHECK_BYTES = len(_CHECK % 0)
-ANY_CHECK = re.compile(_MARK + rb'[0-9a-f]{8}"\}\n')
+ANY_CHECK = re.compile(rb',"check":"[0-9a-f]{8}"\}\n')
 _END = b"}\n"
 #: packed, a part is one block of zstd: what can be unpacked can be proven
 _PART_BYTES = 48 << 10
@@ -73,8 +72,7 @@ class Proving:
     def __init__(self) -> None:
         self._identity: Optional[Identity] = None
         self._crc = 0
-        self._pieces: List[bytes] = []  # not proven yet
-        self._size = 0
+        self._rest = b""  # not proven yet
         self._frames = 0
 
     def take(self, chunk: bytes) -> List[bytes]:
@@ -82,32 +80,18 @@ class Proving:
 
         Frames that were packed again are one, in which first lines of others come.
         """
-        overlap = self._pieces[-1][1 - CHECK_BYTES :] if self._pieces else b""
-        mark = (overlap + chunk).find(_MARK)
-        search = max(self._size - len(overlap) + mark, 0)
-        self._pieces.append(chunk)
-        self._size += len(chunk)
-        if len(chunk) >= CHECK_BYTES and mark < 0:
-            if self._size > _MAX_PART_BYTES:
-                raise Broken("a checksum is missing")
-            return []
-        text = b"".join(self._pieces)
+        text, begin = self._rest + chunk, 0
         proven: List[bytes] = []
-        begin = 0
-        while (at := text.find(_MARK, search)) >= 0 and at + CHECK_BYTES <= len(text):
-            end = search = at + CHECK_BYTES
-            if not ANY_CHECK.match(text, at):
-                search = at + 1
-                continue
+        for check in ANY_CHECK.finditer(text):
+            at = check.start()
             self._begin(identity_of(text[begin : begin + 80]))
             self._crc = crc32(_END, crc32(text[begin:at], self._crc))
-            if text[at:end] != _CHECK % self._crc:
+            if check[0] != _CHECK % self._crc:
                 raise Broken("a checksum does not match")
             proven += (text[begin:at] + b"}").split(b"\n")
-            begin = end
-        self._pieces = [text[begin:]]
-        self._size = len(text) - begin
-        if self._size > _MAX_PART_BYTES:
+            begin = check.end()
+        self._rest = text[begin:]
+        if len(self._rest) > _MAX_PART_BYTES:
             raise Broken("a checksum is missing")
         return proven
 
@@ -124,7 +108,7 @@ class Proving:
 
         Two recorded frames in one that was not finished: what was between them is gone.
         """
-        if self._size:
+        if self._rest:
             raise Broken("a checksum is missing at its end")
         if self._frames > 1 and not whole:
             raise Broken("a part of it is missing")

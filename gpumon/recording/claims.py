@@ -1,6 +1,6 @@
 """Claims: which process records which node, so that only one of several dashboards does.
 
-A process's claims are the line in its files (`spool`). On this machine a lock shows whether the
+A process's claims are the line in its files (`sharing`). On this machine a lock shows whether the
 process lives. Locks and processes of other machines cannot be seen over NFS: in the shared folder
 each process makes one call in `TURN_S`, which renews its own file's time of change or, of who would
 take over, looks for others. A claim is given up while no samples come, so that one with samples of
@@ -15,7 +15,7 @@ import time
 from typing import Callable, Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Tuple, Union
 
 from gpumon.model.sample import Header
-from gpumon.recording import shared, spool
+from gpumon.recording import sharing
 from gpumon.recording.marks import MarkSpool, job_name
 
 #: between two calls in the shared folder
@@ -141,7 +141,7 @@ class Claims:
         held = self._own.get(node)
         return Claim(
             job_name(job),
-            shared.safe(header.node),
+            sharing.safe(header.node),
             self._mine.lease,
             frozenset(device.uuid for device in header.devices if device.uuid),
             is_asked_for,
@@ -191,12 +191,12 @@ class Claims:
 
     def _look_here(self) -> None:
         mine = self._mine
-        found = list(spool.here(mine.folder, mine.local, mine.key))
+        found = list(sharing.here(mine.folder, mine.local, mine.key))
         self._known = frozenset(each.lease for each in found)
         living = [each for each in found if each.line and each.lease != mine.lease]
         self._here = [claim for each in living for claim in self._claims(each)]
 
-    def _note(self, there: List[spool.Spool], passed_over: FrozenSet[str]) -> None:
+    def _note(self, there: List[sharing.Spool], passed_over: FrozenSet[str]) -> None:
         """What a look into the shared folder found."""
         now = self._clock()
         beats = {lease: beat for lease, beat in self._beats.items() if lease in passed_over}
@@ -216,7 +216,7 @@ class Claims:
         leases = {*self._known, *beats}
         self._parsed = {lease: kept for lease, kept in self._parsed.items() if lease in leases}
 
-    def _claims(self, of: spool.Spool) -> List[Claim]:
+    def _claims(self, of: sharing.Spool) -> List[Claim]:
         version, claims = self._parsed.get(of.lease, (b"", []))
         if version != (of.line or of.path):
             read = of if of.line else self._mine.read(of)

@@ -1,12 +1,27 @@
-"""The file under a recording: new, private, appended to by one writer, never locked."""
+"""Files of recordings: new ones, appended to by one writer, and any number that are read.
+
+A job on 1,100 nodes has 1,100 recordings, which a replay reads side by side, and a shell's limit
+is mostly 1,024 open files. So the file that was not read for longest is closed when there are too
+many, and opened again when it is read next.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import resource
+import stat
+from threading import Lock
+from weakref import WeakKeyDictionary
 
 from gpumon.errors import GpumonError
 from gpumon.files import create, reason, sync, sync_folder
+
+#: of the process's limit; the rest is for everything else that a program opens
+_SHARE = 0.5
+_MOST = 4096
+#: no descriptor is free, in this process or on the whole machine
+_FULL = (errno.EMFILE, errno.ENFILE)
 
 
 def make_folders(path: str) -> list[str]:
@@ -35,9 +50,8 @@ class CannotRecordError(GpumonError):
 
 
 class File:
-    """Appends; after the first error it is closed, and `failed` holds the reason.
-
-    Or it writes to a device, a FIFO or an open file of this process (/dev/stdout).
+    """New, private, never locked. Appends; after the first error it is closed, and `failed` holds
+    the reason. Or it writes to a device, a FIFO or an open file of this process (/dev/stdout).
     """
 
     def __init__(self, path: str, *, is_synced: bool = True) -> None:
@@ -101,3 +115,76 @@ def write(fd: int, data: bytes) -> None:
     """All of `data`."""
     while data:
         data = data[os.write(fd, data) :]
+
+
+# -- reading
+
+
+class Opened:
+    """A file to read from, by any thread. Closed when it is collected, too."""
+
+    def __init__(self, path: str) -> None:
+        """Raises OSError."""
+        self._path = path
+        self.status = os.fstat(self._descriptor().number)
+        if stat.S_ISDIR(self.status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+
+    def read(self, size: int, at: int) -> bytes:
+        """At most `size` bytes at `at`. Raises OSError, also where another file is there now."""
+        found = self._descriptor()  # stays open until this is over
+        return os.pread(found.number, size, at)
+
+    def close(self) -> None:
+        """It may be read again."""
+        with _table:
+            _in_use.pop(self, None)
+
+    def _descriptor(self) -> _Descriptor:
+        with _table:
+            found = _in_use.pop(self, None)
+        if found is None:
+            found = _Descriptor(_open(self._path))
+            status = os.fstat(found.number)
+            before = getattr(self, "status", status)
+            if (before.st_dev, before.st_ino) != (status.st_dev, status.st_ino):
+                raise OSError(errno.ESTALE, "it was replaced by another file")
+        with _table:
+            _in_use[self] = found
+        return found
+
+
+class _Descriptor:
+    """Closed when nobody holds it any more."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        os.close(self.number)
+
+
+_table = Lock()
+#: those with a descriptor, the one that was read last at the end
+_in_use: WeakKeyDictionary[Opened, _Descriptor] = WeakKeyDictionary()
+
+
+def _open(path: str) -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MOST if soft == resource.RLIM_INFINITY else min(int(soft * _SHARE), _MOST)
+    while len(_in_use) > most and _close_one():
+        pass
+    while True:
+        try:  # a pipe that nobody writes to holds nobody up
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno not in _FULL or not _close_one():
+                raise
+
+
+def _close_one() -> bool:
+    """The one that was not read for longest; False where none is open."""
+    with _table:
+        oldest = next(iter(list(_in_use)), None)
+        closed = None if oldest is None else _in_use.pop(oldest)
+    return closed is not None

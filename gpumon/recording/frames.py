@@ -1,25 +1,27 @@
 """Where the frames of a recording lie, and the lines in them.
 
 Behind each frame that was finished stands a *trailer*, a skippable frame that zstd passes over: how
-long the frame is and from when to when. (Older recorders put a *digest* before that, of which only
-the frame's number is still read.) They are the index: read backwards from the end of the file they
-give every frame's place without unpacking one. What has no trailer (the frame that is being
+long the frame is and from when to when. They are the index: read backwards from the end of the file
+they give every frame's place without unpacking one. What has no trailer (the frame that is being
 written, one that a crash cut off, a file that was packed again) is walked block by block: zstd's
 block headers tell where a frame ends (RFC 8878, 3.1.1).
+
+A file of lines that no recorder wrote, as `gpumon collect` prints them, is plain or packed by gzip
+or zstd; it has neither trailers nor checks, and what there is of it is one piece.
 """
 
 from __future__ import annotations
 
 import struct
+from functools import partial
 from itertools import chain
-from math import isfinite
 from typing import Callable, Iterator, List, NamedTuple, Optional
 from zlib import crc32
 
-from gpumon.recording import blocks
-from gpumon.recording.blocks import Broken, Torn
+from gpumon.model.untrusted import MAX_TIME
+from gpumon.recording import zstd
 from gpumon.recording.checks import ANY_CHECK, CHECK_BYTES, Identity, Proving, identity_of
-from gpumon.recording.zstd import MAGIC, unpacked
+from gpumon.recording.zstd import GZIP, MAGIC, Broken, Torn, gunzipped, unpacked
 from gpumon.wire import MAX_LINE_BYTES
 
 #: at most so many bytes of a file at a place; fewer only at its end. Raises OSError
@@ -27,32 +29,39 @@ ReadAt = Callable[[int, int], bytes]
 
 _HEAD = struct.Struct("<4sI")  # magic, the bytes that follow
 _SKIPPABLE = b"\x5a\x2a\x4d\x18"  # of the 16 that zstd sets apart, ours
-#: how each trailer ends: mark, frame bytes, ended, start, last
-_TAIL = struct.Struct("<8sIIdd")
-#: and where a digest stands before that: its bytes, the frame's number, its stream
-_DIGEST_TAIL = struct.Struct("<8sIIddII8s")
-_MARK, _DIGEST_MARK = b"gpumon\x00\x01", b"gpumon\x00\x02"
-_ANY_MARK = _MARK[:-1]
-_TAIL_OF_MARK = {_MARK: _TAIL, _DIGEST_MARK: _DIGEST_TAIL}
-#: what stands before a trailer to prove it: mark, stream, number of the frame, CRC-32 of the digest
-#: and of all this with the trailer's end
-_SEAL = struct.Struct("<8s8sIII")
-_SEAL_MARK = b"gpumon\x00\x03"
-_SEAL_HEAD = _HEAD.pack(_SKIPPABLE, _SEAL.size)
-_SEALED_BYTES = _HEAD.size + _SEAL.size
-_MAX_DIGEST_BYTES = 1 << 21
+_MARK = b"gpumon\x00\x04"
+#: of a trailer: mark, stream, number of the frame, frame bytes, ended, start, last, and the CRC-32
+#: of all this
+_TOLD = struct.Struct("<8s8sIIIdd")
+_CRC = struct.Struct("<I")
+_TRAILER_HEAD = _HEAD.pack(_SKIPPABLE, _TOLD.size + _CRC.size)
+_TRAILER_BYTES = len(_TRAILER_HEAD) + _TOLD.size + _CRC.size
 _MAX_FRAMES = 100_000  # of one file: two years of them
 _MAX_RESTARTS = 64  # behind places where no frame continues
+_PIECE_BYTES = 1 << 18
+_SKIPPABLES = range(0x184D2A50, 0x184D2A60)
 #: a frame that unpacks to so much more than it packs is made to fill a memory, not by a recorder
 _MAX_RATIO = 500
+_MAX_GZIP_RATIO = 200  # what an agent prints packs to a tenth
 _ALWAYS_FINE_BYTES = 1 << 18  # of each frame, of which a small file may have many
+#: lines that are none, beyond as many as may be some
+_MOST_WASTED = 10_000
+_SIGNATURES = (
+    (b"\x7fELF", "a program"),
+    (b"PK\x03\x04", "a ZIP archive"),
+    (b"PAR1", "a Parquet file"),
+    (b"%PDF", "a PDF"),
+    (b"\x89PNG", "a picture"),
+    (b"#!", "a script"),
+    (b"<", "an HTML or XML file"),
+    (b"{", "a JSON file"),
+)
 
 
 class Frame(NamedTuple):
     """zstd data at [begin, end) of a file.
 
-    `start` and `last` are None where no trailer proves them; `has_trailer`: our recorder finished
-    it, so it has a checksum.
+    `start`, `last` and `identity` are None where no trailer proves them.
     """
 
     begin: int
@@ -62,40 +71,24 @@ class Frame(NamedTuple):
     last: Optional[float] = None  # and of its last
     ended: bool = False  # the recording was closed behind it
     behind: int = 0  # where its trailer ends
-    has_trailer: bool = False
     identity: Optional[Identity] = None
 
 
-class Unproven(Exception):
-    """These lines have no checksum: older recorders wrote none before a frame's end."""
+def trailer(frame_bytes: int, start: float, last: float, ended: bool, identity: Identity) -> bytes:
+    """What is written behind a frame of `frame_bytes` bytes."""
+    told = _TOLD.pack(_MARK, *identity, frame_bytes, int(ended), start, last)
+    return _TRAILER_HEAD + told + _CRC.pack(crc32(told))
 
 
-def trailer(
-    frame_bytes: int,
-    start: float,
-    last: float,
-    ended: bool,
-    identity: Optional[Identity] = None,
-) -> bytes:
-    """What is written behind a frame of `frame_bytes` bytes.
-
-    What proves it stands before it, as if it were the frame's, where older readers pass over it.
-    """
-    if identity is not None:
-        frame_bytes += _SEALED_BYTES
-    end = _TAIL.pack(_MARK, frame_bytes, int(ended), start, last)
-    found = _HEAD.pack(_SKIPPABLE, len(end)) + end
-    return found if identity is None else _seal(identity, 0, end) + found
-
-
-def _seal(identity: Identity, digest_crc: int, end: bytes) -> bytes:
-    told = (_SEAL_MARK, *identity, digest_crc)
-    crc = crc32(end, crc32(_SEAL.pack(*told, 0)))
-    return _SEAL_HEAD + _SEAL.pack(*told, crc)
+def is_zstd(head: bytes) -> bool:
+    """By the first 4 bytes."""
+    return head == MAGIC or int.from_bytes(head, "little") in _SKIPPABLES
 
 
 def find_frames(read: ReadAt, size_bytes: int) -> List[Frame]:
     """All frames in the first `size_bytes` of a file, in order; costs three small reads a frame."""
+    if not is_zstd(read(len(MAGIC), 0)):
+        return [Frame(0, size_bytes, True)]
     found: List[Frame] = []
     end = size_bytes
     while end > 0 and len(found) < _MAX_FRAMES:
@@ -117,54 +110,22 @@ def lines(read: ReadAt, frame: Frame) -> Iterator[bytes]:
     Raises Broken at a damaged place, behind the lines before it, and Torn where a frame that was
     not finished ends in something else than whole parts. Bounded in memory, whatever it holds.
     """
-    chunks = _bounded(read, frame)
-    first = next(chunks, b"")
-    if identity_of(first) is None:
-        yield from _unproven_lines(read, frame)
-        return
     proving = Proving()
-    for chunk in chain([first], chunks):
+    for chunk in _unpacked(read, frame):
         yield from filter(None, proving.take(chunk))
     proving.end(whole=frame.whole)
 
 
-def _unproven_lines(read: ReadAt, frame: Frame) -> Iterator[bytes]:
-    """Of a frame without checks: those of one with a checksum when this was verified.
-
-    Raises Unproven behind those of another. At most one unfinished line is dropped; one that is too
-    long is cut to one that the decoder refuses.
-    """
-    has_checksum = frame.whole and blocks.header(read(blocks.HEADER_BYTES, frame.begin))[1]
-    if frame.has_trailer and not has_checksum:
-        raise Broken("its checksum is missing")
-    _verify(read, frame, has_checksum)
-    rest = b""
-    for chunk in _bounded(read, frame):
-        whole, newline, tail = chunk.rpartition(b"\n")
-        if newline:
-            yield from filter(None, (rest + whole).split(b"\n"))
-            rest = tail
-        elif len(rest) <= MAX_LINE_BYTES:
-            rest += tail
-    if not has_checksum:
-        raise Unproven
-
-
-def _verify(read: ReadAt, frame: Frame, has_checksum: bool) -> None:
-    """Raises Broken where its checksum does not fit, or where it has checks all the same."""
-    end, has_checks = b"", False
+def first_identity(read: ReadAt, frame: Frame) -> Optional[Identity]:
+    """As the trailer tells it, else the first line; None where no recorder wrote that."""
     try:
-        for chunk in _bounded(read, frame):
-            has_checks = has_checks or ANY_CHECK.search(end + chunk) is not None
-            end = chunk[-CHECK_BYTES:]
+        return frame.identity or identity_of(next(_unpacked(read, frame), b""))
     except Broken:
-        if has_checksum:
-            raise
-    if has_checks:
-        raise Broken("its first line is damaged")
+        return None
 
 
-def _bounded(read: ReadAt, frame: Frame) -> Iterator[bytes]:
+def _unpacked(read: ReadAt, frame: Frame) -> Iterator[bytes]:
+    """What a frame holds, unpacked; or a file that is none, by how it begins."""
     at = frame.begin
 
     def following(size: int) -> bytes:
@@ -173,13 +134,20 @@ def _bounded(read: ReadAt, frame: Frame) -> Iterator[bytes]:
         at += len(data)
         return data
 
-    limit = max(_MAX_RATIO * (frame.end - frame.begin), _ALWAYS_FINE_BYTES)
+    head = read(len(MAGIC), frame.begin)
+    if head == MAGIC:
+        pieces, ratio = unpacked(following), _MAX_RATIO
+    elif head.startswith(GZIP):
+        pieces, ratio = gunzipped(following), _MAX_GZIP_RATIO
+    else:
+        pieces, ratio = iter(partial(following, _PIECE_BYTES), b""), 1
+    limit = max(ratio * (frame.end - frame.begin), _ALWAYS_FINE_BYTES)
     try:
-        for chunk in unpacked(following):
-            limit -= len(chunk)
+        for piece in pieces:
+            limit -= len(piece)
             if limit < 0:
                 raise Broken("it decompresses to far more than a recording can hold")
-            yield chunk
+            yield piece
     except Torn as torn:
         if frame.whole or frame.begin + torn.useful < frame.end:
             raise
@@ -187,35 +155,18 @@ def _bounded(read: ReadAt, frame: Frame) -> Iterator[bytes]:
 
 def _trailed(read: ReadAt, end: int) -> Optional[Frame]:
     """The frame whose trailer ends at `end`; None also where the trailer is damaged."""
-    begin = max(end - _DIGEST_TAIL.size, 0)
-    data = read(end - begin, begin)
-    identity: Optional[Identity] = None
-    if data.startswith(_DIGEST_MARK) and len(data) == _DIGEST_TAIL.size:
-        _, length, ended, start, last, size, number, stream = _DIGEST_TAIL.unpack(data)
-        identity = Identity(stream, number)
-        at = begin - size - _HEAD.size
-        if size > _MAX_DIGEST_BYTES:
-            return None
-    elif len(data) >= _TAIL.size and data[-_TAIL.size :].startswith(_MARK):
-        data = data[-_TAIL.size :]
-        _, length, ended, start, last = _TAIL.unpack(data)
-        at = end - _TAIL.size - _HEAD.size
-    else:
+    at = end - _TRAILER_BYTES
+    data = read(_TRAILER_BYTES, at) if at > 0 else b""
+    told = data[len(_TRAILER_HEAD) : -_CRC.size]
+    if data != _TRAILER_HEAD + told + _CRC.pack(crc32(told)) or not told.startswith(_MARK):
         return None
-    if not 0 < length <= at or not (isfinite(start) and isfinite(last)) or ended > 1:
+    _, stream, number, length, ended, start, last = _TOLD.unpack(told)
+    if not 0 < length <= at or not all(abs(each) <= MAX_TIME for each in (start, last)):
         return None
-    head = _HEAD.pack(_SKIPPABLE, end - at - _HEAD.size)
-    if read(_HEAD.size, at) != head or read(4, at - length) != MAGIC:
+    if read(4, at - length) != MAGIC:
         return None
-    found = Frame(at - length, at, True, None, None, bool(ended), end, True, identity)
-    before = read(_SEALED_BYTES, max(at - _SEALED_BYTES, 0))
-    if not before.startswith(_SEAL_HEAD + _SEAL_MARK):
-        return found
-    _, stream, number, digest_crc, _ = _SEAL.unpack(before[_HEAD.size :])
     identity = Identity(stream, number)
-    if before != _seal(identity, digest_crc, data):
-        return None
-    return found._replace(end=at - _SEALED_BYTES, start=start, last=last, identity=identity)
+    return Frame(at - length, at, True, start, last, bool(ended), end, identity)
 
 
 def _behind_last_trailer(read: ReadAt, end: int) -> int:
@@ -225,13 +176,12 @@ def _behind_last_trailer(read: ReadAt, end: int) -> int:
     while upper > 0:
         lower = max(upper - (1 << 20), 0)
         data = read(min(upper + overlap, end) - lower, lower)
-        at = data.rfind(_ANY_MARK)
+        at = data.rfind(_MARK)
         while at >= 0:
-            tail = _TAIL_OF_MARK.get(data[at : at + len(_MARK)])
-            behind = end if tail is None else lower + at + tail.size
+            behind = lower + at + _TOLD.size + _CRC.size
             if behind < end and _trailed(read, behind) is not None:
                 return behind
-            at = data.rfind(_ANY_MARK, 0, at)
+            at = data.rfind(_MARK, 0, at)
         upper = lower
     return 0
 
@@ -241,7 +191,7 @@ def _walked(read: ReadAt, begin: int, end: int) -> Iterator[Frame]:
     restarts = 0
     while begin < end:
         magic = read(min(8, end - begin), begin)
-        if len(magic) == 8 and magic[1:4] == _SKIPPABLE[1:] and magic[0] & 0xF0 == 0x50:
+        if len(magic) == 8 and int.from_bytes(magic[:4], "little") in _SKIPPABLES:
             begin += 8 + int.from_bytes(magic[4:], "little")
             continue
         is_frame = magic[:4] == MAGIC
@@ -260,10 +210,10 @@ def _walked(read: ReadAt, begin: int, end: int) -> Iterator[Frame]:
 def _end_of_frame(read: ReadAt, begin: int, end: int) -> Optional[int]:
     """Where the frame at `begin` ends; None when that is not before `end`."""
     try:
-        size, has_checksum = blocks.header(read(blocks.HEADER_BYTES, begin))
+        size, has_checksum = zstd.header(read(zstd.HEADER_BYTES, begin))
         at = begin + size
-        for _ in range(blocks.MAX_BLOCKS):
-            last, size = blocks.block(read(3, at))
+        for _ in range(zstd.MAX_BLOCKS):
+            last, size = zstd.block(read(3, at))
             at += 3 + size
             if at > end:
                 return None
@@ -286,3 +236,64 @@ def _find(read: ReadAt, wanted: bytes, begin: int, end: int) -> int:
             return end
         begin += len(data) - len(wanted) + 1
     return end
+
+
+# -- lines that no recorder wrote
+
+
+def prove_foreign(read: ReadAt, parts: List[Frame]) -> None:
+    """That a file of lines that no recorder wrote was packed whole. Raises Torn where it ends too
+    early, and Broken where it is damaged, or a recorder wrote it all the same.
+    """
+    end = b""
+    for frame in parts:
+        for piece in _unpacked(read, frame):
+            end += piece
+            if ANY_CHECK.search(end):
+                raise Broken("its first line is damaged")
+            end = end[-CHECK_BYTES:]
+    if end[-1:] != b"\n" or not all(frame.whole for frame in parts):
+        raise Torn
+
+
+def foreign_lines(read: ReadAt, parts: List[Frame]) -> Iterator[bytes]:
+    """The whole lines of such a file, without their ends. At most one unfinished line is dropped;
+    one that is too long is cut to one that the decoder refuses.
+
+    Raises Broken where most of them are no lines of a stream.
+    """
+    rest, wanted = b"", _MOST_WASTED
+    for piece in chain.from_iterable(_unpacked(read, frame) for frame in parts):
+        whole, newline, tail = piece.rpartition(b"\n")
+        if not newline:
+            rest += tail if len(rest) <= MAX_LINE_BYTES else b""
+            continue
+        for line in filter(None, (rest + whole).split(b"\n")):
+            wanted += 1 if line.startswith(b"{") else -1
+            if wanted < 0:
+                raise Broken("most of it cannot be read: the rest was left out")
+            yield line
+        rest = tail
+    if len(rest) > MAX_LINE_BYTES:
+        yield rest
+
+
+def kind_of(read: ReadAt, frame: Frame) -> str:
+    """What a file that is no recording seems to be, by how it begins: `a script`, `empty`; "" where
+    a stream begins so.
+    """
+    try:
+        head = next(_unpacked(read, frame), b"")
+    except Broken:
+        return ""
+    if head.startswith(b'{"wire":'):
+        return ""
+    if not head.strip():
+        return "empty"
+    for begin, kind in _SIGNATURES:
+        if head.lstrip().startswith(begin):
+            return kind
+    first = head.partition(b"\n")[0]
+    if b"JobID" in first and b"|" in first:
+        return "a dump of sacct (see 'gpumon report --from-sacct')"
+    return "a binary file" if b"\0" in head else "a text file"

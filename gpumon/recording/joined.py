@@ -8,20 +8,34 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from functools import partial
 from itertools import groupby
 from math import inf
-from typing import Deque, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Union
+from typing import (
+    Callable,
+    Deque,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+    Union,
+)
 
-from gpumon.model.batch import ColumnBatch
+from gpumon.frames.frame import Frame
 from gpumon.model.bounded import Known
-from gpumon.model.rolled import RolledFrame
 from gpumon.model.sample import Event, Header, Sample
 from gpumon.model.series import BRIDGE_PERIODS
 from gpumon.recording.lanes import Mixed
 from gpumon.recording.legs import OF_PROCESSES, Lanes, Leg, Stretch, lane, legs_of
-from gpumon.recording.reader import Recording
+from gpumon.recording.reader import Recording, frames_of
+from gpumon.recording.reader import Stretch as Part
+from gpumon.wire.decoder import Decoder
 
-Item = Union[Header, Sample, ColumnBatch, RolledFrame]
+Item = Union[Header, Sample]
 #: s; clocks that differ by less agree, and corrections are whole seconds, as on any axis
 _NEAR_S = 1.0
 #: s; an event comes with one of the samples that follow it
@@ -56,68 +70,84 @@ class Joined:
         """What the files lack, in sentences; grows while they are read."""
         return [said for each in self.recordings for said in each.problems]
 
-    def items(self, since: Optional[float] = None) -> Iterator[Union[Header, Sample]]:
-        """Headers and samples, from the beginning of the frame that holds `since`."""
-        for item in self._legs_of(since, inf, is_fast=False, shown=False):
-            assert isinstance(item, (Header, Sample))
-            yield item
+    def items(
+        self, since: Optional[float] = None, decoder: Callable[[], Decoder] = Decoder
+    ) -> Iterator[Item]:
+        """Headers and samples, from the beginning of the frame that holds `since`.
 
-    def batches(self, since: float, until: float) -> Iterator[Union[Header, Sample, ColumnBatch]]:
-        """The same up to somewhere behind `until`, most of it in columns."""
-        for item in self._legs_of(since, -inf, until, is_fast=True, shown=False):
-            assert not isinstance(item, RolledFrame)
-            yield item
-
-    def rolled(self, until: float = inf, *, shown: bool = False) -> Iterator[Item]:
-        """The same from the beginning, as `Recording.rolled` gives it.
-
-        Rollup lines continue from the beginning of a file, and nothing else of the node may come
-        before them. So those of the first leg are used; of others the samples come in columns.
+        `decoder`: of a file that is read alone, where it makes something else of rows.
         """
-        return self._legs_of(None, until, is_fast=True, shown=shown)
-
-    def _legs_of(
-        self, since: Optional[float], rolled_until: float, until: float = inf, *, is_fast: bool,
-        shown: bool,
-    ) -> Iterator[Item]:  # fmt: skip
-        """Of some legs; rollup lines of frames that end before `rolled_until`."""
         told = _Told()
-        legs = [leg for leg in self._plan() if since is None or leg.until >= since]
-        for leg in legs:
-            parts = {
-                number: self._part(number, leg, since, rolled_until if leg is legs[0] else -inf,
-                                   until, is_fast=is_fast and len(leg.parts) == 1, shown=shown)
-                for number in leg.parts
-            }  # fmt: skip
-            items = next(iter(parts.values())) if len(parts) == 1 else _mixed(parts, leg)
-            yield from items if len(self._plan()) == 1 else told.once(items)
+        for leg in self._plan():
+            if since is None or leg.until >= since:
+                yield from self._once(told, self._items(leg, since, decoder))
+                told.end_leg()
+
+    def frames(self, *, shown: bool = False) -> Iterator[Frame]:
+        """The same from the beginning, aggregated; see `Recording.frames`."""
+        yield from frames_of(self.stretches(shown=shown))
+
+    def stretches(self, *, shown: bool = False) -> Iterator[Part]:
+        """All of it in parts. What lies in a leg is taken as it was recorded; where it does not, or
+        where legs are of several recordings or moved, the samples have to be aggregated.
+        """
+        told = _Told()
+        for leg in self._plan():
+            number, *others = leg.parts
+            recording = self.recordings[number]
+            if others or self._shifts[number]:
+                items = partial(self._once, told, self._items(leg, None))
+                begin, end = max(leg.begin, self.start), min(leg.until, self.end)
+                yield Part(begin, end, items, lambda: None)
+            else:
+                with recording:
+                    for part in recording.stretches(shown=shown):
+                        if part.first <= leg.until + _LATE_S and part.last > leg.begin:
+                            yield part._replace(
+                                items=partial(self._within, told, part, leg),
+                                opened=partial(self._opened, told, part, leg),
+                            )
+            told.end_leg()
+
+    @property
+    def built(self) -> int:
+        """Parts of files of which a frame was asked for that had to be built."""
+        return sum(each.built for each in self.recordings)
+
+    def _once(self, told: _Told, items: Iterator[Item]) -> Iterator[Item]:
+        return items if len(self._plan()) == 1 else told.once(items)
+
+    def _within(self, told: _Told, part: Part, leg: Leg) -> Iterator[Item]:
+        """What of a part belongs to the leg."""
+        yield from self._once(told, _between(part.items(), leg))
+
+    def _opened(self, told: _Told, part: Part, leg: Leg) -> Optional[Frame]:
+        """Its frame, where all of it does."""
+        if part.first <= leg.begin or part.last > leg.until:
+            return None
+        frame = part.opened()
+        if frame is not None and len(self._plan()) > 1:
+            frame.keep_events(told.new(frame.events))
+        return frame
+
+    def _items(
+        self, leg: Leg, since: Optional[float], decoder: Callable[[], Decoder] = Decoder
+    ) -> Iterator[Item]:
+        """Of one leg."""
+        decoder = decoder if len(leg.parts) == 1 else Decoder
+        parts = {number: self._part(number, leg, since, decoder) for number in leg.parts}
+        return next(iter(parts.values())) if len(parts) == 1 else _mixed(parts, leg)
 
     def _part(
-        self,
-        number: int,
-        leg: Leg,
-        since: Optional[float],
-        rolled_until: float,
-        until: float,
-        *,
-        is_fast: bool,
-        shown: bool,
+        self, number: int, leg: Leg, since: Optional[float], decoder: Callable[[], Decoder]
     ) -> Iterator[Item]:
-        """Data of one recording for a leg; rollup lines of frames that end before
-        `rolled_until`.
-        """
+        """Data of one recording for a leg."""
         recording, by = self.recordings[number], self._shifts[number]
         is_whole = leg.begin < recording.start + by
         from_start = is_whole and since is None
         since_here = None if from_start else max(leg.begin, since or -inf) - by
-        items: Iterator[Item]
         with recording:
-            if not is_fast or by:
-                items = recording.items(since_here)
-            elif since_here is None and rolled_until > -inf:
-                items = recording.rolled(min(rolled_until, leg.until), shown=shown)
-            else:
-                items = recording.batches(since_here, until)
+            items: Iterator[Item] = recording.items(since_here, decoder())
             if by:
                 items = (_shifted(item, by) for item in items)
             is_all = is_whole and leg.until >= recording.end + by + _LATE_S
@@ -220,19 +250,8 @@ def _between(items: Iterable[Item], leg: Leg) -> Iterator[Item]:
     """What belongs to the leg: its samples, the events of its time, and who lives at its begin."""
     before = _Before(leg.begin)
     for item in items:
-        if isinstance(item, RolledFrame):  # only such as end before the leg does
-            yield item
-        elif isinstance(item, Header):
+        if isinstance(item, Header):
             yield from [] if item.time > leg.until else [_not_before(item, leg.begin)]
-        elif isinstance(item, ColumnBatch):
-            if item.times[0] > leg.until + _LATE_S:
-                return
-            if item.times[0] > leg.begin and item.times[-1] <= leg.until:
-                yield from before.told()
-                yield item
-            elif item.times[-1] > leg.begin:
-                some = [each for each in item.samples() if leg.begin < each.time <= leg.until]
-                yield from [*before.told(), *some]
         elif item.time <= leg.begin:
             before.take(item)
         elif item.time <= leg.until:
@@ -283,19 +302,28 @@ class _Told:
     def __init__(self) -> None:
         self._processes: Known[int, Event] = Known(_MAX_PROCESSES, _PROCESSES_BYTES)
         self._before: List[Event] = []  # others, of the newest leg that is over
+        self._newest: Deque[Event] = deque(maxlen=_MAX_EVENTS)  # and of this one
 
     def once(self, leg: Iterable[Item]) -> Iterator[Item]:
         """The next leg without repeated events."""
-        newest: Deque[Event] = deque(maxlen=_MAX_EVENTS)
         for item in leg:
             if isinstance(item, Sample) and item.events:
-                events = list(filter(self._is_new, item.events))
-                newest.extend(event for event in events if event.kind not in OF_PROCESSES)
+                events = self.new(item.events)
                 if not events and not item.rows:
                     continue
                 item = item._replace(events=events)
             yield item
-        self._before = list(newest)
+
+    def new(self, events: Iterable[Event]) -> List[Event]:
+        """Of some of the leg, those that were not told before."""
+        found = list(filter(self._is_new, events))
+        self._newest.extend(event for event in found if event.kind not in OF_PROCESSES)
+        return found
+
+    def end_leg(self) -> None:
+        """What follows is of another recording."""
+        self._before = list(self._newest)
+        self._newest.clear()
 
     def _is_new(self, event: Event) -> bool:
         if event.kind == "process" and event.pid is not None:

@@ -1,8 +1,8 @@
 """Marks: how `gpumon mark` reaches the recorder of this job, on this node or another.
 
-A mark is one line of JSON appended to the recorder's file (`spool`): to the one of this machine if
-it runs here, which is read at each sample, else to the one in the shared folder, which is read as
-seldom as it is renewed.
+A mark is one line of JSON appended to the recorder's file (`sharing`): to the one of this machine
+if it runs here, which is read at each sample, else to the one in the shared folder, which is read
+as seldom as it is renewed.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from typing import Deque, FrozenSet, List, NamedTuple, Optional
 from gpumon import private
 from gpumon.model.sample import Event
 from gpumon.model.text import clean
-from gpumon.recording import spool as spools
-from gpumon.recording.shared import machine, safe
-from gpumon.recording.spool import Spool, SpoolFile
+from gpumon.recording import sharing
+from gpumon.recording.sharing import Spool, SpoolFile, machine, safe
 
 MAX_MARK = 200  # characters
 _NO_JOB = "node"
@@ -58,8 +57,8 @@ class MarkSpool:
         self.local = local or private.local_folder()
         self.lease = f"{os.getpid()}-{os.urandom(6).hex()}@{machine()}"  # which process it is
         self._name = f"{job_name(job)},{safe(node)},{self.lease}"
-        self.key = spools.key(folder)
-        self._line = self._told = spools.NOTHING
+        self.key = sharing.key(folder)
+        self._line = self._told = sharing.NOTHING
         self._arrived: Deque[Mark] = deque()
         self._is_closed = False
         self._locking, self._beating = threading.Lock(), threading.Lock()
@@ -88,7 +87,7 @@ class MarkSpool:
         """What others shall know of this process; on other machines, after the first time, from
         the next beat on.
         """
-        is_first = self._told == spools.NOTHING
+        is_first = self._told == sharing.NOTHING
         self._line = line
         self._publish_here()
         if is_first:
@@ -131,13 +130,13 @@ class MarkSpool:
             if os.path.basename(self.path) not in names:  # somebody emptied or moved the folder
                 self._keep(self._there.close())
                 self._there = SpoolFile(self.folder, self._name, is_here=False)
-                self._told = spools.NOTHING
+                self._told = sharing.NOTHING
                 names = os.listdir(self._there.within)
-            return list(spools.there(self.folder, self._there.within, names, {*but, self.lease}))
+            return list(sharing.there(self.folder, self._there.within, names, {*but, self.lease}))
 
     def read(self, spool: Spool) -> Optional[Spool]:
         """Another's file afresh, with its line; None where it is gone."""
-        return spools.read(self._there.within, spool)
+        return sharing.read(self._there.within, spool)
 
     def take(self) -> List[Mark]:
         """The marks that came since the last call; what is not a mark is passed over."""
@@ -177,7 +176,7 @@ def running(folder: str, *, local: Optional[str] = None) -> List[Spool]:
 
     `local`: as of `MarkSpool`. Raises OSError where the folder is not the user's alone.
     """
-    found = list(spools.here(folder, local or private.local_folder(), spools.key(folder)))
+    found = list(sharing.here(folder, local or private.local_folder(), sharing.key(folder)))
     known = {spool.lease for spool in found}
     living = [spool for spool in found if spool.line]
     oldest_ns = (time.time() - _YOUNG_S) * 1e9
@@ -186,7 +185,7 @@ def running(folder: str, *, local: Optional[str] = None) -> List[Spool]:
     except FileNotFoundError:
         return living
     try:
-        others = spools.there(folder, within, sorted(os.listdir(within)), known)
+        others = sharing.there(folder, within, sorted(os.listdir(within)), known)
         living += [each for each in others if each.changed_ns > oldest_ns]
     finally:
         os.close(within)
@@ -196,7 +195,7 @@ def running(folder: str, *, local: Optional[str] = None) -> List[Spool]:
 def send(spool: Spool, mark: Mark) -> bool:
     """Append a mark; False when the recorder has ended meanwhile."""
     line = json.dumps({"t": round(mark.time, 3), "text": mark.text}) + "\n"
-    return spools.append(spool, line.encode("ascii"))
+    return sharing.append(spool, line.encode("ascii"))
 
 
 def choose(spools: List[Spool], job: str, node: str) -> List[Spool]:

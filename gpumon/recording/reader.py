@@ -8,29 +8,51 @@ import stat
 import time
 from collections import deque
 from functools import partial
-from math import inf, isfinite
-from typing import Deque, Iterator, List, Optional, Set, Union
+from itertools import chain, islice
+from math import inf
+from typing import (
+    Callable,
+    Deque,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+    Union,
+)
 
-from gpumon.errors import GpumonError, NotFoundError, WireError
+from gpumon.errors import ForeignLineError, GpumonError, NotFoundError, WireError
+from gpumon.frames.builder import built
+from gpumon.frames.frame import Frame
+from gpumon.frames.lines import MALFORMED, at_beginning, frame_of, is_rollup
 from gpumon.model.axis import Axis
-from gpumon.model.batch import CELL_S, ColumnBatch
 from gpumon.model.bounded import left_out_text
-from gpumon.model.rolled import RolledFrame
 from gpumon.model.sample import Header, Sample
-from gpumon.model.untrusted import time_of
-from gpumon.recording.batches import Tabulator, is_plain
-from gpumon.recording.blocks import Broken, Torn
-from gpumon.recording.checks import Identity, identity_of
-from gpumon.recording.frames import Frame, Unproven, find_frames, lines
-from gpumon.recording.opened import Opened
-from gpumon.recording.rollups import at_beginning, is_rollup, rolled_of
+from gpumon.model.units import plural
+from gpumon.model.untrusted import MAX_TIME, time_of
+from gpumon.recording.checks import Identity
+from gpumon.recording.file import Opened
+from gpumon.recording.frames import Frame as Part
+from gpumon.recording.frames import (
+    find_frames,
+    first_identity,
+    foreign_lines,
+    is_zstd,
+    kind_of,
+    lines,
+    prove_foreign,
+)
 from gpumon.recording.writer import RESTATED
-from gpumon.recording.zstd import MAGIC
+from gpumon.recording.zstd import Broken, Torn
+from gpumon.wire import MAX_LINE_BYTES
 from gpumon.wire.decoder import Decoder
 
 #: without an end and without a new byte for so long, and three intervals: nobody writes there
 _SILENT_S = 60.0
-_SKIPPABLE = range(0x184D2A50, 0x184D2A60)
+#: lines before the first of a stream, as a login shell may print
+_MOST_BEFORE = 1000
 #: how the line of a sample with readings begins, as recorders write it
 _TICK = re.compile(rb'\{"t":(-?[0-9.]{1,30}),"m":([0-9.]{1,30}),"rows":')
 
@@ -39,17 +61,42 @@ def is_recording(path: str) -> bool:
     """Whether a regular file begins as a recording does, whatever its name is."""
     try:
         with open(path, "rb") as file:
-            return _begins(file.read(4))
+            return is_zstd(file.read(4))
     except OSError:
         return False
 
 
-def _begins(head: bytes) -> bool:
-    return head == MAGIC or int.from_bytes(head, "little") in _SKIPPABLE
+class Stretch(NamedTuple):
+    """A part of a recording, from its first to its last sample (epoch s)."""
+
+    first: float
+    last: float
+    items: Callable[[], Iterator[Union[Header, Sample]]]  # behind the header in force
+    opened: Callable[[], Optional[Frame]]  # None: it has to be built of the items
+
+
+def frames_of(stretches: Iterable[Stretch]) -> Iterator[Frame]:
+    """Those that were recorded, and the others built, neighbours together."""
+    waiting: List[Stretch] = []
+    for stretch in stretches:
+        frame = stretch.opened()
+        if frame is None:
+            waiting.append(stretch)
+            continue
+        yield from _built(waiting)
+        waiting = []
+        yield frame
+    yield from _built(waiting)
+
+
+def _built(stretches: Sequence[Stretch]) -> Iterator[Frame]:
+    if stretches:
+        yield from built(chain.from_iterable(each.items() for each in stretches))
 
 
 class Recording:
-    """One file of samples. What a crash left half is read as far as it goes.
+    """One file of samples, as a recorder wrote it, or lines as `gpumon collect` prints them, plain
+    or packed by gzip or zstd. What a crash left half is read as far as it goes.
 
     `header` is the first; `start` and `end` are the times (epoch s) of the first and the last
     sample; `state` is `recording`, `ended` or `torn`; `problems` lists in words what is missing
@@ -60,6 +107,7 @@ class Recording:
         """Raises NotFoundError, GpumonError (unreadable) or WireError (no recording)."""
         self.path = path
         self.problems: List[str] = []
+        self.built = 0  # parts of which a frame was asked for that had to be built
         self._bad_lines = 0  # in this reading
         self._damaged: Set[int] = set()  # where frames begin that are not whole inside
         self._alone: Set[int] = set()  # and those that do not follow on the one before them
@@ -77,12 +125,14 @@ class Recording:
         if not stat.S_ISREG(status.st_mode):
             raise WireError(f"{self.path} is not a regular file; save its contents in one")
         self.size_bytes = status.st_size
-        head = self._file.read(4, 0)
-        if not _begins(head):
-            what = "is empty: nothing was recorded" if not head else "is not a gpumon recording"
-            raise WireError(f"{self.path} {what}")
+        if not self.size_bytes:
+            raise WireError(f"{self.path} is empty: nothing was recorded")
         self._frames = find_frames(self._file.read, self.size_bytes)
-        self._note_order()
+        if not self._frames:
+            raise WireError(f"{self.path} is not a gpumon recording")
+        self._foreign: List[Part] = []  # what is packed in a file that no recorder wrote
+        if not self._note_order():
+            self._take_foreign()
         self.header = self._first_header()
         first = next(filter(None, map(self._start, range(len(self._frames)))), None)
         if first is None:
@@ -90,40 +140,55 @@ class Recording:
         self.start: float = first
         self.end: float = max(self._last_time(), first)
         silent_s = time.time() - status.st_mtime
-        self.state = "ended"
-        if not self._frames[-1].ended:
+        self.state = "torn" if self._foreign and self.problems else "ended"
+        if not self._frames[-1].ended and not self._foreign:
             live = silent_s < _SILENT_S + 3 * self.header.interval_s
             self.state = "recording" if live else "torn"
         self._note_gaps()
 
+    def _take_foreign(self) -> None:
+        """Take the whole file as one frame, of which nothing but its packing is proven."""
+        self._foreign, self._frames = self._frames, [Part(0, self.size_bytes, True)]
+        try:
+            prove_foreign(self._file.read, self._foreign)
+        except Torn:
+            self._note("the end is missing: the file was cut off")
+        except Broken as error:
+            raise GpumonError(f"cannot read {self.path}: {error}") from None
+
     def _first_header(self) -> Header:
-        if not self._frames:
-            raise WireError(f"{self.path} is not a gpumon recording")
+        decoder = Decoder()
+        refused: Optional[WireError] = None
         for frame in self._frames:
-            line = next(self._lines(frame), None)
-            if line is None:
-                continue
-            try:
-                item = Decoder().line(line)
-            except WireError as error:
-                raise WireError(f"{self.path}: {error}") from None
-            if isinstance(item, Header):
-                return item
-            break
+            for line in islice(self._lines(frame), _MOST_BEFORE if self._foreign else 1):
+                try:
+                    item = decoder.line(line)
+                except WireError as error:
+                    refused = refused or error
+                    continue
+                if isinstance(item, Header):
+                    return item
         if self._damaged:
             raise WireError(f"{self.path} is damaged at its beginning and cannot be read")
-        if self._frames[0].whole:
-            raise WireError(f"{self.path} is not a gpumon recording")
+        if refused is not None and not isinstance(refused, ForeignLineError):
+            raise WireError(f"{self.path}: {refused}")
+        if self._foreign and (kind := kind_of(self._file.read, self._foreign[0])):
+            raise WireError(
+                f"{self.path} is {kind}, not a recording; expected a .gpumon file or the output of "
+                "'gpumon collect'"
+            )
         raise WireError(f"{self.path} was cut off before the first sample: nothing to show")
 
-    def items(self, since: Optional[float] = None) -> Iterator[Union[Header, Sample]]:
+    def items(
+        self, since: Optional[float] = None, decoder: Optional[Decoder] = None
+    ) -> Iterator[Union[Header, Sample]]:
         """Headers and samples, from the beginning of the frame that holds `since`.
 
         Samples before that have their events and states, and no rows.
         The first item is a header. What the writer repeats at the beginning of each frame is left
         out, unless the frame before it is not read or is damaged.
         """
-        decoder, axis = Decoder(), self._axis()
+        decoder, axis = decoder or Decoder(), self._axis()
         begin = -inf if since is None else since
         is_early = since is not None
         for line in self._fresh_lines(decoder, self._frames[self._at(since) :], alone=True):
@@ -145,7 +210,7 @@ class Recording:
     def newest(self, samples: int) -> List[Union[Header, Sample]]:
         """The last samples, at most so many, behind what they need to be read; of two frames."""
         decoder = Decoder()
-        decoder.line(next(self._lines(self._frames[0]), b""))
+        self._decode(next(self._lines(self._frames[0]), b""), decoder)
         found: List[Union[Header, Sample, None]] = []
         kept: Deque[bytes] = deque(maxlen=samples)
         for frame in self._frames[-2:]:
@@ -163,9 +228,7 @@ class Recording:
         axis.header(self.header)
         return axis
 
-    def _fresh_lines(
-        self, decoder: Decoder, frames: List[Frame], *, alone: bool
-    ) -> Iterator[bytes]:
+    def _fresh_lines(self, decoder: Decoder, frames: List[Part], *, alone: bool) -> Iterator[bytes]:
         """Lines without those that repeat what is known: these only the decoder gets to see.
 
         `alone`: what came before the first of the frames was not read.
@@ -192,9 +255,9 @@ class Recording:
         """Headers, and when there was a sample with readings: of `items` what costs least."""
         decoder, axis = Decoder(), self._axis()
         for line in self._fresh_lines(decoder, self._frames, alone=True):
-            found = _TICK.match(line)
-            if found:
-                yield axis.sample(Sample(float(found[1]), float(found[2]), {})).time
+            bare = _bare(line)
+            if bare is not None:
+                yield axis.sample(bare).time
                 continue
             item = self._decode(line, decoder)
             if item is not None:
@@ -204,83 +267,54 @@ class Recording:
                 elif item.rows:
                     yield item.time
 
-    def batches(
-        self, since: Optional[float] = None, until: float = inf
-    ) -> Iterator[Union[Header, Sample, ColumnBatch]]:
-        """The same as `items`, several times faster: most samples come many at a time, in columns.
+    def stretches(self, *, shown: bool = False) -> Iterator[Stretch]:
+        """The file in parts of up to ten minutes, in its order."""
+        for at in range(len(self._frames)):
+            if at and self._start(at) == self._last(at) == self._last(at - 1):
+                continue  # behind the last samples: lines of their frame
+            yield Stretch(
+                self._start(at) or self.start,
+                self._last(at),
+                partial(self._items, at),
+                partial(self._opened, at, shown),
+            )
 
-        A part of the time axis (a cell of `CELL_S`) comes as single items where anything happened
-        in it but rows of numbers. What comes long after `until` is left out.
+    def frames(self, *, shown: bool = False) -> Iterator[Frame]:
+        """What the samples were aggregated to when they were recorded; where that cannot be read,
+        what they are aggregated to now (`built` counts such parts of the file).
+
+        Of samples with lines of their frame nothing is unpacked, so damage among them is neither
+        met nor said in `problems`. `shown`: also readings that no rule asks for.
         """
-        frames = self._frames[self._at(since) :]
-        yield from self._batches(frames, alone=True, begin=-inf if since is None else since,
-                                 until=until)  # fmt: skip
+        yield from frames_of(self.stretches(shown=shown))
 
-    def rolled(
-        self, until: float = inf, *, shown: bool = False
-    ) -> Iterator[Union[Header, Sample, ColumnBatch, RolledFrame]]:
-        """The same as `batches`, twenty times faster: what has rollup lines comes as these.
+    def _opened(self, at: int, shown: bool) -> Optional[Frame]:
+        """Of the part `at` of the file."""
+        own, following = (self._identity(each) for each in (at, at + 1))
+        if own is not None and following == own._replace(number=own.number + 1):
+            lines = at_beginning(self._lines(self._frames[at + 1]))
+            opened = frame_of(lines, own.number, shown=shown)
+            try:
+                if opened is not None:
+                    return opened()
+            except MALFORMED:  # no recorder wrote them
+                pass
+        self.built += 1
+        return None
 
-        They are taken from the beginning of the file as long as each continues where the one before
-        it ended; the rest comes as of `batches`. Of the samples of such frames nothing is unpacked,
-        so damage among them is neither met nor said in `problems`. With `until` only the rollups of
-        frames that end before it; what follows still comes to the end. `shown`: also those of
-        readings that no report needs.
-        """
-        at = 0
-        rolled = self._rolled(at, until, shown)
-        while rolled is not None:
-            at += 1
-            following = self._rolled(at, until, shown)
-            yield rolled._replace(is_last=following is None)
-            rolled = following
-        yield from self._batches(self._frames[at:], alone=at == 0)
-
-    def _rolled(self, at: int, until: float, shown: bool) -> Optional[RolledFrame]:
-        """Of the frame `at` of the file, if it continues where the one before it ended."""
-        if at >= len(self._frames) or self._last(at) >= until:
+    def _identity(self, at: int) -> Optional[Identity]:
+        """Of which recording the part `at` of the file is, and which frame."""
+        if at >= len(self._frames):
             return None
-        stream = self._stream(at)
-        if stream is None or stream != self._stream(0) or at + 1 == len(self._frames):
-            return None
-        if self._stream(at + 1) != stream:
-            return None
-        opened = rolled_of(at_beginning(self._lines(self._frames[at + 1])), at, shown=shown)
-        if opened is None:
-            return None
-        items = partial(self._batches, [self._frames[at]], alone=at == 0)
-        return RolledFrame(stream, at, False, opened, items)
+        return first_identity(self._file.read, self._frames[at])
 
-    def _stream(self, at: int) -> Optional[bytes]:
-        """Of which recording the frame `at` of the file is, if it is that one's frame `at`."""
-        frame = self._frames[at]
-        identity = frame.identity
-        if identity is None and not frame.has_trailer:
-            identity = identity_of(next(self._lines(frame), b""))
-        return identity.stream if identity is not None and identity.number == at else None
-
-    def _batches(
-        self, frames: List[Frame], *, alone: bool, begin: float = -inf, until: float = inf
-    ) -> Iterator[Union[Header, Sample, ColumnBatch]]:
-        """Of some frames; `alone`: what came before them was not read. Samples of nothing but rows
-        that come before `begin` are left out, and all from a cell behind `until` on.
-        """
+    def _items(self, at: int) -> Iterator[Union[Header, Sample]]:
+        """Of the part `at` of the file alone: who lives at its begin, too."""
         decoder, axis = Decoder(), self._axis()
-        decode = partial(self._decode, decoder=decoder)
-        tabulator = Tabulator(decoder, decode, axis=axis)
-        is_early = begin > -inf
-        for line in self._fresh_lines(decoder, frames, alone=alone):
-            bare = _bare(line) if is_early or until < inf else None
-            if bare is not None and is_early:
-                is_early = axis.sample(bare).time < begin
-                if is_early:
-                    continue
-            if bare is not None and bare.time >= until + CELL_S:
-                yield from tabulator.rest(is_whole=True)
-                if axis.sample(bare).time >= until:  # else the clock was set
-                    break
-            yield from tabulator.take(line)
-        yield from tabulator.rest()
+        for line in self._fresh_lines(decoder, self._frames[at : at + 1], alone=True):
+            item = self._decode(line, decoder)
+            if item is not None:
+                yield axis.item(item)
         self._note_bad_lines(decoder)
 
     def close(self) -> None:
@@ -294,15 +328,18 @@ class Recording:
 
     # -- frames
 
-    def _lines(self, frame: Frame) -> Iterator[bytes]:
+    def _lines(self, frame: Part) -> Iterator[bytes]:
+        read = self._file.read
         try:
-            yield from lines(self._file.read, frame)
-        except Unproven:
-            self._note(
-                "a part has no checksums (recorded by an older gpumon, or recompressed); damage "
-                "in it cannot be detected"
-            )
+            if self._foreign:
+                yield from foreign_lines(read, self._foreign)
+            else:
+                yield from lines(read, frame)
         except Broken as error:
+            if self._foreign:
+                if not isinstance(error, Torn):
+                    self._note(str(error))
+                return
             if isinstance(error, Torn) and not frame.whole:
                 self._unread_bytes = frame.end - frame.begin - error.useful
                 return
@@ -369,19 +406,19 @@ class Recording:
 
     def _note_bad_lines(self, decoder: Decoder) -> None:
         if self._bad_lines:
-            self._note(f"{self._bad_lines} lines could not be read")
+            self._note(f"{plural(self._bad_lines, 'line')} could not be read")
         self._bad_lines = 0
         if text := left_out_text(decoder.left_out):
             self._note(text)
 
-    def _note_order(self) -> None:
-        """Frames that are missing, come again or elsewhere than they were written."""
+    def _note_order(self) -> bool:
+        """Frames that are missing, come again or elsewhere than they were written; whether a
+        recorder wrote any of them.
+        """
         before: Optional[Identity] = None
         passed = 0  # frames since then of which nothing tells their number
         for frame in self._frames:
-            identity = frame.identity
-            if identity is None and not frame.has_trailer:
-                identity = identity_of(next(self._lines(frame), b""))
+            identity = first_identity(self._file.read, frame)
             if identity is None:
                 passed += 1
                 continue
@@ -396,6 +433,7 @@ class Recording:
             elif missing < 0:
                 self._note("parts of it are repeated or out of order")
             before, passed = identity, 0
+        return before is not None
 
     def _note_gaps(self) -> None:
         covered = 0
@@ -415,12 +453,12 @@ class Recording:
         foreign = self.size_bytes - covered
         if foreign > 0:
             self._note(f"{foreign} bytes of the file do not belong to a recording and were skipped")
-        if self.state == "torn" and self._frames[-1].whole:
+        if self.state == "torn" and self._frames[-1].whole and not self._foreign:
             self._note(
                 f"the end is missing: the file stops after {_clock(self.end)} without an end line"
             )
 
-    def _lost_at_end(self, frame: Frame) -> str:
+    def _lost_at_end(self, frame: Part) -> str:
         if frame.begin in self._damaged:
             return "the rest is damaged"
         if self._unread_bytes:
@@ -428,10 +466,20 @@ class Recording:
         return "up to 10 s more were measured but not written"
 
 
+def _is_plain(line: bytes) -> bool:
+    """Whether it holds rows and nothing that happened."""
+    return (
+        len(line) <= MAX_LINE_BYTES
+        and b'"events":' not in line
+        and b'"states":' not in line
+        and b'"why":' not in line
+    )
+
+
 def _bare(line: bytes) -> Optional[Sample]:
     """A sample of nothing but rows without them; None for any other line."""
     found = _TICK.match(line)
-    if found is None or not is_plain(line):
+    if found is None or not _is_plain(line):
         return None
     try:
         time, mono = time_of(float(found[1])), float(found[2])
@@ -447,7 +495,7 @@ def _time(line: bytes) -> Optional[float]:
         found = float(body["t"]) if "wire" not in body else None
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
         return None
-    return found if found is not None and isfinite(found) and abs(found) < 1e15 else None
+    return found if found is not None and abs(found) <= MAX_TIME else None
 
 
 def _clock(at: float) -> str:

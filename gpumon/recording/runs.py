@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import time
 from collections import Counter
 from contextlib import suppress
-from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple
+from math import inf
+from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 from gpumon.errors import GpumonError, NotFoundError, UsageError
+from gpumon.files import reason
 from gpumon.model.sample import Header
 from gpumon.model.text import clean
 from gpumon.recording.attempts import is_same_attempt
-from gpumon.recording.folders import SUFFIX, named_in, recordings_in, remove_empty
 from gpumon.recording.reader import Recording
 
+SUFFIX = ".gpumon"
 _NO_JOB = "node"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]+")
 #: a file without an end that nobody wrote to for so long: its writer is gone
@@ -103,7 +106,7 @@ def find_runs(unread: Optional[List[str]] = None) -> List[Run]:
     """
     groups: Dict[Tuple[str, str, str], List[str]] = {}
     why: List[str] = []
-    for path in recordings_in(os.path.join(state_dir(), "jobs"), unread=why):
+    for path in _recordings_in(os.path.join(state_dir(), "jobs"), unread=why):
         folder = os.path.dirname(path)
         job = os.path.basename(folder)
         alone = path if _is_outside(path) else ""
@@ -157,7 +160,7 @@ def path_outside(id: str) -> Optional[str]:
     """The file of a run outside of any job, by its ID; None where there is none."""
     paths = [
         path
-        for path in recordings_in(os.path.join(state_dir(), "jobs"))
+        for path in _recordings_in(os.path.join(state_dir(), "jobs"))
         if os.path.basename(path) == id + SUFFIX and _is_outside(path)
     ]
     return paths[0] if len(paths) == 1 else None
@@ -171,7 +174,7 @@ def _is_outside(path: str) -> bool:
 def _of_folder(folder: str, say: Callable[[str], None], job: str = "") -> Run:
     """Of this job, else of the only one; raises SeveralJobsError."""
     closed: List[str] = []
-    paths = list(recordings_in(folder, _MAX_ENTRIES, closed))
+    paths = list(_recordings_in(folder, _MAX_ENTRIES, closed))
     if len(paths) > _MANY:
         say(f"reading {len(paths)} recordings in {folder} …")
     recordings, unread = _opened(paths)
@@ -210,7 +213,7 @@ def recorded_before(header: Header, time: float, folders: Iterable[str] = ()) ->
     found = []
     name = _safe(header.node, "node") + "-"
     for folder in dict.fromkeys([job_folder(job.cluster, job.array or job.id), *folders]):
-        for path in named_in(folder, name):
+        for path in _named_in(folder, name):
             try:
                 with Recording(path) as recording:
                     is_same = recording.header.node == header.node
@@ -228,7 +231,7 @@ def prune(max_age_s: float, max_bytes: int, now: float) -> List[str]:
     Returns the paths that were removed. Age is that of the last write.
     """
     kept: List[Tuple[float, int, str]] = []
-    for path in recordings_in(os.path.join(state_dir(), "jobs")):
+    for path in _recordings_in(os.path.join(state_dir(), "jobs")):
         try:
             status = os.stat(path)
         except OSError:
@@ -248,7 +251,7 @@ def prune(max_age_s: float, max_bytes: int, now: float) -> List[str]:
             continue
         removed.append(path)
         total -= size
-        remove_empty(os.path.dirname(path))
+        _remove_empty(os.path.dirname(path))
     return removed
 
 
@@ -265,7 +268,7 @@ def remove(run: Run) -> None:
             continue
         except OSError as error:
             raise GpumonError(f"cannot remove {path}: {error.strerror}") from None
-        remove_empty(os.path.dirname(path))
+        _remove_empty(os.path.dirname(path))
 
 
 def _of_job(job: str) -> Run:
@@ -361,3 +364,61 @@ def _ended(path: str) -> bool:
 def _safe(text: str, default: str) -> str:
     """A name for a file: no separators, no blanks, no leading dot, not too long."""
     return _UNSAFE.sub("-", text).strip("-.")[:100] or default
+
+
+# -- folders, by the names in them
+
+
+def _recordings_in(
+    folder: str, most: float = inf, unread: Optional[List[str]] = None
+) -> Iterator[str]:
+    """Why a folder or file in it may not be looked at is appended to `unread`. Raises UsageError
+    where more than so many entries would have to be looked at.
+    """
+
+    def cannot_read(error: OSError) -> None:
+        if unread is not None and not isinstance(error, FileNotFoundError):
+            unread.append(f"cannot read {error.filename}: {reason(error)}")
+
+    seen = 0
+    for parent, folders, names in os.walk(folder, onerror=cannot_read):
+        folders.sort()
+        seen += len(folders) + len(names)
+        if seen > most:
+            raise UsageError(
+                f"{folder} has more than {most:,} entries; name a folder with recordings alone"
+            )
+        for name in sorted(names):
+            path = os.path.join(parent, name)
+            if not name.endswith(SUFFIX):
+                continue
+            try:
+                is_file = stat.S_ISREG(os.lstat(path).st_mode)
+            except OSError as error:
+                cannot_read(error)
+                continue
+            if is_file:
+                yield path
+
+
+def _remove_empty(folder: str) -> None:
+    """The folder of a job and of a cluster, where nothing is left in them."""
+    for _ in range(2):
+        try:
+            os.rmdir(folder)
+        except OSError:
+            return
+        folder = os.path.dirname(folder)
+
+
+def _named_in(folder: str, begin: str) -> List[str]:
+    """The recordings in a folder, those below it left out, whose names begin so."""
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return []
+    return [
+        os.path.join(folder, name)
+        for name in names
+        if name.startswith(begin) and name.endswith(SUFFIX)
+    ]

@@ -10,15 +10,15 @@ from functools import partial
 from math import floor
 from typing import Callable, List, NamedTuple, Optional
 
+from gpumon.frames.frame import Frame
+from gpumon.frames.lines import MAX_BUCKETS, lines_of
 from gpumon.model import clock as our_clock
 from gpumon.model.axis import Axis
-from gpumon.model.batch import CELL_S
 from gpumon.model.bounded import Known
 from gpumon.model.sample import Event, Header, Received, Sample
 from gpumon.recording import frames
 from gpumon.recording.checks import Checking, Identity
 from gpumon.recording.file import File
-from gpumon.recording.rollups import Roller, Rolling
 from gpumon.recording.zstd import Packer, packer
 from gpumon.wire.encoder import Encoder
 
@@ -30,6 +30,9 @@ _FACTS_PER_LINE = 100  # of at most 5 KB each: a line stays well below its limit
 MAX_PROCESSES, PROCESSES_BYTES = 8192, 16 << 20
 MAX_LINES_BYTES = 1 << 20  # of lines that wait to be flushed
 _MAX_PENDING_BYTES = 1 << 24
+#: frames end at multiples of this, which buckets of up to 40 s divide
+_CELL_S = 40.0
+_LEAST = 120  # samples that are worth a frame's lines at the end; fewer are read as quickly
 #: parts of a frame's time by the monotonic clock: so long it takes at least, whatever a node's
 #: clock says, and at most, which is later than the grid ends it
 _EARLY, _LATE = 1 / 60, 1.1
@@ -66,7 +69,6 @@ class Recorder:
         flush_s: float = 10.0,
         frame_s: float = 600.0,
         max_bytes: int = MAX_BYTES,
-        roller: Optional[Callable[[], Roller]] = None,
         phase: float = 0.0,
         lane: Optional[Lane] = None,
         is_small: bool = False,
@@ -74,7 +76,7 @@ class Recorder:
     ) -> None:
         """Creates the file (0600) and its folders (0700). Raises GpumonError.
 
-        `roller` makes what makes rollup lines of the samples. `phase`, from 0 to less than 1, is
+        `phase`, from 0 to less than 1, is
         for recorders that are fed at the same time: where it differs, they write and end their
         frames one after another. `lane`: where it writes, shared with others; by default its own.
         `is_small`: one of many, each with little memory. `is_synced`: what is flushed is on disk;
@@ -85,7 +87,7 @@ class Recorder:
         self._flush_s = flush_s
         self._frame_s = frame_s
         self._phase = phase
-        self._shift_s = floor(phase * frame_s / CELL_S) * CELL_S
+        self._shift_s = floor(phase * frame_s / _CELL_S) * _CELL_S
         self._encoder = Encoder()
         self._frame = Identity(os.urandom(8), 0)  # the open one, else the next
         self._axis = Axis()  # so that no clock that is set takes a run apart
@@ -103,7 +105,11 @@ class Recorder:
         self._are_details_due = True  # no header is followed by those of lines that are kept
         pack = partial(packer, is_small=is_small)
         first = pack()  # where there is no zstd, no file is made
-        self._rolling = Rolling(roller, phase)
+        #: what the open frame's samples were aggregated to; None: not all of them could be
+        self._rolled: Optional[Frame] = Frame()
+        self._step_s = self._rolled.step_s  # of its buckets
+        self._newest = 0.0  # epoch s of the newest sample with readings
+        self._samples = 0
         self._writer = _Writer(File(path, is_synced=is_synced), first, pack, lane or Lane())
 
     @property
@@ -128,7 +134,6 @@ class Recorder:
             if self._times is not None:
                 line = self._encoded(header)
                 self._wait(line)
-                self._rolling.header(line, header.interval_s)
                 if self._line_bytes > MAX_LINES_BYTES:
                     self._flush(self._clock())
 
@@ -136,6 +141,20 @@ class Recorder:
         """Take a sample; never raises for what happens to the file."""
         with self._lock:
             self._add(self._axis.sample(sample, our_clock.now()))
+
+    def frame(self, frame: Frame) -> None:
+        """Take what samples so far were aggregated to: lines of it follow the frame that has them,
+        so that a reader need not do it again.
+        """
+        with self._lock:
+            try:
+                self._step_s = frame.step_s
+                if self._rolled is not None and not self._rolled.would_span(frame, MAX_BUCKETS):
+                    self._rolled.extend(frame)
+                else:
+                    self._rolled = None
+            except Exception:  # the samples are what counts, and they hold all of it
+                self._rolled = None
 
     def mark(self, time: float, text: str) -> None:
         """Put a user's line on the time axis."""
@@ -165,7 +184,8 @@ class Recorder:
         self._closed = True
         if self._header is not None and last is not None and self._times is not None:
             number = self._frame.number
-            rollups = [] if in_haste else self._rolling.lines(number, is_last=True)
+            is_worth = self._samples >= _LEAST and not in_haste
+            rollups = self._rolled_lines(number) if is_worth else []
             if rollups:  # they stand at the beginning of a frame, where a reader finds them
                 self._end_frame()
                 self._begin_frame(self._header, last, self._clock(), rollups)
@@ -175,6 +195,8 @@ class Recorder:
 
     def _event(self, event: Event) -> Sample:
         """An event as a sample, between the others: the devices' states hold on."""
+        if self._rolled is not None:
+            self._rolled.add_event(event)
         if self._last is None:
             return Sample(event.time, 0.0, {}, {}, [event])
         mono = self._last.mono + max(0.0, event.time - self._last.time)
@@ -188,13 +210,14 @@ class Recorder:
             self._full = f"its limit of {self._max_bytes} bytes is reached"
             self._end("the recording has reached its limit")
             return
-        if self._times is not None and self._is_over(sample.time, now):
+        if self._times is not None and self._is_over(sample, now):
             self._end_frame()
         first = self._times is None
         if first:
-            rollups = self._rolling.lines(self._frame.number - 1) if self._last else []
+            rollups = self._rolled_lines(self._frame.number - 1) if self._last else []
             self._begin_frame(self._header, sample, now, rollups)
         self._append(sample)
+        self._newest = sample.time if sample.rows else self._newest
         # the next sample would come too late for what waits here
         if first:
             self._flush(now, self._phase * self._flush_s)
@@ -204,11 +227,24 @@ class Recorder:
         ):
             self._flush(now)
 
-    def _is_over(self, time: float, now: float) -> bool:
-        """Whether a sample of this time begins a new frame."""
+    def _rolled_lines(self, number: int) -> List[str]:
+        """Of the frame that ended."""
+        rolled, self._rolled = self._rolled, Frame()
+        try:
+            return lines_of(rolled, number) if rolled is not None else []
+        except Exception:  # as above
+            return []
+
+    def _is_over(self, sample: Sample, now: float) -> bool:
+        """Whether a sample begins a new frame: one that also begins a bucket of its rollups, so
+        that these are of the samples beside them.
+        """
         assert self._times is not None
+        buckets = {floor(time / self._step_s) for time in (self._newest, sample.time)}
+        if not sample.rows or len(buckets) == 1:
+            return False
         passed_s = now - self._frame_began
-        is_next = self._frame_of(round(time, 3)) > self._frame_of(self._times[0])
+        is_next = self._frame_of(round(sample.time, 3)) > self._frame_of(self._times[0])
         return passed_s >= self._frame_s * (_EARLY if is_next else _LATE)
 
     def _frame_of(self, time: float) -> int:
@@ -217,7 +253,7 @@ class Recorder:
     def _append(self, sample: Sample) -> None:
         line = self._line(sample)
         self._wait(line)
-        self._rolling.sample(line)
+        self._samples += 1
         at = round(sample.time, 3)  # as on the wire
         self._times = (self._times[0] if self._times else at, at)
         self._last = sample
@@ -235,7 +271,6 @@ class Recorder:
             for line in self._encoder.details(sample, sample.details):
                 restated = RESTATED + line[1:].encode("ascii")
                 self._wait(restated)
-                self._rolling.restate(restated)
             self._are_details_due = False
         return sample.line
 
@@ -245,16 +280,13 @@ class Recorder:
         `rollups`: the lines of the frame before.
         """
         self._frame_began = now
-        own = self._encoded(header)
-        line = self._frame.begun(own)
+        line = self._frame.begun(self._encoded(header))
         if self._last is None:
             self._wait(line)
-            self._rolling.header(own, header.interval_s)
             return
         self._wait(RESTATED + line[1:])
         for rollup in rollups:
             self._wait(rollup.encode("ascii"))
-        self._rolling.restate(own)
         facts = list(self._processes.values())
         for at in range(0, max(len(facts), 1), _FACTS_PER_LINE):
             some = facts[at : at + _FACTS_PER_LINE]

@@ -12,8 +12,8 @@ from gpumon.collect.base import node_name
 from gpumon.errors import require_memory
 from gpumon.model.sample import Header, Sample
 from gpumon.pipeline.pipeline import JobSource, Pipeline
+from gpumon.pipeline.recorder import RecorderStage
 from gpumon.pipeline.stacks import Stacks
-from gpumon.pipeline.tee import Tee
 from gpumon.recording import marks_dir
 from gpumon.services.around import is_in_job
 from gpumon.services.library import RecordedRuns
@@ -133,8 +133,8 @@ def recorded(
     others: int = 0,
 ) -> Pipeline:
     """What shows a source and records it, if it is to be; `others` as in Pipeline."""
-    tee = Tee(source, marks_dir(), record=settings.record)
+    stage = RecorderStage(source, marks_dir(), record=settings.record)
     past = Past(scraped=_scraped_before)
     return Pipeline(
-        tee, job=job, tee=tee, site=site, others=others, past=past, stacks=Stacks(source)
+        stage, job=job, recorder=stage, site=site, others=others, past=past, stacks=Stacks(source)
     )

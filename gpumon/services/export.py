@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from gpumon.errors import UsageError
 from gpumon.export import tables
+from gpumon.export.cells import CellDecoder, CellTables
 from gpumon.export.formats import FORMATS
 from gpumon.export.write import write_file, write_folder
 from gpumon.services.runs import Stream, open_run, spare_recordings
@@ -28,7 +29,7 @@ def export(run: str, to: str, table: str | None, output: str | None) -> list[str
     spare_recordings(output, [run])
     streams = open_run(run)
     left_out: list[str] = []
-    rows = _rows(streams, table, left_out)
+    rows = _rows(streams, table, left_out, as_cells=to == "csv")
     if one_file:
         write_file(rows, format, table, output)
     else:
@@ -39,11 +40,19 @@ def export(run: str, to: str, table: str | None, output: str | None) -> list[str
     return [f"{each.node}: {said}" for each in streams for said in each.problems] + left_out
 
 
-def _rows(streams: list[Stream], table: str | None, left_out: list[str]) -> Iterator[tables.Row]:
-    """Of all nodes, one after the other; what could not be kept is added to `left_out`."""
+def _rows(
+    streams: list[Stream], table: str | None, left_out: list[str], *, as_cells: bool
+) -> Iterator[tables.Row | tables.Lines]:
+    """Of all nodes, one after the other; what could not be kept is added to `left_out`.
+
+    `as_cells`: lines of recordings become lines of CSV where nothing needs their readings.
+    """
     for stream in streams:
         problems: list[str] = []
-        for row in tables.rows(stream.items, problems):
+        items = stream.items
+        if as_cells and stream.joined is not None:
+            items = stream.joined.items(decoder=CellDecoder)
+        for row in tables.rows(items, problems, CellTables() if as_cells else None):
             if table in (None, row.table.name):
                 yield row
         left_out += [f"{stream.node}: {each}" for each in problems]

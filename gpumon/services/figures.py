@@ -24,7 +24,7 @@ from gpumon.report.jobs import (
     total,
     verdict_of,
 )
-from gpumon.services.runs import aggregated, open_last
+from gpumon.services.runs import open_last, run_of
 from gpumon.site import Site
 from gpumon.slurm.job import Job
 
@@ -70,7 +70,7 @@ def _files_in(folder: str) -> tuple[File, ...]:
 def measured(job: Job | None, files: Sequence[File], site: Site) -> tuple[Figures, Verdict]:
     """Over the whole last attempt so far, by all of its recordings. `job`: as Slurm knows it."""
     streams = open_last(os.path.dirname(files[0].path))
-    data = aggregated(streams).evidence(job, site, live=bool(job and job.is_running), shared=True)
+    data = run_of(streams).data(job, site, live=bool(job and job.is_running), shared=True)
     data.coverage.source = "recording"
     report = build(data)
     return run_figures(report), verdict_of(report)

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING
 
-from gpumon.model.batch import ColumnBatch
-from gpumon.model.rolled import RolledFrame
+from gpumon.frames.builder import FrameBuilder
+from gpumon.frames.frame import Frame
 from gpumon.model.sample import Device, Header, Sample
+from gpumon.recording.reader import Stretch
 from gpumon.services.runs import Stream
 
 if TYPE_CHECKING:
-    from gpumon.analysis.aggregate.run import Aggregation
+    from gpumon.analysis.run import Run
     from gpumon.analysis.rundata import RunData
 
-Item = Union[Header, Sample, ColumnBatch]
 #: of the run, and seconds, that may lack on a node before another source is asked
 _LACKING_SHARE, _LACKING_S = 0.05, 60.0
 
@@ -32,85 +32,106 @@ def lacks_much(run: RunData) -> bool:
     )
 
 
-def joined(recorded: Sequence[Stream], found: Sequence[Stream], count: int) -> Aggregation:
+def joined(recorded: Sequence[Stream], found: Sequence[Stream], count: int) -> Run:
     """The recordings with what was `found` of the same nodes, and the nodes not recorded.
 
     A node may have another name in Slurm than its host has: where all `count` nodes of the job are
     recorded, none is added.
     """
-    from gpumon.analysis.aggregate.run import Aggregation
+    from gpumon.analysis.run import Run
 
-    aggregation = Aggregation()
+    run = Run()
     others = {_short(each.node): each for each in found}
     files = [(each.node, each.joined) for each in recorded if each.joined is not None]
     for node, file in files:
         other = others.pop(_short(node), None)
         told = list(other.items) if other is not None else []
-        # rollup lines are of whole frames, between which nothing can come
-        fine = (item for item in file.rolled(-inf) if not isinstance(item, RolledFrame))
-        for item in filled(fine, told) if told else file.rolled():
-            aggregation.add(node, item)
+        for frame in filled(file.stretches(), told):
+            run.add(node, frame)
     for each in list(others.values())[: max(0, count - len(files))]:
-        for item in each.items:
-            aggregation.add(each.node, item)
-    return aggregation
+        for frame in each.frames():
+            run.add(each.node, frame)
+    return run
 
 
 def _short(node: str) -> str:
     return node.partition(".")[0]
 
 
-def filled(recorded: Iterable[Item], others: Sequence[Header | Sample]) -> Iterator[Item]:
-    """The recorded items; where they are further apart than the other samples are, those."""
+def filled(recorded: Iterable[Stretch], others: Sequence[Header | Sample]) -> Iterator[Frame]:
+    """The recorded frames; where samples are further apart than the other samples are, those."""
     header = next((each for each in others if isinstance(each, Header)), None)
-    if header is None:
-        yield from recorded
-        return
     between = _Between(header, [each for each in others if isinstance(each, Sample)])
-    for item in recorded:
-        if isinstance(item, Header):
-            between.header = item
-            yield item
-        elif isinstance(item, ColumnBatch):
-            yield from between.batch(item)
+    builder: FrameBuilder | None = None  # of samples that are not in a frame yet
+    for stretch in recorded:
+        frame = stretch.opened()
+        if frame is None or between.could_fill(frame):
+            items: Iterable[Header | Sample] = between.within(stretch.items())
         else:
-            yield from between.sample(item)
-    yield from between.until(inf)
+            items = between.before(frame)
+        for item in items:
+            builder = builder or FrameBuilder()
+            builder.add(item)
+        if frame is not None and not between.could_fill(frame):
+            if builder is not None:
+                yield builder.cut()
+                builder = None
+            between.go_on(frame)
+            yield frame
+    builder = builder or FrameBuilder()
+    for item in between.until(inf):
+        builder.add(item)
+    yield builder.cut()
 
 
 class _Between:
     """The other source's samples, in order of time, and up to where the recording was read."""
 
-    def __init__(self, told: Header, samples: Sequence[Sample]) -> None:
-        self.header: Header | None = None  # the recording's newest
+    def __init__(self, told: Header | None, samples: Sequence[Sample]) -> None:
         self._told, self._samples = told, samples
+        self._header: Header | None = None  # the recording's newest
         self._place = 0
         self._last = -inf  # the newest recorded sample
 
-    def batch(self, batch: ColumnBatch) -> Iterator[Item]:
-        times = [self._last, *batch.times]
-        apart = max(later - earlier for earlier, later in zip(times, times[1:]))
-        if apart <= self._told.interval_s:
-            self._last = batch.times[-1]
-            yield batch
-            return
-        for sample in batch.samples():
-            yield from self.sample(sample)
+    def could_fill(self, frame: Frame) -> bool:
+        """Whether samples of it are further apart than the others are."""
+        told, samples = self._told, frame.samples
+        if told is None or not samples.gaps:
+            return False
+        return samples.longest_gap_s + samples.interval_s > told.interval_s
 
-    def sample(self, sample: Sample) -> Iterator[Item]:
-        if not sample.rows:
-            yield sample
-            return
-        more = list(self.until(sample.time))
-        self._last = sample.time
-        yield from more
-        yield sample  # while the pace is still the other source's: no gap lies before it
-        if more and self.header is not None:
-            yield self.header._replace(time=sample.time, mono=sample.mono)
+    def before(self, frame: Frame) -> Iterator[Header | Sample]:
+        """What fits before it."""
+        self._header = self._header or frame.header
+        if frame.samples.seen:
+            yield from self.until(frame.samples.first)
 
-    def until(self, end: float) -> Iterator[Item]:
+    def go_on(self, frame: Frame) -> None:
+        """The recording was read up to the end of it."""
+        self._header = frame.header or self._header
+        if frame.samples.seen:
+            self._last = frame.samples.last
+
+    def within(self, items: Iterable[Header | Sample]) -> Iterator[Header | Sample]:
+        """Recorded items with those that fit between."""
+        for item in items:
+            if isinstance(item, Header):
+                self._header = item
+                yield item
+            elif not item.rows:
+                yield item
+            else:
+                more = list(self.until(item.time))
+                self._last = item.time
+                yield from more
+                yield item  # while the pace is still the other source's: no gap lies before it
+                if more and self._header is not None:
+                    yield self._header._replace(time=item.time, mono=item.mono)
+
+    def until(self, end: float) -> Iterator[Header | Sample]:
         """A header, and the samples between the newest recorded one and `end`."""
-        if self.header is None or end - self._last <= self._told.interval_s:
+        told, header = self._told, self._header
+        if told is None or header is None or end - self._last <= told.interval_s:
             return
         found = []
         while self._place < len(self._samples) and self._samples[self._place].time < end:
@@ -120,9 +141,9 @@ class _Between:
                 found.append(sample)
         if not found:
             return
-        time, pace = found[0].time, self._told.interval_s
-        yield self.header._replace(time=time, mono=time, interval_s=pace)
-        keys = same_devices(self._told.devices, self.header.devices)
+        time, pace = found[0].time, told.interval_s
+        yield header._replace(time=time, mono=time, interval_s=pace)
+        keys = same_devices(told.devices, header.devices)
         yield from (_moved(each, keys) for each in found)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpumon.errors import GpumonError, NotFoundError
 from gpumon.recording import resolve
-from gpumon.services.runs import finding_moments, is_plain, progress
+from gpumon.services.runs import finding_moments, progress
 from gpumon.sources.past import Past
 from gpumon.sources.replay import ReplaySource
 from gpumon.sources.tracks import Track, tracks_of
@@ -24,15 +24,12 @@ def open_replay(
 
     Raises GpumonError where none can.
     """
-    unread: list[str] = []
-    paths = [run]
-    if not is_plain(run):
-        try:
-            found = resolve(run, progress)
-        except NotFoundError as error:
-            return ReplaySource(_scraped(run, error), speed=speed)
-        paths, unread = found.paths, list(found.unread)
-    source = ReplaySource(tracks_of(paths, unread), speed=speed, unread=unread)
+    try:
+        found = resolve(run, progress)
+    except NotFoundError as error:
+        return ReplaySource(_scraped(run, error), speed=speed)
+    unread = list(found.unread)
+    source = ReplaySource(tracks_of(found.paths, unread), speed=speed, unread=unread)
     for why in unread:
         say(why)
     return source

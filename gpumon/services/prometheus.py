@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.errors import GpumonError, NotFoundError
 from gpumon.model.sample import Header, Sample
+from gpumon.recording.reader import Stretch
 from gpumon.services.runs import Stream, progress
 from gpumon.site.prometheus import Family, Prometheus
 from gpumon.sources.tracks import Track
@@ -170,8 +171,11 @@ def replayed(job: Job, url: str | None = None) -> list[Track]:
     tracks = []
     for each in found.streams:
         items = list(each.items)
-        span_s = (items[-1].time - items[0].time) if items else 0.0
-        tracks.append(Track(each.node, partial(_since, items), span_s=span_s))
+        first, last = (items[0].time, items[-1].time) if items else (0.0, 0.0)
+        whole = Stretch(first, last, partial(iter, items), lambda: None)
+        tracks.append(
+            Track(each.node, partial(_since, items), partial(iter, [whole]), last - first)
+        )
     if not tracks:
         raise NotFoundError("; ".join(found.missing.values()))
     return tracks

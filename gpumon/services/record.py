@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from gpumon.config import Settings
     from gpumon.services.probing import Probe
 
+#: sleeps until this monotonic time; returns why to end, "" to continue
+Wait = Callable[[float], str]
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 #: how long the end waits for the recorders of all nodes: a node may not answer any more
 _STEP_ENDS_S = 30.0
@@ -67,6 +69,68 @@ def probe_asked_for(flag: bool | None) -> Probe | None:
     return probe_of(os.environ)
 
 
+def record(
+    output: str | None,
+    settings: Settings,
+    wait: Wait,
+    *,
+    quiet: bool = False,
+    probe: Probe | None = None,
+) -> tuple[bool, list[str]]:
+    """Record until `wait` gives a reason to end; whether it failed, and what to print about it.
+
+    `output`: a new file or a folder; None: a new file among all recordings. `probe`: of the
+    command beside it.
+    """
+    from gpumon.collect.agent import Agent
+    from gpumon.collect.cgroup.room import LEFT
+    from gpumon.model.text import clean
+    from gpumon.pipeline.recorder import RecorderStage, new_recorder
+    from gpumon.recording import marks_dir
+    from gpumon.services.retention import start_retention
+    from gpumon.services.run_summary import Summary
+    from gpumon.sources.this_node import ThisNode
+
+    began = time.monotonic()
+    agent = Agent(settings.interval_s, {**os.environ, **(probe.variables if probe else {})})
+    agent.start()
+    header = agent.header()
+    source = ThisNode(agent, header, lambda due: recorder.failed or wait(due))
+    stage = RecorderStage(source, marks_dir(), is_usual=output is None)
+    stage.register(header)  # whoever finds the file may set a mark
+    recorder = stage.asked_for = new_recorder(header, output)
+    if not quiet and sys.stderr.isatty():
+        print(f"gpumon: recording to {clean(recorder.path)}; press Ctrl-C to stop", file=sys.stderr)
+    start_retention(settings)
+    summary = Summary()
+    stage.start(summary)
+    stage.close(source.reason, in_haste=False)
+    source.stop()
+    if probe is not None:
+        from gpumon.services.probing import sweep
+
+        sweep(os.environ, summary.probed)
+    if recorder.failed:
+        return True, [f"gpumon: {clean(recorder.failed)}"]
+    if source.reason == LEFT:  # a summary would take what memory is left
+        return False, [f"gpumon: recording stopped: {LEFT}"]
+    if quiet:
+        return False, []
+    lines = summary.lines(recorder.path, time.monotonic() - began)
+    if probe is not None:
+        lines.append(f"gpumon: {probe.why_not or _probe_line(len(summary.probed))}")
+    return False, [clean(line) for line in lines]
+
+
+def _probe_line(count: int) -> str:
+    """How far the probe came."""
+    from gpumon.model.units import plural
+
+    if count:
+        return f"the probe measured inside {plural(count, 'process', 'es')}"
+    return "the probe found no Python that trains with PyTorch or has JAX or TensorFlow on a GPU"
+
+
 def record_beside(
     output: str | None, interval_s: float | None, *, quiet: bool, probe: Probe | None = None
 ) -> None:
@@ -86,8 +150,6 @@ def record_beside(
         leave_in_time(1)
         if output and (output == "-" or is_own_descriptor(output)):
             raise UsageError("standard output belongs to the command; name a file with -o")
-        from gpumon.services.recorder import record
-
         settings, mistake = _settings(interval_s)
         wait = partial(_wait_for_input, room)
         lines = record(output, settings, wait, quiet=quiet, probe=probe)[1]
@@ -172,8 +234,6 @@ def record_alone(
             if left <= 0:
                 return ""
         return LEFT
-
-    from gpumon.services.recorder import record
 
     settings, mistake = _settings(interval_s)
     failed, lines = record(output, settings, wait, quiet=quiet)

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from gpumon.analysis.aggregate.run import Aggregation
 from gpumon.analysis.last_error import without_own_steps
+from gpumon.analysis.run import Run as GatheredRun
 from gpumon.analysis.rundata import Part, Queue, RunData
 from gpumon.analysis.summary import RunSummary, run_summary
 from gpumon.errors import GpumonError, NotFoundError, UsageError
@@ -26,7 +26,7 @@ from gpumon.services.jobs import check_step
 from gpumon.services.joining import joined, lacks_much
 from gpumon.services.prometheus import Found, Measured
 from gpumon.services.request import Request, is_path, own_job
-from gpumon.services.runs import Stream, aggregated, open_attempts, open_last
+from gpumon.services.runs import Stream, open_attempts, open_last, run_of
 from gpumon.services.this_site import this_site
 from gpumon.slurm import ids
 from gpumon.slurm.job import Job, Step
@@ -259,46 +259,44 @@ class _Maker:
         siblings: Sequence[Job] = (),
         server: Found | None = None,
     ) -> Report:
-        aggregation = aggregated(streams)
+        gathered = run_of(streams)
         self._note_problems(streams)
         if job is not None:
             job = job.with_own_steps(_own_steps(streams))
             self.notes += [_killed(each) for each in job.steps if each.is_own and each.is_cut_short]
-        run = self._evidence(aggregation, job, siblings)
+        run = self._data(gathered, job, siblings)
         if server is not None:
             run = server.noted(run)
         elif job is not None and lacks_much(run):
-            run, aggregation = self._filled(run, aggregation, streams, job, siblings)
-        self.notes += aggregation.left_out()
+            run, gathered = self._filled(run, gathered, streams, job, siblings)
+        self.notes += gathered.left_out()
         run.coverage.source = "recording" if server is None else "prometheus"  # if it runs, too
         if job is not None and any(gpu.gres for gpu in self._site.gpus):
             run.queue = self._queue()
         return build(run)
 
-    def _evidence(
-        self, aggregation: Aggregation, job: Job | None, siblings: Sequence[Job]
-    ) -> RunData:
+    def _data(self, gathered: GatheredRun, job: Job | None, siblings: Sequence[Job]) -> RunData:
         live = job is not None and job.is_running
         tail = without_own_steps(_log_tail(job), job) if job else ""
-        return aggregation.evidence(
+        return gathered.data(
             job, self._site, live=live, log_tail=tail, siblings=siblings, shared=True
         )
 
     def _filled(
-        self, run: RunData, aggregation: Aggregation, streams: Sequence[Stream], job: Job,
+        self, run: RunData, gathered: GatheredRun, streams: Sequence[Stream], job: Job,
         siblings: Sequence[Job],
-    ) -> tuple[RunData, Aggregation]:  # fmt: skip
+    ) -> tuple[RunData, GatheredRun]:  # fmt: skip
         """The recorded run with what the server has of the time and the nodes that it lacks."""
         # a recording that the user names is reported alone
         is_asked = self._is_few and (not self._request.recording or self._request.prometheus)
         found = self._measured.streams(job) if self._measured is not None and is_asked else Found()
         if not found.streams:
-            return found.noted(run), aggregation
+            return found.noted(run), gathered
         both = joined(streams, found.streams, len(job.nodes))
-        whole = found.noted(self._evidence(both, job, siblings))
+        whole = found.noted(self._data(both, job, siblings))
         more = whole.coverage.covered_percent - run.coverage.covered_percent
         if more <= 0:  # its scrapes are of the time that was recorded
-            return found.noted(run), aggregation
+            return found.noted(run), gathered
         recorded_s = run.coverage.interval_s or 0.0
         whole.coverage.interval_s = max(recorded_s, found.interval_s)
         whole.coverage.parts = (
@@ -422,7 +420,7 @@ class _Maker:
 
     def _summary(self, run: Run) -> RunSummary:
         streams = open_last(os.path.dirname(run.paths[0]))
-        summary = run_summary(aggregated(streams).evidence(shared=True))
+        summary = run_summary(run_of(streams).data(shared=True))
         self._note_problems(streams)
         return summary
 

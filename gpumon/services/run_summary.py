@@ -6,13 +6,50 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from gpumon.analysis.run import LIVE, Run
+from gpumon.analysis.summary import run_summary
+from gpumon.frames.frame import Frame
 from gpumon.model.reading import number
+from gpumon.model.sample import Header, Key, Sample
 from gpumon.model.units import age_text, bytes_text, of_bytes_text
 
 if TYPE_CHECKING:
     from gpumon.analysis.summary import DeviceSummary, JobSummary, RunSummary
+    from gpumon.model.view import Status
 
 _MAX_DEVICES = 16
+
+
+class Summary:
+    """A sink that keeps what these lines tell."""
+
+    def __init__(self) -> None:
+        self.probed: set[Key] = set()  # processes that a probe told of
+        self._run = Run(LIVE)
+        self._host_peaks: dict[str, float] = {}  # of the fields of `host`
+
+    def header(self, node: str, header: Header) -> None:
+        """Frames have it."""
+
+    def frame(self, node: str, frame: Frame) -> None:
+        self._run.add(node, frame)
+
+    def add(self, node: str, sample: Sample, received: float | None = None) -> None:
+        for name, reading in sample.rows.get("host", {}).get("", {}).items():
+            value = number(reading)
+            if value is not None:
+                self._host_peaks[name] = max(value, self._host_peaks.get(name, value))
+        self.probed.update(sample.rows.get("program", ()))
+        self.probed.update(key[1] for key in sample.rows.get("pool", ()) if isinstance(key, tuple))
+
+    def status(self, node: str, status: Status) -> None:
+        """This node is always there."""
+
+    def reset(self) -> None:
+        """Nothing is played here."""
+
+    def lines(self, path: str, ran_s: float) -> list[str]:
+        return summary_lines(run_summary(self._run.data()), self._host_peaks, path, ran_s)
 
 
 def summary_lines(

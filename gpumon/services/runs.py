@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpumon.errors import GpumonError, NotFoundError, UsageError, WireError
+from gpumon.errors import GpumonError, NotFoundError, UsageError
 from gpumon.model.sample import Header, Sample
 
 if TYPE_CHECKING:
-    from gpumon.analysis.aggregate.run import Aggregation
+    from gpumon.analysis.run import Run
     from gpumon.analysis.rundata import RunData
-    from gpumon.model.batch import ColumnBatch
-    from gpumon.model.rolled import RolledFrame
+    from gpumon.frames.frame import Frame
     from gpumon.recording import Recording
     from gpumon.recording.joined import Joined
 
@@ -23,8 +21,7 @@ if TYPE_CHECKING:
 class Stream(NamedTuple):
     """One node's part of a run, from one or several files. To be read once.
 
-    `lacks`: what is missing of a plain file. Files that cannot be read are a stream of nothing that
-    lacks them; its `node` counts them.
+    Files that cannot be read are a stream of nothing that `lacks` them; its `node` counts them.
     """
 
     node: str
@@ -36,13 +33,13 @@ class Stream(NamedTuple):
     def recordings(self) -> Sequence[Recording]:
         return self.joined.recordings if self.joined is not None else ()
 
-    @property
-    def to_aggregate(self) -> Iterator[Header | Sample | ColumnBatch | RolledFrame]:
-        """The same in place of `items`: what was aggregated when it was written, else in columns.
-
-        A node-day takes a second.
+    def frames(self) -> Iterator[Frame]:
+        """The same in place of `items`, aggregated; a node-day takes half a second where that was
+        done when it was recorded.
         """
-        return self.joined.rolled() if self.joined is not None else self.items
+        from gpumon.frames.builder import built
+
+        return self.joined.frames() if self.joined is not None else built(self.items)
 
     @property
     def problems(self) -> list[str]:
@@ -61,15 +58,6 @@ def progress(text: str) -> None:
         note(text)
 
 
-def is_plain(run: str) -> bool:
-    """Whether it names a plain file of lines."""
-    from gpumon.recording import SUFFIX, is_job, is_recording
-
-    if not os.path.isfile(run) or run.endswith(SUFFIX) or is_job(run):
-        return False
-    return not is_recording(run)
-
-
 def spare_recordings(output: str | None, inputs: Iterable[str | None]) -> None:
     """Raise UsageError where -o names a recording or a file that is read: it would be replaced."""
     from gpumon.recording import is_recording
@@ -85,11 +73,9 @@ def spare_recordings(output: str | None, inputs: Iterable[str | None]) -> None:
 def open_run(run: str) -> list[Stream]:
     """One stream per node, in order of their names. Raises NotFoundError, WireError, GpumonError.
 
-    `run` is a recording, a folder of recordings or a job id; also a plain file of lines, gzip or
-    not, as `gpumon collect` prints them. All attempts of a job that was requeued are in it.
+    `run` is a recording, a folder of recordings or a job id. All attempts of a job that was
+    requeued are in it.
     """
-    if is_plain(run):
-        return [_plain(run)]
     return _streams(*_recordings(run))
 
 
@@ -99,8 +85,6 @@ def open_attempts(run: str, starts: Mapping[int, float] | None = None) -> dict[i
     """
     from gpumon.recording.attempts import by_attempt
 
-    if is_plain(run):
-        return {0: [_plain(run)]}
     recordings, unread = _recordings(run)
     apart = by_attempt(recordings, starts)
     last = max(apart)
@@ -143,21 +127,21 @@ def _streams(recordings: Sequence[Recording], unread: Sequence[str]) -> list[Str
     return streams
 
 
-def aggregated(streams: Iterable[Stream]) -> Aggregation:
+def run_of(streams: Iterable[Stream]) -> Run:
     """What the streams hold, on one grid; reads all of them."""
-    from gpumon.analysis.aggregate.run import Aggregation
+    from gpumon.analysis.run import Run
 
-    aggregation = Aggregation()
+    run = Run()
     for stream in streams:
-        for item in stream.to_aggregate:
-            aggregation.add(stream.node, item)
-    return aggregation
+        for frame in stream.frames():
+            run.add(stream.node, frame)
+    return run
 
 
 def read_run(run: str) -> RunData:
     """What one run's recordings alone tell; what they lack is printed to standard error."""
     streams = open_last(run)
-    data = aggregated(streams).evidence(shared=True)
+    data = run_of(streams).data(shared=True)
     for stream in streams:
         for problem in stream.problems:
             note(f"{run}: {stream.node}: {problem}")
@@ -171,18 +155,7 @@ def finding_moments(run: str) -> list[float]:
 
     found: set[float] = set()
     for streams in open_attempts(run).values():
-        data = aggregated(streams).evidence(None, this_site(), shared=True)
+        data = run_of(streams).data(None, this_site(), shared=True)
         starts = {each.start for each in evaluate(data).raised if each.start is not None}
         found.update(start for start in starts if start > data.grid_start)
     return sorted(found)
-
-
-def _plain(path: str) -> Stream:
-    from gpumon.sources.lines import read_stream
-
-    problems: list[str] = []
-    items = read_stream(path, problems)
-    first = next(items, None)
-    if not isinstance(first, Header):
-        raise WireError(f"{path} contains no recorded stream")
-    return Stream(first.node, chain([first], items), lacks=problems)

@@ -1,7 +1,8 @@
 """What a site's Prometheus has: where it is, and the families of metrics that exporters write.
 
 A family is a declaration: which metric is which reading of gpumon, in which unit, and which labels
-name the node, the GPU and the job. `families.toml` has those that ship; a site's file adds its own.
+name the node, the GPU and the job. `families.toml` has those of other exporters that ship; a site's
+file adds its own.
 """
 
 from __future__ import annotations

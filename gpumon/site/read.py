@@ -14,6 +14,7 @@ from gpumon.model.fields import FIELDS
 from gpumon.model.sample import FACTS
 from gpumon.model.text import clean, shown
 from gpumon.site import GpuType, NodeType, Policy, Site
+from gpumon.site.own import own_families
 from gpumon.site.prometheus import Family, Metric, Prometheus
 from gpumon.toml import read_toml, site_file
 
@@ -52,9 +53,10 @@ def shipped_gpus() -> tuple[GpuType, ...]:
 
 @lru_cache(maxsize=1)
 def shipped_families() -> tuple[Family, ...]:
-    """The families of metrics of families.toml."""
+    """The families of gpumon exporter, and those of other exporters in families.toml."""
     reader = _Reader(_FAMILIES)
-    return tuple(reader.family(table, where) for table, where in reader.tables("family"))
+    others = (reader.family(table, where) for table, where in reader.tables("family"))
+    return (*own_families(), *others)
 
 
 class _Reader:

@@ -15,9 +15,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
-from math import floor, inf
+from math import inf
 from typing import Union
 
+from gpumon.frames.builder import built
+from gpumon.frames.frame import Frame
 from gpumon.model.sample import Header, Sample
 from gpumon.recording import Recording, recorded_before
 from gpumon.store import NodeView, Store
@@ -48,7 +50,7 @@ class Past:
         self._sources: set[str] = set()  # of what was found since it was told of
         self._played = {os.path.realpath(path) for path in played}
         self._folders = sorted({os.path.dirname(path) for path in self._played})
-        self._read: dict[str, Store | None] = {}  # by node; of a live one nothing is kept
+        self._read: dict[str, Frame | None] = {}  # by node; of a live one nothing is kept
         self._known: dict[str, NodeView] = {}  # those looked for, by name
         self._waiting: deque[NodeView] = deque()
         self._lock = threading.Lock()
@@ -114,63 +116,43 @@ class Past:
                 self._sources.add(_RECORDINGS)
             else:
                 self._read[node.name] = self._of_scrapes(node.header, first)
-        gathered = self._read.get(node.name)
-        past = gathered.node(node.name) if gathered is not None else None
+        past = self._read.get(node.name)
         if not self._played:
             self._read[node.name] = None
         if past is None or self._stopping:
             return inf
         store.precede(node, past)
-        begin = past.header.time if past.header is not None else inf
-        return _begin_of(past) or begin
+        return past.samples.first if past.samples.seen else inf
 
-    def _of_scrapes(self, header: Header, end: float) -> Store | None:
+    def _of_scrapes(self, header: Header, end: float) -> Frame | None:
         if self._scraped is None:
             return None
         ask, self._scraped = self._scraped, None  # who fails is not asked for the next node
         items = ask(header, end)
         self._scraped = ask
-        store, is_any = Store(), False
-        for item in items:
+        past = Frame()
+        for frame in built(item for item in items if item.time < end):
             if self._stopping:
                 return None
-            if isinstance(item, Header):
-                store.header(header.node, item)
-            elif item.time < end:
-                store.add(header.node, item)
-                is_any = True
-        if is_any:
-            self._sources.add(_SCRAPES)
-        return store if is_any else None
+            past.extend(frame)
+        if not past.samples.seen:
+            return None
+        self._sources.add(_SCRAPES)
+        return past
 
-    def _gathered(self, recordings: Sequence[Recording], end: float) -> Store:
-        """What a screen would hold that has shown them up to `end`."""
+    def _gathered(self, recordings: Sequence[Recording], end: float) -> Frame:
+        """What they hold of the time before `end`."""
         from gpumon.recording.joined import Joined
-        from gpumon.sources.backfill import FileBackfill, opening
-        from gpumon.sources.buckets import END_S
-        from gpumon.sources.replay import FINE_S
+        from gpumon.sources.history import History
 
-        joined, store = Joined(recordings), Store()
+        joined = Joined(recordings)
         if joined.end - joined.start > _LONG_S:
             self._news.append("reading earlier recordings of this job …")
-        node = recordings[0].header.node
-        begin = floor((min(end, joined.end) - FINE_S) / END_S) * END_S
-        is_long = joined.start < begin
-        if is_long:
-            backfill = FileBackfill(partial(joined.rolled, shown=True), joined.items)
-            for _ in backfill.read():
-                if self._stopping:
-                    return store
-            named = opening(joined.items(begin), begin)
-            store.backfill(node, [*backfill.before(begin), *named])
-        for item in joined.items(begin if is_long else None):
-            if item.time >= end or self._stopping:
+        history = History(partial(joined.stretches, shown=True))
+        for _ in history.read():
+            if self._stopping:
                 break
-            if isinstance(item, Header):
-                store.header(node, item)
-            elif item.time >= begin or not is_long:
-                store.add(node, item)
-        return store
+        return history.before(end)
 
 
 def _begin_of(node: NodeView) -> float | None:

@@ -5,34 +5,15 @@ from __future__ import annotations
 import heapq
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from math import floor, inf, lcm, nextafter
-from typing import Protocol, TypeVar, runtime_checkable
+from math import floor
 
 from gpumon.errors import GpumonError, WireError
-from gpumon.model.backfill import Backfill
-from gpumon.model.batch import CELL_S, ColumnBatch
-from gpumon.model.sample import Header, Key, Sample
+from gpumon.model.sample import Header, Sample
 from gpumon.model.view import Status
-from gpumon.sources.backfill import FileBackfill, Item, opening
-from gpumon.sources.base import Sink
-from gpumon.sources.buckets import END_S
-from gpumon.sources.columns import cell_of, first_time, last_time, rest, stretch, with_courses
+from gpumon.sources.base import LoadingSink, Sink
+from gpumon.sources.history import History
 from gpumon.sources.tracks import Track
-
-_Some = TypeVar("_Some", bound="Header | Sample | ColumnBatch")
-
-
-@runtime_checkable
-class BackfillSink(Sink, Protocol):
-    """One that need not be told of long ago sample by sample."""
-
-    def backfill(self, node: str, backfills: Sequence[Backfill], items: Iterator[Item]) -> None:
-        """What was before the next sample: its series in buckets, and all of it to be gathered."""
-
-    def show(self, node: str, item: Header | Sample | ColumnBatch) -> None:
-        """The same to be shown, where it comes in columns or among them."""
 
 
 class ReplaySource:
@@ -43,7 +24,7 @@ class ReplaySource:
 
     Going back, or far ahead, empties the sink and feeds it again: what is then shown is what
     playing up to there would have shown. Short streams are fed from their start; of long ones
-    what was before the last quarter of an hour is fed in buckets, once a thread has read them.
+    what was before the last five minutes is loaded as frames, once a thread has read them.
     """
 
     name = "replay"
@@ -74,7 +55,6 @@ class ReplaySource:
         self._said: dict[int, str] = {}  # of the same: what was said of its problems
         self._pending: _Item | None = None
         self._last = 0.0
-        self._known_until = -inf  # series hold what was before in buckets, also where it is ahead
         firsts = []
         for track in tracks:
             first = next(track.items(None), None)
@@ -85,7 +65,7 @@ class ReplaySource:
         known = all(track.span_s for track in tracks) and not loop
         ends = [first + track.span_s for first, track in zip(firsts, tracks)]
         self.end = max(ends) if known else None  # epoch s
-        self._backfills = [] if loop else _backfills_of(tracks)
+        self._histories = [] if loop else _histories_of(tracks)
         self.at_end = False
         #: more moments worth going to, epoch s in order; whoever finds some sets them at any time
         self.moments: Sequence[float] = ()
@@ -105,7 +85,7 @@ class ReplaySource:
             self._lose(sink, error)
             return
         threading.Thread(target=self._run, args=(sink,), daemon=True, name="replay").start()
-        threading.Thread(target=self._read_backfills, daemon=True, name="backfill").start()
+        threading.Thread(target=self._read_histories, daemon=True, name="history").start()
 
     @property
     def paths(self) -> list[str]:
@@ -245,26 +225,16 @@ class ReplaySource:
         target = here if target == _HERE else target
         if self.end is not None:
             target = min(target, self.end + 1.0)  # what is behind has no data
-        begin = float(floor((target - FINE_S) / _EDGE_S) * _EDGE_S)
-        until = max(float(floor((target - _SINGLE_S) / _EDGE_S) * _EDGE_S), begin)
-        is_behind = target < here or here < self._known_until
-        is_near = here <= target <= here + _LONG_S and not is_behind
-        is_near = is_near or begin <= self.origin + _SHORT_S
+        begin = float(floor((target - SINGLE_S) / EDGE_S) * EDGE_S)
+        is_near = here <= target <= here + _LONG_S or begin <= self.origin
         self.progress, self._way = 0.0, (here, target)
-        if self._backfills and not is_near and isinstance(sink, BackfillSink):
-            if self._wait_for_backfills(until, target):
-                self._begin_at(sink, begin, until)
-                self._feed_columns(sink, begin, target)
-        elif is_behind:
+        if self._histories and not is_near and isinstance(sink, LoadingSink):
+            if self._wait_for_histories(begin, target):
+                self._begin_at(sink, begin)
+        elif target < here:
             sink.reset()
-            self._known_until = -inf
             self._rewind()
             self._last, self._way = self.origin, (self.origin, target)
-            self._feed_columns(sink, cell_of(self.origin), target)
-        else:
-            next_cell = cell_of(here) + CELL_S
-            self._feed_until(sink, min(nextafter(next_cell, -inf), target))
-            self._feed_columns(sink, next_cell, target)
         self._feed_until(sink, target)
         with self._wake:
             self.seeking = self._target is not None
@@ -296,90 +266,56 @@ class ReplaySource:
         self._items = self._merged(loop=self._loop)
         self._pending = None
 
-    def _read_backfills(self) -> None:
+    def _read_histories(self) -> None:
         """In a thread of its own, from the beginning of the replay on."""
-        for backfill in self._backfills:
-            for _ in backfill.read():
+        for history in self._histories:
+            for _ in history.read():
                 with self._wake:
                     if self._stopping:
                         return
                     self._wake.notify_all()
 
-    def _wait_for_backfills(self, until: float, target: float) -> bool:
+    def _wait_for_histories(self, until: float, target: float) -> bool:
         """Until they have reached `until`; False when something else is to be done first."""
         self._way = (self.origin, target)
         with self._wake:
-            while self._gathered() < until:
+            while self._read_until() < until:
                 if self._stopping or self._target is not None:
                     return False
                 self._wake.wait(_ASK_S)
-                self._note_progress(self._gathered())
+                self._note_progress(self._read_until())
         return True
 
-    def _gathered(self) -> float:
-        """Until when all backfills have been read."""
-        return min(each.reached for each in self._backfills)
+    def _read_until(self) -> float:
+        """Until when all histories have been read."""
+        return min(each.reached for each in self._histories)
 
     def _note_progress(self, at: float) -> None:
         begin, end = self._way
         self.progress = min(max((at - begin) / (end - begin), 0.0), 1.0) if end > begin else 0.0
 
-    def _begin_at(self, sink: BackfillSink, begin: float, until: float) -> None:
-        """Empty the sink, and feed what was before `begin` in buckets, of series up to `until`."""
+    def _begin_at(self, sink: LoadingSink, begin: float) -> None:
+        """Empty the sink, load what was before `begin`, and go on from there."""
+        edge_s = max(history.step_s for history in self._histories)
+        begin = min(begin, floor(begin / edge_s) * edge_s)
         sink.reset()
-        self._known_until = until
-        for number, (track, backfill) in enumerate(zip(self._tracks, self._backfills)):
-            backfills = [*backfill.before(begin, until), *opening(track.items(begin), begin)]
-            if backfills:
-                node = self._nodes[number] = backfills[0].header.node
-                sink.backfill(node, backfills, backfill.items_before(begin))
+        for number, history in enumerate(self._histories):
+            past = history.before(begin)
+            if past.header is not None:
+                node = self._nodes[number] = past.header.node
+                sink.load(node, past, history.frames_before(begin))
                 self._say_live(number, sink)
         self._last = begin
-        self._go_on_from(dict.fromkeys(range(len(self._tracks)), begin))
-
-    def _feed_columns(self, sink: Sink, begin: float, target: float) -> None:
-        """Deliver what was recorded from the cell at `begin` on until shortly before the target,
-        many samples at a time; nothing where that is not possible, or no faster.
-        """
-        until = cell_of(target - _SINGLE_S)
-        is_faster = until - begin > _SINGLE_S and all(t.batches for t in self._tracks)
-        is_wanted = not self._stopping and self._target is None
-        if self._loop or not (is_faster and is_wanted and isinstance(sink, BackfillSink)):
-            return
-        fed = dict.fromkeys(range(len(self._tracks)), begin)
-        streams = [_numbered(n, stretch(t, begin, until)) for n, t in enumerate(self._tracks)]
-        for at, number, item in heapq.merge(*streams, key=_time_of):
-            if self._stopping or self._target is not None:
-                break
-            self._note_progress(at)
-            if isinstance(item, Header):
-                self._nodes.setdefault(number, item.node)
-            sink.show(self._nodes[number], item)
-            if isinstance(item, Header):
-                self._say_live(number, sink)
-            self._last = max(self._last, last_time(item))
-            fed[number] = nextafter(last_time(item), inf)
-        else:
-            fed = dict.fromkeys(fed, until)
-        for number, node in self._nodes.items():
-            sink.backfill(node, [], stretch(self._tracks[number], begin, fed[number]))
-        self._go_on_from(fed)
-
-    def _go_on_from(self, since: dict[int, float]) -> None:
-        """With each track from its own moment on."""
-        streams = [_numbered(n, rest(self._tracks[n], at)) for n, at in since.items()]
+        streams = [_numbered(n, _going_on(t, begin)) for n, t in enumerate(self._tracks)]
         self._items = heapq.merge(*streams, key=_time_of)
         self._pending = None
 
     def _feed_until(self, sink: Sink, to: float) -> None:
-        """Deliver what was recorded up to `to`; of long ago only what series are made of."""
-        on_gpus: dict[int, set[Key]] = defaultdict(set)  # of each track, who has a course
+        """Deliver what was recorded up to `to`."""
         while (entry := self._next()) is not None and entry[0] <= to:
             if self._stopping or self._target is not None:
                 return
             self._note_progress(entry[0])
-            if entry[0] < to - _WHOLE_S and isinstance(entry[2], Sample):
-                entry = (*entry[:2], with_courses(entry[2], on_gpus[entry[1]]))
             self._deliver(entry, sink)
 
     def _merged(self, *, loop: bool, since: float | None = None) -> Iterator[_Item]:
@@ -434,19 +370,16 @@ _EVENT_KINDS = ("mark", "xid", "gap")
 MIN_SPEED, MAX_SPEED = 0.1, 1000.0
 
 
-#: readings older than this have gone stale and ended processes are no longer listed
-_WHOLE_S = 180.0
-#: so much before the aim of a seek comes in single samples, with all that is not in columns
-_SINGLE_S = 20.0
-#: columns begin here, and a backfill ends
-_EDGE_S = lcm(END_S, int(CELL_S))
-#: the finest buckets of a series reach no further back
-FINE_S = 920.0
-#: so much ahead is fed about as fast as a backfill and what is fed behind that; so much of the
-#: beginning, beside what is fed anyway
-_LONG_S, _SHORT_S = 1800.0, 300.0
+#: so much before the aim of a seek comes in single samples
+SINGLE_S = 300.0
+#: where that begins: buckets of frames, of up to 40 s, lie between two of these
+EDGE_S = 40.0
+#: so much ahead is fed about as fast
+_LONG_S = 300.0
+#: what the beginning of a part of a recording repeats of the time before
+_PROCESS_EVENTS = ("process", "process-end")
 _LOOP_AHEAD_S = 3600.0
-#: of all nodes together: backfills of 16 days take a fifth of a GB
+#: of all nodes together: frames of 16 days take a fifth of a GB
 _MOST_S = 16 * 86_400.0
 _ASK_S = 1.0
 
@@ -455,19 +388,31 @@ def _time_of(entry: tuple[float, int, object]) -> float:
     return entry[0]
 
 
-def _numbered(number: int, items: Iterator[_Some]) -> Iterator[tuple[float, int, _Some]]:
-    """With the time of each, or of its first sample."""
+def _numbered(
+    number: int, items: Iterator[Header | Sample]
+) -> Iterator[tuple[float, int, Header | Sample]]:
+    """With the time of each."""
     for item in items:
-        yield first_time(item), number, item
+        yield item.time, number, item
 
 
-def _backfills_of(tracks: Sequence[Track]) -> list[FileBackfill]:
+def _going_on(track: Track, begin: float) -> Iterator[Header | Sample]:
+    """All from `begin` on, behind who lives then."""
+    for item in track.items(begin):
+        if isinstance(item, Sample) and item.time < begin:
+            events = [event for event in item.events if event.kind in _PROCESS_EVENTS]
+            if events or item.states:
+                yield item._replace(rows={}, events=events)
+        else:
+            yield item
+
+
+def _histories_of(tracks: Sequence[Track]) -> list[History]:
     """Nothing where feeding all is as fast, or where they would take too much memory."""
-    long = max(track.span_s for track in tracks) > 2 * _LONG_S
+    long = max(track.span_s for track in tracks) > 4 * _LONG_S
     if not long or sum(track.span_s for track in tracks) > _MOST_S:
         return []
-    found = [FileBackfill(t.rolled, t.items) for t in tracks if t.rolled is not None]
-    return found if len(found) == len(tracks) else []
+    return [History(track.stretches) for track in tracks]
 
 
 def _shifted(item: Header | Sample, shift: float) -> Header | Sample:

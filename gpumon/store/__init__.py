@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from math import ceil
 from threading import Lock
-from typing import Callable, Dict, List, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional
 
-from gpumon.model.backfill import Backfill
-from gpumon.model.batch import ColumnBatch
 from gpumon.model.retention import RETENTIONS, SERIES_A_NODE, retention_of
 from gpumon.model.sample import Header, Sample
 from gpumon.model.view import LEFT, Status
 from gpumon.store.node import NodeView
 from gpumon.store.processes import ENDED_KEPT_S
+
+if TYPE_CHECKING:
+    from gpumon.frames.frame import Frame
 
 __all__ = ["ENDED_KEPT_S", "LEFT_KEPT", "NodeView", "Store"]
 
@@ -52,31 +53,19 @@ class Store:
             self._take(node, NodeView.take_sample, sample, received)
         self.changed()
 
-    def show(self, node: str, item: Union[Header, Sample, ColumnBatch]) -> None:
-        """What a recording has; many samples at once are the same as to add each."""
-        if isinstance(item, Header):
-            self.header(node, item)
-        elif isinstance(item, Sample):
-            self.add(node, item)
-        else:
-            with self._lock:
-                self._take(node, NodeView.take_batch, item)
-            self.changed()
-
-    def backfill(self, node: str, backfills: Sequence[Backfill], items: object = None) -> None:
-        """What a node said before the next sample; `items` is that in full, for who judges."""
-        for backfill in backfills:
-            with self._lock:
-                self._take(node, NodeView.take_backfill, backfill)
+    def load(self, node: str, past: Frame) -> None:
+        """What was before the next sample of a node."""
+        with self._lock:
+            self._take(node, NodeView.take_frame, past)
         self.changed()
 
-    def precede(self, node: NodeView, past: NodeView) -> None:
+    def precede(self, node: NodeView, past: Frame) -> None:
         """Have a node's plots show what its earlier recordings hold, and its lanes their events."""
         with self._lock:
-            pairs = node.series_of_past(past)
-        for series, before in pairs:  # one at a time: others wait for the lock
+            parts = list(node.series_of_past(past))
+        for series, rollup, first_time in parts:  # one at a time: others wait for the lock
             with self._lock:
-                series.precede(before)
+                series.load(rollup, first_time, is_past=True)
         with self._lock:
             node.take_past_events(past)
             self.generation += 1
@@ -120,7 +109,7 @@ class Store:
         self.generation += 1
         node = self._nodes.get(name)
         if node is None:
-            node = self._nodes[name] = NodeView(name, self._lock, self._retention, len(self._nodes))
+            node = self._nodes[name] = NodeView(name, self._lock, self._retention)
             self._downsample()
         return node
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import Callable, Dict, List, Optional, Tuple, TypeVar
+from typing import Callable, Dict, Iterable, List, Optional, Tuple, TypeVar
 
 from gpumon.model.fields import OF_BOTH
 from gpumon.model.sample import Device, Event, Key, Mig, Sample, State
@@ -74,13 +74,13 @@ class Devices:
         """The device of this key."""
         return self._records.get(key)
 
-    def found_in(self, others: Devices) -> Dict[int, int]:
-        """Our key of each device -> its key among those of an earlier stream of the same node."""
+    def keys_of(self, devices: Iterable[Device]) -> Dict[int, int]:
+        """The place of each device among these -> its key here; others are left out."""
         return {
-            key: its_key
+            place: key
+            for place, device in enumerate(devices)
             for key, record in self._records.items()
-            for its_key, its in others._records.items()
-            if is_same(record.device, its.device)
+            if is_same(record.device, device)
         }
 
     def leave(self) -> None:

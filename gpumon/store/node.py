@@ -7,26 +7,37 @@ from functools import partial
 from itertools import islice
 from math import inf
 from threading import Lock
-from typing import Any, Collection, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Collection,
+    Dict,
+    Iterator,
+    List,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 from gpumon.model.axis import Axis
-from gpumon.model.backfill import Backfill
-from gpumon.model.batch import ColumnBatch
 from gpumon.model.bounded import Recent, left_out_text
 from gpumon.model.fields import COURSES, OF_BOTH, SERIES
 from gpumon.model.reading import Missing, number
 from gpumon.model.retention import COURSES_KEPT, RETENTIONS, Retention
-from gpumon.model.rollup import Bucket
+from gpumon.model.rollup import Bucket, Rollup
 from gpumon.model.sample import Event, Header, Key, Process, Sample
 from gpumon.model.series import Series, Stats
 from gpumon.model.spacing import Spacing
 from gpumon.model.view import LEFT, DeviceView, Latest, ProcessView, Status
 from gpumon.store.aging import LeastDelay, aged, fresh_for_s, fresh_limits, period_s
-from gpumon.store.columns import rows_of, take_columns
-from gpumon.store.courses import Courses, keys_in_past
+from gpumon.store.courses import Courses
 from gpumon.store.devices import DeviceRecord, Devices
 from gpumon.store.processes import Processes
 from gpumon.store.row import Kept, Row, Table
+
+if TYPE_CHECKING:
+    from gpumon.frames.frame import Frame
 
 EVENTS_KEPT, EVENTS_BYTES = 1000, 1 << 20
 #: per node and entity; beyond that new keys are ignored, so that a broken stream fills no memory
@@ -34,16 +45,13 @@ KEYS_KEPT = 4096
 #: rows of devices that no header lists
 UNLISTED_KEPT = 16
 _PURGE_EVERY_S = 10.0
-#: ticks of a row that may wait for its series
-_WAITING = 30
 _NUMBERS = frozenset((int, float))
 
 
 class NodeView:
     """One node: written by its stream through the store, read by the screens. Thread-safe."""
 
-    def __init__(self, name: str, lock: Lock, retention: Retention, place: int = 0) -> None:
-        """`place`: among the nodes, which bring their series up to date one after another."""
+    def __init__(self, name: str, lock: Lock, retention: Retention) -> None:
         self.name = name
         self.generation = 0  # grows with every change of anything below
         self.header: Optional[Header] = None
@@ -51,7 +59,6 @@ class NodeView:
         self.since = -inf  # on the node's axis; what came before was of an earlier attempt
         self._lock = lock
         self._retention = retention
-        self._first_due = place % _WAITING + 1  # samples until what waits is first taken
         self._status = Status("connecting", 0.0)
         self._tables: Dict[str, Table] = {}
         self._devices = Devices()
@@ -184,8 +191,10 @@ class NodeView:
     ) -> Optional[float]:
         """Time of the oldest sample of a series; `past`: also of what was recorded before."""
         with self._lock:
-            row = self._tables.get(entity, {}).get(key)
-            return row.first_time(field, past=past) if row is not None else None
+            series = self._series(entity, key, field)
+            if series is None:
+                return None
+            return series.oldest_time if past else series.first_time
 
     def peak(self, entity: str, key: Key, field: str) -> Optional[float]:
         """The largest value since attached: of series, and of fields in `store.row.PEAKS`."""
@@ -251,7 +260,7 @@ class NodeView:
 
     def _series(self, entity: str, key: Key, field: str) -> Optional[Series]:
         row = self._tables.get(entity, {}).get(key)
-        return row.settled(field) if row is not None else None
+        return row.series.get(field) if row is not None else None
 
     def _all_latest(self, entity: str, key: Key, at: float) -> Dict[str, Latest]:
         row = self._tables.get(entity, {}).get(key)
@@ -314,8 +323,8 @@ class NodeView:
         self.interval_s, self._limits_s = interval_s, fresh_limits(interval_s)
         for entity, table in self._tables.items():
             for row in table.values():
-                for field in row.series:
-                    row.expect(field, period_s(entity, field, interval_s))
+                for field, series in row.series.items():
+                    series.expect(period_s(entity, field, interval_s))
 
     def _forget(self, devices: Sequence[int]) -> None:
         """What was read of devices that there is no room for any more."""
@@ -339,11 +348,9 @@ class NodeView:
             self._expect()
         if received is not None:
             self._offset_s = self._delay.take(sample.time, received)
-        self._first_due -= 1
-        waiting = 1 if self._first_due == 0 else _WAITING
         for entity, rows in self._devices.in_our_keys(sample.rows).items():
             for key, row, fields, new in self._rows_for(entity, rows):
-                row.take(rows[key], sample.time, fields, new, waiting)
+                row.take(rows[key], sample.time, fields, new)
         self._devices.take_states(sample)
         self._take_events(sample.events)
         self._purge(sample.time)
@@ -373,21 +380,6 @@ class NodeView:
             self._purged = time
             self._processes.purge(time)
 
-    def take_batch(self, batch: ColumnBatch) -> None:
-        """Samples of nothing but rows, which are on the node's axis already."""
-        if not self._spacing.note_all(batch.times, self._claimed_s):
-            for sample in batch.samples():
-                self.take_sample(sample, None)
-            return
-        self.generation += 1
-        self._courses.purge(batch.times[0])
-        self.last_time = batch.times[-1]
-        for entity, found in self._devices.in_our_keys(rows_of(batch)).items():
-            for key, row, fields, new in self._rows_for(entity, found):
-                take_columns(row, found[key], fields, new)
-        self._devices.take_states(Sample(self.last_time, 0.0, {}))
-        self._purge(self.last_time)
-
     def _watched(self, entity: str, rows: Collection[Key]) -> Collection[Key]:
         """Of these rows, those of processes on GPUs whose course is kept."""
         if entity not in COURSES or self._retention != RETENTIONS[0]:
@@ -414,55 +406,57 @@ class NodeView:
             return False
         return True
 
-    def take_backfill(self, backfill: Backfill) -> None:
-        """What was said before the first sample that comes."""
-        self.take_header(backfill.header)
-        for item in backfill.rest:
+    def take_frame(self, past: Frame) -> None:
+        """What was before the next sample."""
+        from gpumon.store.past import is_recent, parts_of
+
+        items: List[Union[Header, Event]] = [*past.headers, *past.events]
+        for item in sorted(items, key=lambda each: each.time):
             if isinstance(item, Header):
                 self.take_header(item)
-            else:
-                self.take_sample(item, None)
-        for entity, rows in self._devices.in_our_keys(backfill.rows).items():
-            fields, new = SERIES.get(entity, frozenset()), partial(self._new_series, entity)
-            for key, backfills in rows.items():
-                row = self._tables.setdefault(entity, {}).setdefault(key, Row())
-                row.begin(backfills, fields, new)
-        self._courses.take(self._devices.in_our_keys(backfill.courses))
-        for sample in backfill.last:
-            for entity, found in self._devices.in_our_keys(sample.rows).items():
-                table = self._tables.get(entity, {})
-                for key in found.keys() & table.keys():
-                    table[key].remember(found[key], sample.time)
-            self._devices.take_states(sample)
-            self.last_time = max(sample.time, self.last_time or -inf)
+            elif item.kind != "process-end":
+                self._take_events([item])
+        for part in parts_of(past, self._devices.keys_of(each.device for each in past.devices)):
+            if part.entity not in COURSES:
+                row = self._tables.setdefault(part.entity, {}).setdefault(part.key, Row())
+                new = partial(self._new_series, part.entity)
+                kept = SERIES.get(part.entity, frozenset())
+                row.load(part.field, part.rollup, part.first_time, kept, new)
+                if not is_recent(past, part.rollup):  # of what is hung, the last readings stay
+                    end = (part.rollup.last + 1) * part.rollup.step_s
+                    row.remember({part.field: part.rollup.mean[-1]}, end)
+            elif is_recent(past, part.rollup):
+                self._courses.load(part[:3], part.rollup, part.first_time, self.interval_s)
+        self.last_time = max(past.samples.first, self.last_time or -inf)
 
-    def series_of_past(self, past: NodeView) -> List[Tuple[Series, Series]]:
-        """Series of this node, each with the one of its own earlier recordings."""
-        devices = self._devices.found_in(past._devices)
-        pairs = []
-        for entity in SERIES.keys() - COURSES.keys():
-            new, table = partial(self._new_series, entity), past._tables.get(entity, {})
-            for key, row in self._tables.get(entity, {}).items():
-                if entity == "device" and isinstance(key, int):
-                    key = devices.get(key, -1)  # a device that it had not
-                if (before := table.get(key)) is not None:
-                    pairs += row.with_past(before, new)
-        same = self._processes.same_in(past._processes)
-        for entity in COURSES:
-            own, before_all = self._tables.get(entity, {}), past._tables.get(entity, {})
-            for key, its in keys_in_past(own, same, devices):
+    def series_of_past(self, past: Frame) -> Iterator[Tuple[Series, Rollup, float]]:
+        """Series of this node, each with what its own earlier recordings have of it, and since
+        when. What only these have gets a series, whose first sample is still to come.
+        """
+        from gpumon.store.past import only, parts_of, processes_of
+
+        devices = self._devices.keys_of(each.device for each in past.devices)
+        same = self._processes.same_in(processes_of(past))
+        for part in only(parts_of(past, devices), same):
+            entity, key, field = part[:3]
+            row = self._tables.get(entity, {}).get(key)
+            is_course = entity in COURSES
+            if row is None or not (row.series if is_course else field in SERIES[entity]):
+                continue
+            if field not in row.series:
                 new = partial(self._courses.new, entity, key, interval_s=self.interval_s)
-                pairs += own[key].with_past(before_all[its], new) if its in before_all else []
-        return pairs
+                row.series[field] = new(field) if is_course else self._new_series(entity, field)
+            yield row.series[field], part.rollup, part.first_time
 
-    def take_past_events(self, past: NodeView) -> None:
+    def take_past_events(self, past: Frame) -> None:
         """Those of its own earlier recordings; devices by the keys that they have here."""
         self.generation += 1
-        ours = {its: key for key, its in self._devices.found_in(past._devices).items()}
+        ours = self._devices.keys_of(each.device for each in past.devices)
         newer, self._events = list(self._events), Recent(EVENTS_KEPT, EVENTS_BYTES)
-        for event in past._events:
-            if event.device is None or event.device in ours:
-                device = None if event.device is None else ours[event.device]
+        for event in past.events:
+            place = past.place_of(event)
+            if event.kind != "process-end" and (place is None or place in ours):
+                device = None if place is None else ours[place]
                 self._events.append(event._replace(device=device))
         for event in newer:
             self._events.append(event)
@@ -487,7 +481,8 @@ class NodeView:
         self._retention = retention
         for table in self._tables.values():
             for row in table.values():
-                row.downsample(retention.tiers)
+                for series in row.series.values():
+                    series.downsample(retention.tiers)
 
     def _new_series(self, entity: str, field: str) -> Series:
         self.series_count += 1

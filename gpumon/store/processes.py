@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Sequence, Set
+from typing import Dict, List, Mapping, Optional, Sequence, Set
 
 from gpumon.model.bounded import Known
 from gpumon.model.fields import OF_BOTH
@@ -44,12 +44,12 @@ class Processes:
         """What does not change of it; of one whose facts never came, its pid."""
         return self._facts.get(pid) or Process(pid, "", "", "")
 
-    def same_in(self, others: Processes) -> Set[int]:
-        """The numbers of those that are known there, too: what was recorded before is of them."""
+    def same_in(self, starts: Mapping[int, float]) -> Set[int]:
+        """The numbers of those that began at these times, too: what was recorded is of them."""
         return {
             pid
             for pid, facts in self._facts.items()
-            if (before := others._facts.get(pid)) is not None and _is_same(before, facts)
+            if pid in starts and abs(starts[pid] - facts.start) < _SAME_START_S
         }
 
     def ended(self, pid: int) -> Optional[float]:

@@ -62,11 +62,11 @@ _PLAIN = {letter: Missing(reason) for letter, reason in REASON_OF_LETTER.items()
 _OUR_COLUMNS = {group.key: list(group.fields) for group in GROUPS}
 
 
-def _refuse_constant(name: str) -> float:
+def refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not a number")
 
 
-_JSON = json.JSONDecoder(parse_constant=_refuse_constant)
+_JSON = json.JSONDecoder(parse_constant=refuse_constant)
 
 
 class Decoder:

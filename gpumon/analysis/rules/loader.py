@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from gpumon.analysis.finding import Action
-from gpumon.analysis.places import ranked, share
 from gpumon.analysis.rules.phrasing import percent
 from gpumon.analysis.rules.stands import line_of, mostly_in, probed_of, ranks_text, seen
 from gpumon.analysis.rundata import DeviceData, NodeData, ProgramData, RunData, Track
 from gpumon.analysis.signals import Held, Span, busy_track, devices_on, mean_of, sustained
 from gpumon.analysis.steps import probed_on
+from gpumon.frames.places import ranked, share
 from gpumon.model.lines import EMPTY, Line
 from gpumon.model.text import clean
 from gpumon.model.units import plural

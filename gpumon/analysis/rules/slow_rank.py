@@ -8,13 +8,13 @@ from statistics import median
 from typing import NamedTuple
 
 from gpumon.analysis.finding import Action, Finding
-from gpumon.analysis.places import share
 from gpumon.analysis.rules.phrasing import alike, finding, percent
 from gpumon.analysis.rules.programs import program
 from gpumon.analysis.rules.stands import line_of, most_text, ranks_text, seen
 from gpumon.analysis.rundata import ProgramData, RunData
 from gpumon.analysis.signals import job_devices, observed
 from gpumon.analysis.steps import probed, probed_on
+from gpumon.frames.places import share
 from gpumon.model.lines import EMPTY
 from gpumon.model.units import step_text
 

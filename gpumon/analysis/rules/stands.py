@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from gpumon.analysis.places import Place, ranked
 from gpumon.analysis.rules.phrasing import alike, percent
 from gpumon.analysis.rundata import DeviceData, ProgramData, RunData
 from gpumon.analysis.steps import probed_on
+from gpumon.frames.places import Place, ranked
 from gpumon.model.text import clean
 from gpumon.model.units import plural
 

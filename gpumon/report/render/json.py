@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpumon.analysis.finding import Finding, Recommendation
-from gpumon.analysis.places import Place
 from gpumon.analysis.rules.catalogue import why
 from gpumon.analysis.steps import Rank
+from gpumon.frames.places import Place
 from gpumon.report.model import Report, Spread
 from gpumon.report.names import PARTS
 from gpumon.report.provenance import missing_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
-from gpumon.analysis.places import Place
+from gpumon.frames.places import Place
 from gpumon.model.reading import Missing, number
 from gpumon.model.units import age_text, bytes_text, plural, rate_text, step_text
 from gpumon.model.view import ProcessView

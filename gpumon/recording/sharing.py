@@ -11,15 +11,15 @@ Both lock it meanwhile, as NFS appends safely only under a lock.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
+from functools import cache
 from typing import Container, Iterator, NamedTuple, Optional, Sequence
 
 from gpumon import private
-from gpumon.recording import shared
 
 SUFFIX = ".live"
-_OLDER = (".spool", ".claim")  # of 0.1
 #: before the owner has any to tell
 NOTHING = b"{}\n"
 #: of a file that is read at a time: 64 nodes of eight GPUs take 25 KB of the line
@@ -64,7 +64,7 @@ class SpoolFile:
         try:
             os.write(self._file, NOTHING)
             if is_here:
-                shared.hold(self._file)
+                hold(self._file)
                 os.rename(first, self._name, src_dir_fd=self.within, dst_dir_fd=self.within)
         except BaseException:
             self.close()
@@ -89,7 +89,7 @@ class SpoolFile:
 
     def replace(self, line: bytes) -> bytes:
         """Another line about this process; gives the marks that came before. Raises OSError."""
-        shared.lock(self._file, _WRITING)
+        lock(self._file, _WRITING)
         try:
             marks = self.take()
             self._at = len(line)
@@ -101,7 +101,7 @@ class SpoolFile:
                 self._number += 1
                 os.rename(before, self._name, src_dir_fd=self.within, dst_dir_fd=self.within)
         finally:
-            shared.unlock(self._file, _WRITING)
+            unlock(self._file, _WRITING)
         return marks
 
     def take(self) -> bytes:
@@ -118,7 +118,7 @@ class SpoolFile:
 
     def close(self) -> bytes:
         """Remove it; gives the last lines."""
-        shared.lock(self._file, _WRITING)
+        lock(self._file, _WRITING)
         _remove(self.within, self._name)
         marks = self.take()
         os.close(self._file)  # and with it the locks
@@ -138,7 +138,7 @@ def append(spool: Spool, line: bytes) -> bool:
     except OSError:
         return False
     try:
-        shared.lock(file, _WRITING)
+        lock(file, _WRITING)
         return os.fstat(file).st_nlink > 0 and os.write(file, line) == len(line)
     except OSError:
         return False
@@ -188,7 +188,7 @@ def there(folder: str, within: int, names: Sequence[str], but: Container[str]) -
     """
     for name in names:
         spool = _spool(folder, name, "")
-        if (spool is None and not name.endswith(_OLDER)) or (spool and spool.lease in but):
+        if spool is None or spool.lease in but:
             continue
         try:
             status = os.stat(name, dir_fd=within, follow_symlinks=False)
@@ -196,7 +196,7 @@ def there(folder: str, within: int, names: Sequence[str], but: Container[str]) -
             continue
         if time.time() - status.st_mtime > _ABANDONED_S:
             _remove(within, name)
-        elif spool is not None and private.is_own(status):
+        elif private.is_own(status):
             yield spool._replace(changed_ns=status.st_mtime_ns)
 
 
@@ -210,7 +210,7 @@ def read(within: int, spool: Spool, *, if_held: bool = False) -> Optional[Spool]
         return None
     try:
         status, line = os.fstat(file), b""
-        if not if_held or shared.is_held(file):
+        if not if_held or is_held(file):
             line = os.read(file, min(status.st_size, _MAX_LINE)).partition(b"\n")[0] or NOTHING
         return spool._replace(line=line, changed_ns=status.st_mtime_ns)
     except OSError:
@@ -246,3 +246,52 @@ def _remove(within: int, name: str) -> None:
         os.unlink(name, dir_fd=within)
     except OSError:
         pass
+
+
+# -- locks and names
+
+
+def safe(name: str) -> str:
+    """A part of a file's name."""
+    return "".join(char if char.isalnum() or char in "._+-" else "_" for char in name)[:80]
+
+
+def lock(file: int, byte: int) -> None:
+    """Wait for the lock of one byte of a file, until it is closed or `unlock`; where locks do not
+    work, none is had.
+    """
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX, 1, byte)
+    except OSError:
+        pass
+
+
+def unlock(file: int, byte: int) -> None:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_UN, 1, byte)
+    except OSError:
+        pass
+
+
+def hold(file: int) -> None:
+    """Hold a file of this machine until it is closed: its process lives. Raises OSError."""
+    fcntl.flock(file, fcntl.LOCK_EX)
+
+
+def is_held(file: int) -> bool:
+    """Whether a living process holds a file of this machine."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    return False
+
+
+@cache
+def machine() -> str:
+    """Identifies this machine among those that share its folders."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read(8)
+    except OSError:
+        return safe(os.uname().nodename)

@@ -1,7 +1,7 @@
-"""Records a source's stream on its way to the screen, and takes marks for it.
+"""The recorder stage: records a source's stream on its way to the screen, and takes marks for it.
 
 The screen comes first: what fails here (a full disk, a folder that cannot be written) ends the
-recording with a sentence, and the samples continue.
+recording with a sentence, and the samples continue. `gpumon record` is the same without a screen.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
+from typing import Any
 
 from gpumon.errors import GpumonError
+from gpumon.frames.frame import Frame
+from gpumon.frames.framer import Framer
 from gpumon.model import clock
 from gpumon.model.bounded import Known
 from gpumon.model.sample import Event, Header, Sample
@@ -21,16 +24,15 @@ from gpumon.recording import CannotRecordError, Recorder, new_path
 from gpumon.recording.attempts import is_same_attempt
 from gpumon.recording.claims import Claims
 from gpumon.recording.marks import Mark, MarkSpool, mark_event, mark_text
-from gpumon.recording.rollups import Roller
 from gpumon.recording.writer import MAX_PROCESSES, PROCESSES_BYTES, Lane
-from gpumon.sources.base import Sink, Source
+from gpumon.sources.base import FrameSink, Sink, Source
 
-#: nodes whose recordings get rollup lines: 0.4 MiB and 0.3 ms of CPU a sample each
-_MAX_ROLLED = 64
+#: nodes whose recordings get the lines of frames: 0.4 MiB each
+_MAX_FRAMED = 64
 #: recorders of this process that may take much memory each
 _MAX_LARGE = 16
 #: marks that wait for a node's next sample, which must hold them in one line
-MAX_MARKS = 100
+MAX_MARKS = 400
 _LANES = 8  # threads that write: each flush waits for the disk
 MAX_NEWS = 1000  # messages not shown yet; every node may have one
 #: how long quitting waits for the files
@@ -41,15 +43,29 @@ _MARK_S = 0.2
 _LOOK_S = 0.25
 
 
-class Tee:
+class RecorderStage:
     """Takes the place of a source; every node's stream goes to the sink and into a file.
 
-    marks_dir: the folder of spools, in which `gpumon mark` finds this process.
-    record: whether to write files; marks are taken either way.
+    A dashboard records by the way, each node only as long as no other process does.
     """
 
-    def __init__(self, source: Source, marks_dir: str, *, record: bool) -> None:
+    def __init__(
+        self,
+        source: Source,
+        marks_dir: str,
+        *,
+        record: bool = False,
+        recorder: Recorder | None = None,
+        is_usual: bool = True,
+    ) -> None:
+        """`marks_dir`: the folder of spools, in which `gpumon mark` finds this process. `record`:
+        whether to write files; marks are taken either way. `recorder`: one that was asked for, of
+        the only node, whoever else records it; `is_usual`: it lies where reports look for it, so
+        no dashboard need record the node.
+        """
         self.name = source.name
+        self.asked_for = recorder
+        self._is_usual = is_usual
         self._source = source
         self._marks_dir = marks_dir
         self._record = record
@@ -77,21 +93,28 @@ class Tee:
     def stop(self) -> None:
         """Stop the source and finish the files; those of a disk that hangs stay unfinished."""
         self._source.stop()
-        closing = threading.Thread(target=self._close, daemon=True, name="close")
+        closing = threading.Thread(target=self.close, daemon=True, name="close")
         closing.start()
         closing.join(_CLOSE_S)
 
-    def _close(self) -> None:
+    def close(self, reason: str = "gpumon was quit", *, in_haste: bool = True) -> None:
+        """Finish the files; `in_haste`: without rollup lines of their last frames."""
         with self._lock:
             self._stopped = True
             nodes, self._nodes = self._nodes, {}
             if self._spool is not None:
                 _spread(self._spool.close(), nodes, self._news)
         kept = [(node, node.recorder) for node in nodes.values() if node.recorder is not None]
+        for name, node in nodes.items() if not in_haste else ():
+            frames = list(node.framer.rest())
+            if node.recorder is not None and node.is_framed:
+                for frame in frames:
+                    node.recorder.frame(frame)
+            self._pass_on(name, frames)
         for node, recorder in kept:
             for mark in node.marks:
                 recorder.mark(mark.time, mark.text)
-            recorder.end("gpumon was quit", in_haste=True)
+            recorder.end(reason, in_haste=in_haste)
         if self._claims is not None:
             self._claims.stop()
         for recorder in [*self._ended, *(recorder for _, recorder in kept)]:
@@ -110,13 +133,14 @@ class Tee:
                 self._give_up(node, known)
                 known = None
             if known is None:
-                self._register(header)
+                self.register(header)
                 known = self._nodes[node] = _Node(header)
                 if self._claims is not None:
                     self._claims.seen(node, header.interval_s)
                 self._decide(node, known)
                 return
             known.header = header
+            known.take(header)
             if known.recorder is not None:
                 known.recorder.header(header)
 
@@ -126,28 +150,46 @@ class Tee:
                 self._looked = now
                 _spread(self._spool.take(), self._nodes, self._news)
             known = self._nodes.get(node)
+            frames: list[Frame] = []
             if known is not None:
-                sample = self._add(node, known, sample)
+                sample = known.marked(sample)
+                frames = known.take(sample)
+                self._add(node, known, sample, frames)
+        self._pass_on(node, frames)
         self._sink.add(node, sample, received)
 
-    def _add(self, node: str, known: _Node, sample: Sample) -> Sample:
-        """Record it; gives what the screen gets, with marks."""
-        if known.marks:
-            sample = sample._replace(events=[*sample.events, *known.marks])
-            known.marks = []
+    def _pass_on(self, node: str, frames: list[Frame]) -> None:
+        if isinstance(self._sink, FrameSink):
+            for frame in frames:
+                self._sink.frame(node, frame)
+
+    def _add(self, node: str, known: _Node, sample: Sample, frames: list[Frame]) -> None:
+        """Record it, and the frames that ended before it."""
         recorder = known.recorder
         if self._claims is not None:
             self._claims.seen(node, known.header.interval_s)
+            if self.asked_for is not None and self._is_usual:
+                claim = self._claims.made(node, known.header, is_asked_for=True)
+                self._claims.hold(node, claim)
         if recorder is not None:
+            for frame in frames if known.is_framed else ():
+                recorder.frame(frame)
             recorder.add(known.told(sample))
             if recorder.failed:
                 self._give_up(node, known)
                 self.not_recorded[node] = NotRecorded(recorder.why, recorder.path)
                 self._news.append(recorder.failed)
         known.remember(sample)
-        return sample
 
     def status(self, node: str, status: Status) -> None:
+        with self._lock:
+            known = self._nodes.get(node)
+            is_over = known is not None and status.state not in ("connecting", "live")
+            frames = list(known.framer.rest()) if known is not None and is_over else []
+            if known is not None and known.recorder is not None and known.is_framed:
+                for frame in frames:
+                    known.recorder.frame(frame)
+        self._pass_on(node, frames)
         self._sink.status(node, status)
 
     def reset(self) -> None:
@@ -175,7 +217,7 @@ class Tee:
 
     # -- the parts that hold the lock
 
-    def _register(self, header: Header) -> None:
+    def register(self, header: Header) -> None:
         """Once: where marks come in, and which other processes record."""
         if self._spool is not None:
             return
@@ -188,7 +230,11 @@ class Tee:
         self._claims.start(self._look if self._record else None)
 
     def _decide(self, name: str, node: _Node) -> None:
-        """Record the node unless another process does."""
+        """Record the node unless another process does, or it was asked for."""
+        if self.asked_for is not None:
+            node.recorder = self.asked_for
+            node.recorder.header(node.header)
+            return
         if not self._record or name in self.not_recorded:
             return
         if self._is_recorded(name, node):
@@ -232,6 +278,7 @@ class Tee:
             node.recorder = None
 
     def _give_up(self, name: str, node: _Node) -> None:
+        self._ended += [node.recorder] if node.recorder is not None else []
         node.recorder = None
         if self._claims is not None:
             self._claims.release(name)
@@ -240,14 +287,11 @@ class Tee:
         header = node.header
         count = sum(each.recorder is not None for each in self._nodes.values())
         try:
-            roller = _roller if count < _MAX_ROLLED else None
-            path = new_path(header, node.last or header.time)
-            lane = self._lanes[count % len(self._lanes)]
-            recorder = Recorder(
-                path,
-                roller=roller,
+            recorder = new_recorder(
+                header,
+                start=node.last,
                 phase=spread(count),
-                lane=lane,
+                lane=self._lanes[count % len(self._lanes)],
                 is_small=count >= _MAX_LARGE,
                 is_synced=not count,  # what its file server is asked must not grow with the nodes
             )
@@ -264,7 +308,7 @@ class Tee:
                 f"recording to {_short(recorder.path)} (use --no-record to turn this off)"
             )
         recorder.header(header)
-        node.is_late = node.last is not None
+        node.is_late, node.is_framed = node.last is not None, count < _MAX_FRAMED
         return recorder
 
 
@@ -278,7 +322,19 @@ class _Node:
         self.last: float | None = None  # time of the newest sample
         self.is_late = False  # the recorder does not know yet which processes live
         self.is_said = False  # that another one records
+        self.is_framed = True  # its recording gets the lines of frames
+        self.framer = Framer()
+        self.take(header)
         self._living: Known[int, Event] = Known(MAX_PROCESSES, PROCESSES_BYTES)
+
+    def take(self, item: Header | Sample) -> list[Frame]:
+        """The frames that end before the item, which is aggregated, too."""
+        return list(self.framer.add(item))
+
+    def marked(self, sample: Sample) -> Sample:
+        """With the marks that wait for it."""
+        marks, self.marks = self.marks, []
+        return sample._replace(events=[*sample.events, *marks]) if marks else sample
 
     def told(self, sample: Sample) -> Sample:
         """The sample for the recorder."""
@@ -308,10 +364,24 @@ def _spread(marks: list[Mark], nodes: Mapping[str, _Node], news: deque[str]) -> 
             news.append(f"{name}: {left_out} marks left out; they came too fast")
 
 
-def _roller() -> Roller:
-    from gpumon.analysis.aggregate import roller
+def new_recorder(
+    header: Header, output: str | None = None, *, start: float | None = None, **options: Any
+) -> Recorder:
+    """A recorder of a node's stream, which begins at `start` or with its header.
 
-    return roller.Roller()
+    `output`: a new file or a folder; None: a new file among all recordings, of which another
+    process may take the next free name at the same moment. `options` of `Recorder`.
+    """
+    while True:
+        path = new_path(header, start or header.time)
+        if output is not None:
+            is_folder = os.path.isdir(output) or output.endswith("/")
+            path = os.path.join(output, os.path.basename(path)) if is_folder else output
+        try:
+            return Recorder(path, **options)
+        except GpumonError:
+            if output is not None or not os.path.lexists(path):
+                raise
 
 
 def spread(number: int) -> float:

@@ -52,9 +52,6 @@ class Looks:
     def __init__(self) -> None:
         self._counts: dict[int, dict[Place, int]] = {}  # bucket -> looks
 
-    def __bool__(self) -> bool:
-        return bool(self._counts)
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Looks) and self._counts == other._counts
 
@@ -97,32 +94,35 @@ class Looks:
             found.update(self._counts.get(bucket, {}))
         return found
 
-    # -- rollup lines
+    def extend(self, later: Looks) -> None:
+        """More looks, of the same grid."""
+        for bucket, counts in later._counts.items():
+            for place, count in counts.items():
+                self.add(bucket * BUCKETS, place, count)
 
-    def drain(self) -> list[Any]:
-        """What `take` takes, which is then forgotten."""
+    def told(self) -> list[Any]:
+        """As a file holds it: places, and of each bucket which of them were seen how often."""
         names: dict[Place, int] = {}
         buckets = [
             [bucket * BUCKETS, [[names.setdefault(each, len(names)), n] for each, n in row.items()]]
             for bucket, row in self._counts.items()
         ]
-        self._counts = {}
         return [[list(each) for each in names], buckets]
 
-    def take(self, found: Sequence[Any], ratio: int, first: int, last: int) -> None:
-        """Of a grid that is so many times as fine, from its bucket `first` to `last`.
-
-        Raises what Python does on what `drain` never gives.
-        """
-        told, buckets = found
-        names = [place_of(text, waits) for text, waits in told]
+    @classmethod
+    def of(cls, told: Sequence[Any], first: int, last: int) -> Looks:
+        """Of a frame of these buckets. Raises what Python does on what `told` never gives."""
+        found = cls()
+        texts, buckets = told
+        names = [place_of(text, waits) for text, waits in texts]
         for index, row in buckets:
             if not first - BUCKETS < index <= last or len(row) > _MOST_PLACES + 1:
                 raise ValueError("looks outside of their frame")
             for name, count in row:
                 if not isinstance(count, int) or not 0 < count < _MOST_COUNT:
                     raise ValueError("an impossible number of looks")
-                self.add(index // ratio, names[name], count)
+                found.add(index, names[name], count)
+        return found
 
 
 def place_of(text: object, waits_for: object) -> Place:
