@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 import time
 import urllib.request
@@ -126,6 +127,8 @@ def main() -> None:
     parser.add_argument("--every", type=float, default=15.0, help="seconds between scrapes")
     parser.add_argument("--peers", default="", help="folder with the command nvitop-exporter")
     args = parser.parse_args()
+    if shutil.which(os.path.join(args.peers, "nvitop-exporter")) is None:
+        sys.exit("not measured: no nvitop-exporter; name its folder with --peers")
     found = measure(args.seconds, args.every, args.peers)
     ours, theirs = found.values()
     print(f"{'':20}" + "".join(f"{name:>18}" for name in found) + f"{'ratio':>8}")

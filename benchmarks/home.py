@@ -50,7 +50,7 @@ _LINE = re.compile(r"^\d+ +(\d+\.\d+) (\w+)\((.*)")
 _LOCK = re.compile(r"F_(OFD_)?SETLKW?")
 MANY = """\
 import sys, threading, time
-from gpumon.pipeline.tee import Tee
+from gpumon.pipeline.recorder import RecorderStage
 from gpumon.recording import marks_dir
 from tests.recording import made
 
@@ -64,8 +64,8 @@ class Silent:
     def add(self, node, sample, received=None): pass
 
 source, names = Source(), [f"gpu{n:02d}" for n in range(int(sys.argv[1]))]
-tee = Tee(source, marks_dir(), record=True)
-tee.start(Silent())
+stage = RecorderStage(source, marks_dir(), record=True)
+stage.start(Silent())
 began = time.time()
 for name in names:
     source.sink.header(name, made.header(name)._replace(time=began))
@@ -74,7 +74,7 @@ for n, sample in enumerate(made.samples(int(float(sys.argv[2])))):
     time.sleep(max(0.0, began + n - time.time()))
     for name in names:
         source.sink.add(name, sample._replace(time=began + n, mono=100.0 + n, events=[]))
-tee.stop()
+stage.stop()
 """
 
 

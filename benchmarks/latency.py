@@ -3,8 +3,8 @@
     python -m benchmarks.latency [--size 200x60] [--keys 100] [--quits 5]
 
 On the emulated 8 × A100. A key's answer is complete when the terminal has been given nothing for
-30 ms; a drawing of a second that begins in between counts, too. Beside it nvitop, which has no
-screens: there the selection moves.
+30 ms; a drawing of a second that begins in between counts, too. Beside it nvitop, if it is
+installed, which has no screens: there the selection moves.
 """
 
 from __future__ import annotations
@@ -91,11 +91,10 @@ def main() -> None:
     size = columns, rows
     table = []
     with bed() as on:
-        nvitop = find([], on.program_env()).commands["nvitop"]
-        for name, argv, marker, keys in (
-            ("gpumon", [*GPUMON, "--no-record"], "busy", _KEYS),
-            ("nvitop", [*nvitop, "--interval", "1"], "Processes:", _SELECT),
-        ):
+        programs = [("gpumon", [*GPUMON, "--no-record"], "busy", _KEYS)]
+        if nvitop := find([], on.program_env()).commands.get("nvitop"):
+            programs.append(("nvitop", [*nvitop, "--interval", "1"], "Processes:", _SELECT))
+        for name, argv, marker, keys in programs:
             running = Running(argv, on.program_env(), size, marker)
             try:
                 table.append(keys_row(name, running, keys, args.keys))

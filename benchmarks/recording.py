@@ -1,11 +1,11 @@
-"""A node-day of recording: bytes, the writer's CPU, reading, seeking; beside the alternatives.
+"""A node-day of recording: bytes, the writer's CPU, reading, seeking.
 
-    python -m benchmarks.recording [--samples N] [--stream FILE] [--no-rollups] [--alternatives]
+    python -m benchmarks.recording [--samples N] [--stream FILE] [--no-rollups]
     python -m benchmarks.recording --memory RECORDERS [--no-rollups]
 
 The samples are made (`tests/recording/made.py`: eight H100 with GPM, 16 busy processes, every field
-moves) or, with --stream, those of a file of lines as `python -m benchmarks.wire_size --keep FILE`
-leaves it, again and again (sizes hold only for as many samples as it has). Sizes are extrapolated
+moves) or, with --stream, those of a file of lines that `gpumon collect` printed,
+again and again (sizes hold only for as many samples as it has). Sizes are extrapolated
 to 86,400 samples where there are fewer. Each benchmark of memory is a run of its own: what one way
 has freed the other would take.
 """
@@ -13,33 +13,26 @@ has freed the other would take.
 from __future__ import annotations
 
 import argparse
-import gzip
 import itertools
-import json
-import lzma
 import os
 import resource
-import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import zstandard
-
 from benchmarks.processes import memory
 from benchmarks.table import MIB, rows_table
 from gpumon import heap
-from gpumon.analysis.aggregate.roller import Roller
-from gpumon.analysis.aggregate.run import gather
+from gpumon.analysis.run import run_of
 from gpumon.model.sample import Header, Sample
-from gpumon.pipeline.tee import spread
+from gpumon.pipeline.recorder import spread
 from gpumon.recording import Recorder, Recording
 from gpumon.sources.replay import ReplaySource
 from gpumon.sources.tracks import tracks_of
 from gpumon.store import Store
 from gpumon.wire.decoder import Decoder
-from gpumon.wire.encoder import Encoder
+from tests.frames.framing import FramedRecorder
 from tests.recording import made
 
 DAY = 86_400
@@ -73,8 +66,8 @@ def record(
 ) -> tuple[int, float, int]:
     """Samples, CPU seconds for each (the making of them apart), and the file's bytes."""
     clock = [0.0]
-    roller = Roller if rollups else None
-    recorder = Recorder(str(path), clock=lambda: clock[0], roller=roller)
+    kind = FramedRecorder if rollups else Recorder
+    recorder = kind(str(path), clock=lambda: clock[0])
 
     def write(part: list[Header | Sample]) -> None:
         for item in part:
@@ -101,11 +94,8 @@ def memory_of(recorders: int, *, rollups: bool) -> str:
     before, said = memory(own).pss_bytes, []
     with tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
         kept = [
-            Recorder(
-                f"{folder}/{n}.gpumon",
-                clock=lambda: clock[0],
-                roller=Roller if rollups else None,
-                phase=spread(n),
+            (FramedRecorder if rollups else Recorder)(
+                f"{folder}/{n}.gpumon", clock=lambda: clock[0], phase=spread(n)
             )
             for n in range(recorders)
         ]
@@ -128,10 +118,8 @@ def reading(path: Path, days: float) -> list[list[str]]:
         middle = (recording.start + recording.end) / 2
         works: list[tuple[str, Callable[[], object], bool]] = [
             ("open: header, start, end, state", lambda: Recording(str(path)).close(), False),
-            ("`rolled`: a report's run data",
-             lambda: gather([("gpu01", recording.rolled())]), True),
-            ("`batches`: the same without rollups",
-             lambda: gather([("gpu01", recording.batches())]), True),
+            ("`frames`: a report's run data",
+             lambda: run_of([("gpu01", recording.frames())]).data(), True),
             ("`items`: every sample", lambda: sum(1 for _ in recording.items()), True),
             ("seek to the middle, first item", lambda: next(recording.items(middle)), False),
         ]  # fmt: skip
@@ -160,101 +148,10 @@ def seeks(path: Path) -> list[list[str]]:
     return rows
 
 
-def blocks(lines: list[bytes]) -> list[bytes]:
-    return [b"".join(lines[at : at + FLUSH]) for at in range(0, len(lines), FLUSH)]
-
-
-def alternatives(lines: list[bytes], items: list[Header | Sample]) -> list[tuple[str, int]]:
-    """Bytes of the same lines in other containers; each can lose 10 s at most, if not said."""
-    parts = blocks(lines)
-    sizes = [("plain JSON lines", sum(map(len, lines)))]
-    sizes.append(("gzip, a member every 10 s", sum(len(gzip.compress(part, 6)) for part in parts)))
-    sizes.append(("gzip, one stream, synced every 10 s", synced_gzip(parts)))
-    sizes.append(("xz, one stream (loses all)", len(lzma.compress(b"".join(lines), preset=6))))
-    for level in (3, 6, 9, 12):
-        sizes.append((f"zstd {level}, one stream, flushed every 10 s", flushed_zstd(parts, level)))
-    once = zstandard.ZstdCompressor(level=6)
-    sizes.append(("zstd 6, a frame every 10 s", sum(len(once.compress(part)) for part in parts)))
-    sizes.append(("SQLite, a row a sample, JSON", sqlite(lines)))
-    sizes.append(("SQLite, a row a sample, zstd with a dictionary", sqlite(lines, packed=True)))
-    sizes.extend(arrow(items))
-    return sizes
-
-
-def synced_gzip(parts: list[bytes]) -> int:
-    import zlib
-
-    stream = zlib.compressobj(6, wbits=31)
-    size = sum(len(stream.compress(part)) + len(stream.flush(zlib.Z_SYNC_FLUSH)) for part in parts)
-    return size + len(stream.flush())
-
-
-def flushed_zstd(parts: list[bytes], level: int) -> int:
-    stream = zstandard.ZstdCompressor(level=level).compressobj()
-    block = zstandard.COMPRESSOBJ_FLUSH_BLOCK
-    size = sum(len(stream.compress(part)) + len(stream.flush(block)) for part in parts)
-    return size + len(stream.flush())
-
-
-def sqlite(lines: list[bytes], *, packed: bool = False) -> int:
-    pack: Callable[[bytes], bytes] = bytes
-    if packed:
-        words = zstandard.train_dictionary(64 << 10, lines[:2000])
-        pack = zstandard.ZstdCompressor(level=6, dict_data=words).compress
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "day.db"
-        base = sqlite3.connect(path)
-        base.execute("create table sample (t real primary key, line blob)")
-        rows = ((json.loads(line).get("t", 0), pack(line)) for line in lines[1:])
-        base.executemany("insert or ignore into sample values (?, ?)", rows)
-        base.commit()
-        base.close()
-        return path.stat().st_size
-
-
-def arrow(items: list[Header | Sample]) -> list[tuple[str, int]]:
-    """Tidy tables, a column a field: what Parquet and Arrow IPC are made for."""
-    try:
-        import pyarrow as pa
-        from pyarrow import ipc, parquet
-    except ImportError:
-        return []
-    encoder, decoder = Encoder(), Decoder()
-    decoder.line(encoder.header(made.header()))
-    tables: dict[str, list[dict[str, object]]] = {}
-    for item in items:
-        if not isinstance(item, Sample):
-            continue
-        kept = decoder.line(encoder.sample(item))  # with the digits that the wire keeps
-        assert isinstance(kept, Sample)
-        for entity, rows in kept.rows.items():
-            for key, readings in rows.items():
-                values = {
-                    name: value if isinstance(value, (int, float)) else None
-                    for name, value in readings.items()
-                }
-                tables.setdefault(entity, []).append({"t": kept.time, "key": str(key), **values})
-    sizes = {"Parquet, zstd, whole day at once (loses all)": 0, "Arrow IPC, zstd, batch of 10 s": 0}
-    with tempfile.TemporaryDirectory() as folder:
-        for entity, found in tables.items():
-            names = list(dict.fromkeys(name for row in found for name in row))
-            table = pa.table({name: pa.array([row.get(name) for row in found]) for name in names})
-            path = os.path.join(folder, entity)
-            parquet.write_table(table, f"{path}.parquet", compression="zstd", compression_level=6)
-            options = ipc.IpcWriteOptions(compression="zstd")
-            with ipc.new_stream(f"{path}.arrow", table.schema, options=options) as writer:
-                per_batch = max(1, len(rows) * FLUSH // len(items))
-                writer.write_table(table, max_chunksize=per_batch)
-            for (name, _), suffix in zip(list(sizes.items()), ("parquet", "arrow")):
-                sizes[name] += os.path.getsize(f"{path}.{suffix}")
-    return list(sizes.items())
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.recording")
     parser.add_argument("--samples", type=int, default=DAY)
     parser.add_argument("--stream", type=Path)
-    parser.add_argument("--alternatives", action="store_true")
     parser.add_argument("--no-rollups", action="store_true")
     parser.add_argument("--memory", type=int, metavar="RECORDERS")
     args = parser.parse_args()
@@ -276,16 +173,6 @@ def main() -> None:
         )
         print(rows_table(["reading", "CPU s", "s a node-day"], rows))
         print("\n" + rows_table(["replay, one seek after the other", "CPU s", "s"], seeks(path)))
-    if args.alternatives:
-        encoder = Encoder()
-        items = list(stream(args.stream, args.samples))
-        lines = [
-            (encoder.header(each) if isinstance(each, Header) else encoder.sample(each)).encode()
-            + b"\n"
-            for each in items
-        ]
-        rows = [[name, f"{n / days / 1e6:.1f}"] for name, n in alternatives(lines, items)]
-        print("\n" + rows_table(["container", "MB a node-day"], rows))
 
 
 if __name__ == "__main__":

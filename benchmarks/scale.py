@@ -1,13 +1,12 @@
 """Many nodes on one screen: what the dashboard costs, and how late a sample is.
 
-    python -m benchmarks.scale [--nodes N[:S] ...] [--real N] [--via pipe ssh openssh srun]
-                               [--seconds N] [--screens job nodes ...] [--record no yes] [--stages]
+    python -m benchmarks.scale [--nodes 64 256 1024:5] [--real N] [--seconds N]
+                               [--screens job nodes ...] [--record no yes] [--together]
 
 Nodes with eight GPUs each, a sample every second, or every S of `--nodes N:S`. `--real` of them
-run gpumon's agent, which ships itself, on the emulated driver; the others are played by feeders
-(`benchmarks.scale_feed`) through named pipes, by `cat` behind a real sshd on the loopback
-interface, or as one srun joins them. The dashboard (`benchmarks.scale_screen`) runs in a
-pseudo-terminal of 200x60. `--stages` also prints the CPU of each stage of a sample, and of drawing.
+run gpumon's agent on the emulated driver; the others are played by feeders
+(`benchmarks.scale_feed`) through named pipes. The dashboard (`benchmarks.scale_screen`) runs in a
+pseudo-terminal of 200x60.
 """
 
 from __future__ import annotations
@@ -26,16 +25,12 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
 from benchmarks.bed import Bed, bed
 from benchmarks.processes import core_wait_s, cpu_s, memory, tree
 from benchmarks.running import EndedEarly, Running
-from benchmarks.scale_screen import COMPLETE, JOINED, LOG, names
-from benchmarks.stages import stage_rows
+from benchmarks.scale_screen import COMPLETE, LOG, names
 from benchmarks.table import MIB, rows_table
 from gpumon.sources.attach import is_spread
-from tests.transport.sshd import World
 
 SIZE = (200, 60)
 KEYS = {"job": "1", "device": "2", "processes": "3", "nodes": "4", "report": "5"}
@@ -50,7 +45,6 @@ class Case(NamedTuple):
 
     fed: int
     real: int
-    via: str
     record: bool
     interval_s: int
     is_spread: bool
@@ -61,7 +55,7 @@ class Case(NamedTuple):
         together = not self.is_spread and is_spread(self.fed + self.real, self.interval_s)
         agents += " together" if together else ""
         recording = "recording" if self.record else "not recording"
-        return f"{self.fed + self.real} by {self.via}{agents}, {recording}"
+        return f"{self.fed + self.real}{agents}, {recording}"
 
 
 class Window(NamedTuple):
@@ -94,14 +88,10 @@ class Lateness(NamedTuple):
 def feeding(case: Case, folder: Path, env: dict[str, str], stream: Path | None) -> Iterator[None]:
     """The feeders' processes; a line on standard error if they themselves were late."""
     fed, _ = names(case.fed, case.real)
-    joined = case.via == "srun"
-    for name in [JOINED] if joined else fed:
+    for name in fed:
         os.mkfifo(folder / name)
-    shares = (
-        [fed] if joined else [fed[at : at + FED_BY_ONE] for at in range(0, len(fed), FED_BY_ONE)]
-    )
-    more = ["--joined", JOINED] if joined else []
-    more += ["--stream", str(stream)] if stream else []
+    shares = [fed[at : at + FED_BY_ONE] for at in range(0, len(fed), FED_BY_ONE)]
+    more = ["--stream", str(stream)] if stream else []
     more += ["--interval", str(case.interval_s)]
     more += ["--spread"] if case.is_spread else []
     command = [sys.executable, "-m", "benchmarks.scale_feed", str(folder)]
@@ -118,25 +108,6 @@ def feeding(case: Case, folder: Path, env: dict[str, str], stream: Path | None) 
             found = json.loads(said)
             note(f"  feeder: {found['latest_s'] * 1e3:.0f} ms late at most, "
                  f"{found['most_waiting_bytes']} bytes waited")  # fmt: skip
-
-
-@contextlib.contextmanager
-def reachable(case: Case, folder: Path) -> Iterator[None]:
-    """A loopback sshd that answers to the nodes' names, where the way needs one."""
-    if case.via not in ("ssh", "openssh"):
-        yield
-        return
-    with pytest.MonkeyPatch.context() as patch:
-        place = folder / "ssh"
-        place.mkdir()
-        world = World(place, patch)
-        try:
-            fed, real = names(case.fed, case.real)
-            # SHLVL: no ~/.bashrc, whose pace is not ours (pyenv takes turns there)
-            world.sshd(*fed, *real, LogLevel="ERROR", SetEnv="SHLVL=1")
-            yield
-        finally:
-            world.close()
 
 
 def threads(pid: int) -> int:
@@ -202,21 +173,18 @@ def run(on: Bed, case: Case, args: argparse.Namespace) -> list[list[str]]:
     """A row for each screen."""
     with tempfile.TemporaryDirectory(prefix="scale-") as name:
         folder = Path(name)
-        with reachable(case, folder):
-            env = {**on.program_env(), "PATH": os.environ["PATH"], "GPUMON_RECORD": "1"}
-            env.pop("SSH_AUTH_SOCK", None)
-            with feeding(case, folder, env, args.stream):
-                return measured(case, args, folder, env)
+        env = {**on.program_env(), "PATH": os.environ["PATH"], "GPUMON_RECORD": "1"}
+        with feeding(case, folder, env, args.stream):
+            return measured(case, args, folder, env)
 
 
 def measured(
     case: Case, args: argparse.Namespace, folder: Path, env: dict[str, str]
 ) -> list[list[str]]:
-    argv = [sys.executable, "-m", "benchmarks.scale_screen", str(folder), "--via", case.via]
+    argv = [sys.executable, "-m", "benchmarks.scale_screen", str(folder)]
     argv += ["--fed", str(case.fed), "--real", str(case.real)]
     argv += ["--interval", str(case.interval_s)]
     argv += ["--record"] if case.record else []
-    argv += ["--stages"] if args.stages else []
     began = time.time()
     running = Running(argv, env, SIZE, "")
     windows: list[Window] = []
@@ -231,10 +199,6 @@ def measured(
         return [failed(case, len(windows), error, running)]
     finally:
         running.stop()
-    for each in windows if args.stages else ():
-        found = json.loads((folder / f"{LOG}.stages").read_text())
-        rows = stage_rows(found, each.began, each.ended)
-        print(rows_table([f"{case}: {each.screen}", "CPU %", "calls/s", "ms a call"], rows))
     return [row(case, each, lateness(folder, each), first_s, quit_s) for each in windows]
 
 
@@ -283,21 +247,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale")
     parser.add_argument("--nodes", nargs="+", type=counted, default=[(64, 1)], metavar="N[:S]")
     parser.add_argument("--real", type=int, default=4)
-    parser.add_argument("--via", nargs="+", default=["pipe"])
     parser.add_argument("--screens", nargs="+", choices=KEYS, default=["job", "nodes"])
     parser.add_argument("--record", nargs="+", choices=("no", "yes"), default=["no", "yes"])
     parser.add_argument("--seconds", type=float, default=20, help="window of each screen")
     parser.add_argument("--settle", type=float, default=SETTLE_S, help="s before the first window")
-    parser.add_argument("--stages", action="store_true", help="print the CPU of each stage")
     parser.add_argument("--together", action="store_true", help="have all nodes tick at once")
     parser.add_argument("--stream", type=Path, help="play this file, not the made H100 samples")
     args = parser.parse_args()
     rows = []
     with bed() as on:
-        for (nodes, interval_s), via, record in product(args.nodes, args.via, args.record):
-            real = 0 if via == "srun" else args.real
+        for (nodes, interval_s), record in product(args.nodes, args.record):
+            real = args.real
             spread = is_spread(nodes, interval_s) and not args.together
-            case = Case(nodes - real, real, via, record == "yes", interval_s, spread)
+            case = Case(nodes - real, real, record == "yes", interval_s, spread)
             note(str(case))
             rows += run(on, case, args)
     print(rows_table(HEAD, rows))

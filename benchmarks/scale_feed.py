@@ -1,12 +1,11 @@
 """Plays the streams of many nodes into named pipes, each as an agent would.
 
-    python -m benchmarks.scale_feed FOLDER NODE... [--stream FILE] [--joined NAME] [--interval S]
-                                    [--spread]
+    python -m benchmarks.scale_feed FOLDER NODE... [--stream FILE] [--interval S] [--spread]
 
 Every node plays the same minute from another place of its own, under its own name and with UUIDs of
 its own: a header and a sample when its pipe is opened, then a sample at each tick of the clock,
 stamped with that tick. With --spread each node ticks at its own second of the interval, as agents
-of many nodes do. With --joined all nodes share one pipe, as srun joins its tasks. Ends with
+of many nodes do. Ends with
 SIGTERM and then says on standard output how late its latest tick was complete, and the most that
 waited for a reader.
 """
@@ -24,7 +23,6 @@ from math import floor
 from pathlib import Path
 
 from gpumon.collect.agent import phase_of
-from gpumon.collect.labels import labelled
 from gpumon.model.sample import Header, JobContext, Sample
 from gpumon.wire.decoder import Decoder
 from gpumon.wire.encoder import Encoder
@@ -109,7 +107,6 @@ class Node:
         pipe: Pipe,
         interval_s: int,
         *,
-        label: bool,
         spread: bool,
     ) -> None:
         self.pipe = pipe
@@ -117,7 +114,6 @@ class Node:
         self._name = name
         self._tape = tape
         self._interval_s = interval_s
-        self._label = label
         self._place = number * _PHASE
 
     def begin(self, now: float) -> None:
@@ -138,7 +134,7 @@ class Node:
         self._put(b'{"t":%.3f,"m":%.3f,%s' % (at, at, rest))
 
     def _put(self, line: bytes) -> None:
-        self.pipe.write(labelled(self._name, line) if self._label else line + b"\n")
+        self.pipe.write(line + b"\n")
 
 
 def play(
@@ -168,19 +164,16 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("nodes", nargs="+")
     parser.add_argument("--stream", type=Path)
-    parser.add_argument("--joined", default="")
     parser.add_argument("--interval", type=int, default=1)
     parser.add_argument("--spread", action="store_true")
     args = parser.parse_args()
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _frame: stopped.append(number))
     tape = read_tape(args.stream) if args.stream else made_tape()
-    names = [args.joined] if args.joined else args.nodes
-    pipes = [Pipe(args.folder / name) for name in names]
-    own = pipes * len(args.nodes) if args.joined else pipes
+    pipes = [Pipe(args.folder / name) for name in args.nodes]
     nodes = [
-        Node(number, name, tape, pipe, args.interval, label=bool(args.joined), spread=args.spread)
-        for number, (name, pipe) in enumerate(zip(args.nodes, own))
+        Node(number, name, tape, pipe, args.interval, spread=args.spread)
+        for number, (name, pipe) in enumerate(zip(args.nodes, pipes))
     ]
     latest_s = play(nodes, pipes, args.interval, lambda: bool(stopped))
     most = max(pipe.most_waiting for pipe in pipes)

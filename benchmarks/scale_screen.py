@@ -1,30 +1,26 @@
 """The dashboard that `benchmarks.scale` measures: `gpumon attach` on nodes of a job that is made.
 
-Everything right of the pipes is gpumon's own: the transports, the threads, the tee with its
-recordings, findings, store, screen. A node that is fed runs `cat` on its named pipe instead of the
-agent; a real one runs the agent, which ships itself. Lists are kept beside: when each sample was
-in the store, when the first screen with it was drawn, and each drawing. They are written at the
-end.
+Everything right of the pipes is gpumon's own: the transports, the threads, the recorder stage,
+findings, store, screen. A node that is fed is a named pipe; a real one runs the agent. Lists are
+kept beside: when each sample was in the store, when the first screen with it was drawn, and each
+drawing. They are written at the end.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
-import json
 import os
 import time
 from array import array
 from pathlib import Path
 
-from benchmarks.stages import Snapshot, Stages
 from gpumon import heap
 from gpumon.config import load_settings
 from gpumon.model.sample import Sample
 from gpumon.pipeline.pipeline import Pipeline
-from gpumon.pipeline.tee import Tee
+from gpumon.pipeline.recorder import RecorderStage
 from gpumon.recording import marks_dir
-from gpumon.services.prompting import Prompting
 from gpumon.slurm.job import Job, NodeAllocation, Resources
 from gpumon.sources.attach import AttachSource, Plan
 from gpumon.sources.tasks import tasks_of
@@ -32,14 +28,9 @@ from gpumon.sources.watched import WatchedJob
 from gpumon.store import Store
 from gpumon.transport.fallback import Transports
 from gpumon.transport.local import ChildStream
-from gpumon.transport.openssh import OpensshTransport
-from gpumon.transport.payload import payload
-from gpumon.transport.srun import SrunTransport
-from gpumon.transport.ssh.transport import SshTransport
-from gpumon.transport.stream import Stream, Transport
+from gpumon.transport.stream import Stream
 from gpumon.tui import app
 
-JOINED = "joined"  # the pipe that all nodes share under srun
 COMPLETE, LOG = "complete", "log"
 GPUS, CORES, GIB = 8, 64, 1 << 30
 #: what the emulated driver and a job's node have in their environment
@@ -63,9 +54,6 @@ def made_job(nodes: list[str]) -> Job:
         ),
         allocations=tuple(NodeAllocation(node, cpus=CORES, gpus=GPUS) for node in nodes),
     )  # fmt: skip
-
-
-_CAT = "cat"
 
 
 class _Pipe:
@@ -92,46 +80,25 @@ class _Pipe:
         return ""
 
 
-class Pipes:
+class Fed:
     """No way at all: the pipes themselves, and agents as children of the dashboard."""
 
     name, lacks = "ssh", ""
 
-    def open(self, node: str, argv: list[str]) -> Stream:
-        return _Pipe(Path(argv[-1])) if argv[-2:-1] == [_CAT] else ChildStream(argv)
-
-    def close(self) -> None:
-        """Nothing is shared."""
-
-
-class Fed:
-    """A way on which fed nodes run `cat` in the agent's place."""
-
-    def __init__(self, way: Transport, folder: Path, fed: list[str]) -> None:
-        self.name, self.lacks = way.name, way.lacks
-        self._way = way
+    def __init__(self, folder: Path, fed: list[str]) -> None:
         self._folder = folder
         self._fed = set(fed)
 
     def open(self, node: str, argv: list[str]) -> Stream:
         if node in self._fed:
-            first = f'head -c {len(payload())} >/dev/null; exec cat "$1"'
-            return self._way.open(node, ["/bin/sh", "-c", first, _CAT, str(self._folder / node)])
+            return _Pipe(self._folder / node)
         env = {name: text for name, text in os.environ.items() if name.startswith(_KEPT)}
         env |= {"SLURM_JOB_ID": "4711", "SLURMD_NODENAME": node}
         env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(GPUS)))
-        return self._way.open(node, ["env", *(f"{a}={b}" for a, b in env.items()), *argv])
+        return ChildStream(["env", *(f"{a}={b}" for a, b in env.items()), *argv])
 
     def close(self) -> None:
-        self._way.close()
-
-
-def transports(via: str, folder: Path, fed: list[str]) -> Transports:
-    if via == "srun":
-        return Transports([SrunTransport("4711", lambda _: _Pipe(folder / JOINED))])
-    ways: dict[str, type] = {"pipe": Pipes, "openssh": OpensshTransport}
-    way = SshTransport(Prompting()) if via == "ssh" else ways[via]()
-    return Transports([Fed(way, folder, fed)])
+        """Nothing is shared."""
 
 
 class TimedStore(Store):
@@ -155,8 +122,6 @@ class TimedApp(app.GpumonApp):
     draws: array[float]
     complete: Path  # is written when there is a sample of each of the nodes `wanted`
     wanted = 0
-    stages: Stages | None = None
-    spent: list[Snapshot]
     _times: dict[str, float] = {}  # of the newest sample on screen, by node
 
     def draw(self) -> None:
@@ -166,8 +131,6 @@ class TimedApp(app.GpumonApp):
         super().draw()
         now = time.time()
         self.draws.extend((began, now))
-        if self.stages is not None:
-            self.spent.append(self.stages.now())
         for name, at in times.items():
             if before.get(name) != at:
                 self.drawn.extend((at, now))
@@ -181,27 +144,24 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--fed", type=int, required=True)
     parser.add_argument("--real", type=int, default=0)
-    parser.add_argument("--via", choices=("pipe", "ssh", "openssh", "srun"), default="pipe")
     parser.add_argument("--interval", type=int, default=1)
     parser.add_argument("--record", action="store_true")
-    parser.add_argument("--stages", action="store_true")
     args = parser.parse_args()
     heap.keep_little()
     fed, real = names(args.fed, args.real)
     job = made_job(fed + real)
-    way = transports(args.via, args.folder, fed)
+    way = Transports([Fed(args.folder, fed)])
     watched = WatchedJob(
         [job],
         lambda soon: [job],
         lambda jobs: Plan(tasks := tasks_of(jobs), {task.name: way for task in tasks}),
         AttachSource((), {}, args.interval),
     )
-    tee = Tee(watched, marks_dir(), record=args.record)
+    stage = RecorderStage(watched, marks_dir(), record=args.record)
     store = TimedStore()
-    pipeline = Pipeline(tee, job=watched, tee=tee, store=store)
+    pipeline = Pipeline(stage, job=watched, recorder=stage, store=store)
     screen = TimedApp(pipeline, load_settings())
     screen.drawn, screen.draws = array("d"), array("d")
-    screen.spent, screen.stages = [], Stages() if args.stages else None
     screen.complete, screen.wanted = args.folder / COMPLETE, len(job.nodes)
     try:
         screen.run()
@@ -213,7 +173,6 @@ def main() -> None:
             ("draws", screen.draws),
         ):
             (args.folder / f"{LOG}.{name}").write_bytes(times.tobytes())
-        (args.folder / f"{LOG}.stages").write_text(json.dumps(screen.spent))
         gc.freeze()  # as attach does
     if screen.fault is not None:
         raise screen.fault

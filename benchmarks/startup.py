@@ -54,12 +54,13 @@ def main() -> None:
         prog="python -m benchmarks.startup", description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument("--runs", type=int, default=9, help="runs of each command")
-    parser.add_argument("command", nargs="*", default=list(COMMANDS), help="arguments of gpumon")
-    args = parser.parse_args()
+    parser.add_argument("command", nargs="*", help="arguments of gpumon")
+    args, options = parser.parse_known_args()  # "--version" is a command of gpumon's
     rows, dearest = [], []
     with bed() as on:
         commands = {"python -c pass": [sys.executable, "-c", "pass"]}
-        commands |= {f"gpumon {each}": [*GPUMON, *each.split()] for each in args.command}
+        wanted = [*args.command, *options] or COMMANDS
+        commands |= {f"gpumon {each}": [*GPUMON, *each.split()] for each in wanted}
         runs: dict[str, list] = {name: [] for name in commands}
         for number in range(args.runs + 1):  # run 0 compiles modules and is not counted
             for name, argv in commands.items():

@@ -87,7 +87,7 @@ def grown(nodes: int, hours: list[float], interval_s: float, *, fields: bool) ->
                 store.add("gpu0", sample)
                 due_s = at + _SELDOM_S
         every = list(series_of(node))
-        tiers: Counter[int] = Counter()
+        tiers: Counter[float] = Counter()
         for _, _, series in every:
             for tier in series._tiers:
                 tiers[tier.step_s] += size(tier)

@@ -5,6 +5,9 @@
     python -m benchmarks.verdicts --accounting                # the same, without a recording
     python -m benchmarks.verdicts --seed 1 --job 17           # one job: its report and its truth
     python -m benchmarks.verdicts --jobs 2000 --seed 1,2,3 --write   # also into docs/verdicts.md
+    python -m benchmarks.verdicts --jobs 350 --seed 1,2,3,41,42,43 --digest   # to compare checkouts
+
+`--digest` prints findings, levels and lines, one job a line, and nothing else.
 
 Every false or missing finding and every unsafe line is printed with what reproduces it.
 """
@@ -22,7 +25,7 @@ from gpumon.report.render.text import text as report_text
 from tests.simulator.array import SimArray
 from tests.simulator.draw import KINDS, make, name_of
 from tests.simulator.judge import report_of
-from tests.simulator.score import Score, score, table, truth_for
+from tests.simulator.score import Score, digest, score, table, truth_for
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "verdicts.md"
 Task = tuple[int, int, str, bool]
@@ -45,6 +48,19 @@ def run(tasks: list[Task], processes: int, id: str) -> Score:
                 if id in miss.what:
                     print(miss.text, flush=True)
     return total
+
+
+def digested(task: Task) -> str:
+    seed, number, kind, accounting = task
+    job = make(seed, number, kind)
+    return f"{seed}/{number} {job.story.partition(': ')[0]} {digest(report_of(job, accounting))}"
+
+
+def digests(tasks: list[Task], processes: int) -> None:
+    """A line for each, in their order."""
+    with Pool(processes) if processes > 1 else nullcontext() as pool:
+        for line in pool.imap(digested, tasks, chunksize=4) if pool else map(digested, tasks):
+            print(line, flush=True)
 
 
 def show(task: Task) -> None:
@@ -91,6 +107,7 @@ def main() -> None:
     parser.add_argument("--kinds", action="store_true", help="list the kinds")
     parser.add_argument("--id", default="", help="print only misses of this finding")
     parser.add_argument("--accounting", action="store_true", help="from accounting alone")
+    parser.add_argument("--digest", action="store_true", help="what is said, one job a line")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--write", action="store_true", help=f"the figures into {DOCUMENT.name}")
     args = parser.parse_args()
@@ -103,6 +120,9 @@ def main() -> None:
         return
     began = time.monotonic()
     tasks = [(seed, n, args.kind, args.accounting) for seed in seeds for n in range(args.jobs)]
+    if args.digest:
+        digests(tasks, args.processes)
+        return
     total = run(tasks, args.processes, args.id)
     print()
     for (kind, level, what), count in sorted(
