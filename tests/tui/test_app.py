@@ -325,7 +325,7 @@ async def test_why_nothing_is_recorded_stays_on_every_screen(size, nodes):
     store, now = fill(120)
     why = NotRecorded("your disk quota is used up", "/home/ada/x.gpumon")
     source = Recorded(now, {})
-    app = GpumonApp(Pipeline(source, tee=source, store=store), Settings(theme="dark"))
+    app = GpumonApp(Pipeline(source, recorder=source, store=store), Settings(theme="dark"))
     async with app.run_test(size=size) as pilot:
         await pilot.pause()
         assert "not recorded" not in text(app)

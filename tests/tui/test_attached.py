@@ -12,7 +12,7 @@ from gpumon.store import Store
 from gpumon.tui.app import GpumonApp
 from gpumon.tui.jobs import reason_text, state_text
 from gpumon.tui.lines import plain
-from gpumon.tui.parts.title import time_row, title_row
+from gpumon.tui.parts.title import time_row
 from tests.tui import cluster
 from tests.tui.looking import Looking
 from tests.tui.test_app import Still, text
@@ -133,13 +133,6 @@ async def test_the_node_screen_follows_a_device_to_its_node():
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.press("4", "enter", *["down"] * 8)
         assert "gpu02  live" in text(app)
-
-
-@pytest.mark.parametrize(("width", "height"), [(80, 22), (120, 38)])
-def test_a_waiting_job_says_why_and_until_when(golden, width, height):
-    looking = looking_at(PENDING)
-    rows = looking.draw("job", width, height).rows
-    golden(f"pending-{width}x{height}", [title_row(looking.moment, width), *rows])
 
 
 def test_a_waiting_job_without_an_estimate_says_that():

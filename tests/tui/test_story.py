@@ -1,22 +1,10 @@
-"""Screens of the recorded story as text, at all sizes."""
+"""Screens of the recorded story in ASCII, and at odd sizes."""
 
 import pytest
 
 from gpumon.tui.lines import plain
-from gpumon.tui.parts.title import title_row
-
-SIZES = [(80, 22), (120, 38), (160, 48), (200, 58)]
-
 
 VIEWS = ("job", "device", "processes")
-
-
-@pytest.mark.parametrize("name", VIEWS)
-@pytest.mark.parametrize(("width", "height"), SIZES)
-def test_screens_of_the_story(looking, golden, name, width, height):
-    view = looking.draw(name, width, height)
-    assert len(view.rows) <= height
-    golden(f"{name}-{width}x{height}", [title_row(looking.moment, width), *view.rows])
 
 
 @pytest.mark.parametrize("name", VIEWS)

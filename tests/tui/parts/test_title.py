@@ -14,16 +14,16 @@ def test_a_replay_says_how_long_the_recording_is(tmp_path, looking):
     looking.at(player=player, now=player.origin + 30)
     assert "replay 30 s of 2 min ·" in plain([title_row(looking.moment, 120)])
     assert "replay 30 s ·" in plain([title_row(looking.moment, 80)])
-    player = ReplaySource(tracks_of([demos.path("finetune")]))  # its lines are not counted
+    player = ReplaySource(tracks_of([demos.path("finetune")]))  # plain lines
     looking.at(player=player, now=player.origin + 30)
-    assert "replay 30 s ·" in plain([title_row(looking.moment, 120)])
+    assert "replay 30 s of 14 min ·" in plain([title_row(looking.moment, 120)])
 
 
 def test_a_seek_shows_how_far_it_has_come(looking):
     player = ReplaySource(tracks_of([demos.path("finetune")]))
     looking.at(player=player, now=player.origin + 30)
     player.seeking, player.progress = True, 0.45
-    assert "seeking 45 % (Esc stops) 30 s ·" in plain([title_row(looking.moment, 120)])
+    assert "seeking 45 % (Esc stops) 30 s of 14 min ·" in plain([title_row(looking.moment, 120)])
 
 
 def test_parts_of_the_title_are_whole_or_not_there(looking):

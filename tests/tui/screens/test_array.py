@@ -223,7 +223,7 @@ async def test_how_a_task_ended_is_said(known, said):
 async def test_what_is_not_recorded_is_said():
     job = task(1)
     followed = measured(job)
-    followed.pipeline._tee = SimpleNamespace(
+    followed.pipeline._recorder = SimpleNamespace(
         not_recorded={"gpu01": NotRecorded("No space left on device")}, news=lambda: ""
     )
     followed.pipeline.stop = lambda: None

@@ -16,7 +16,6 @@ from gpumon.store import Store
 from gpumon.tui.lines import plain, row_width
 from gpumon.tui.moment.remarks import Standing
 from gpumon.tui.moment.summaries import SORTS, Summaries
-from gpumon.tui.parts.title import title_row
 from gpumon.tui.screens.job.notes import notes
 from gpumon.tui.screens.job.request import request_lines
 from tests.tui import cluster
@@ -54,28 +53,12 @@ def remarks(looking):
     return {summary.node.name: summary.remark for summary in looking.summaries() if summary.remark}
 
 
-# -- goldens ------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("width", "height"), [(80, 22), (120, 38), (200, 58)])
-def test_sixty_four_nodes(sixty_four, golden, width, height):
-    looking = looking_at(sixty_four)
-    view = looking.draw("nodes", width, height)
-    assert len(view.rows) <= height
-    golden(f"nodes64-{width}x{height}", [title_row(looking.moment, width), *view.rows])
-
-
-@pytest.mark.parametrize(("width", "height"), [(80, 22), (120, 38), (200, 58)])
-def test_eight_nodes_with_the_devices_of_one_below(eight, golden, width, height):
-    looking = looking_at(eight)
-    view = looking.draw("nodes", width, height)
-    golden(f"nodes8-{width}x{height}", [title_row(looking.moment, width), *view.rows])
+# -- many devices --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("nodes", "how"), [(2, "rows"), (8, "rows"), (64, "cells")])
 @pytest.mark.parametrize(("width", "height"), [(80, 22), (120, 38), (200, 58)])
-def test_the_job_screen_folds_many_devices(nodes, how, width, height, golden, eight, sixty_four):
+def test_the_job_screen_folds_many_devices(nodes, how, width, height, eight, sixty_four):
     filled = {2: cluster.fill(2, seconds=70), 8: eight, 64: sixty_four}[nodes]
     looking = looking_at(filled)
     view = looking.draw("job", width, height)
@@ -83,13 +66,6 @@ def test_the_job_screen_folds_many_devices(nodes, how, width, height, golden, ei
     plots = nodes == 2 and width == 200
     assert ("\n100 " in text) is plots
     assert ("worst first" in text) is (how == "cells")
-    golden(f"job{nodes}-{width}x{height}", [title_row(looking.moment, width), *view.rows])
-
-
-def test_one_node(eight, golden):
-    looking = looking_at(eight)
-    looking.selection.pick_node(looking.moment, "gpu03")
-    golden("node-120x38", looking.draw("node", 120, 38).rows)
 
 
 # -- what stands out ----------------------------------------------------------------------------

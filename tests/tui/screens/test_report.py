@@ -7,22 +7,22 @@ from types import SimpleNamespace
 import pytest
 
 from gpumon import demos
-from gpumon.analysis.aggregate.run import Aggregation
 from gpumon.analysis.rules.catalogue import evaluate
 from gpumon.analysis.rules.hysteresis import Live
 from gpumon.chart.figure import draw
 from gpumon.config import Settings
 from gpumon.pipeline.evaluator import LiveEvaluation
 from gpumon.pipeline.pipeline import Pipeline
+from gpumon.recording import Recording
 from gpumon.report.build import build
 from gpumon.site.read import load_site
-from gpumon.sources.lines import read_stream
 from gpumon.tui.app import GpumonApp
 from gpumon.tui.lines import plain
 from gpumon.tui.moment.remarks import label
 from gpumon.tui.screens import finding
 from gpumon.tui.screens.job.notes import notes
 from gpumon.tui.screens.report import ReportPane
+from tests.frames.framing import Gathering
 from tests.tui.conftest import fill
 from tests.tui.screens.processes.test_stack import FRAMES, Answers, stack
 from tests.tui.test_app import Still, text
@@ -31,37 +31,24 @@ SIZES = [(80, 22), (120, 38), (200, 58)]
 
 
 def items(seconds):
-    return list(itertools.islice(read_stream(demos.path("finetune")), seconds + 1))
+    return list(itertools.islice(Recording(demos.path("finetune")).items(), seconds + 1))
 
 
 @pytest.fixture(scope="session")
 def evaluation():
     """Fifteen minutes into the story."""
-    gathering = Aggregation()
+    gathering = Gathering()
     for item in items(901):
         gathering.add("gpu07", item)
     site = load_site()
-    evidence = gathering.evidence(None, site, live=True)
+    evidence = gathering.data(None, site, live=True)
     findings = Live().update(evaluate(evidence), evidence.end)
-    return LiveEvaluation(findings, evidence, build(gathering.evidence(None, site)))
+    return LiveEvaluation(findings, evidence, build(gathering.data(None, site)))
 
 
 @pytest.fixture
 def judged(looking, evaluation):
     return looking.at(evaluation=evaluation)
-
-
-@pytest.mark.parametrize(("width", "height"), SIZES)
-def test_report(judged, golden, width, height):
-    golden(f"report-{width}x{height}", judged.draw("report", width, height).rows)
-
-
-@pytest.mark.parametrize(("width", "height"), SIZES)
-def test_finding(judged, golden, width, height):
-    judged.panes["report"].action_open()
-    rows = judged.draw("finding", width, height).rows
-    assert len(rows) <= height
-    golden(f"finding-{width}x{height}", rows)
 
 
 def test_the_plot_of_a_finding_is_drawn_once(judged, monkeypatch):
@@ -85,11 +72,6 @@ def test_between_two_evaluations_no_values_of_a_finding_are_looked_at(judged, mo
     judged.at(evaluation=evaluation._replace(run=replace(evaluation.run)))
     judged.draw("finding", 117, 38)
     assert len(looked) == 4
-
-
-@pytest.mark.parametrize(("width", "height"), SIZES)
-def test_the_strip_of_the_job_screen_has_the_findings(judged, golden, width, height):
-    golden(f"judged-{width}x{height}", judged.draw("job", width, height).rows)
 
 
 def test_findings_take_the_place_of_what_can_be_seen_at_once(looking, evaluation):
