@@ -18,14 +18,11 @@ from hypothesis import Phase, given
 from hypothesis import strategies as st
 from zstandard import ZstdCompressor
 
-from gpumon.analysis.aggregate.limits import LIVE
-from gpumon.analysis.aggregate.roller import Roller
-from gpumon.analysis.aggregate.run import Aggregation, gather
 from gpumon.analysis.rules.catalogue import evaluate
 from gpumon.analysis.rules.time import time_short
+from gpumon.analysis.run import LIVE, run_of
 from gpumon.model import clock
 from gpumon.model.axis import Axis
-from gpumon.model.batch import ColumnBatch
 from gpumon.model.sample import Device, Event, Header, JobContext, Sample, State
 from gpumon.model.units import age_text
 from gpumon.recording import Recorder, Recording
@@ -35,7 +32,6 @@ from gpumon.slurm.job import Job
 from gpumon.slurm.runner import Result
 from gpumon.sources.attach import AttachSource
 from gpumon.sources.follow import Follower
-from gpumon.sources.lines import read_stream
 from gpumon.sources.replay import ReplaySource
 from gpumon.sources.tracks import tracks_of
 from gpumon.sources.watched import WatchedJob
@@ -43,6 +39,7 @@ from gpumon.store import Store
 from gpumon.tui.dialogs.signals import Target, send_signal
 from gpumon.tui.parts.title import time_row, title_row
 from gpumon.wire.encoder import Encoder
+from tests.frames.framing import FramedRecorder, Gathering
 from tests.support.examples import examples
 from tests.tui.looking import Looking
 
@@ -135,7 +132,7 @@ class Both:
     """The store, and what gathers for the verdict; the times that came."""
 
     def __init__(self):
-        self.store, self.gathering = Store(), Aggregation(LIVE)
+        self.store, self.gathering = Store(), Gathering(LIVE)
         self.times, self.events = [], []
 
     def header(self, node, header):
@@ -212,7 +209,7 @@ def test_whatever_happens_to_a_nodes_clock_its_samples_keep_their_true_age(
     lasted_s = sink.times[-1] - sink.times[0]
     assert lasted_s == pytest.approx(truths[-1] - truths[0], abs=3 * SLACK_S)
     assert abs(sink.times[-1] - T0 - truths[-1]) <= 3 * SLACK_S  # on our clock
-    evidence = sink.gathering.evidence(None, Site(), live=True)
+    evidence = sink.gathering.data(None, Site(), live=True)
     assert not [each for each in evaluate(evidence).findings if each.level == "critical"]
 
 
@@ -262,7 +259,7 @@ def test_a_burst_after_a_stall_is_as_old_as_its_samples():
 
 
 def test_two_nodes_that_disagree_by_hours_are_on_one_axis():
-    gathering = Aggregation(LIVE)
+    gathering = Gathering(LIVE)
     for name, offset_s in (("n1", 0.0), ("n2", 5 * HOUR), ("n3", -7 * HOUR)):
         sink = follow(play({}, offset_s, ticks=120))
         axis = Axis(ours=True)
@@ -270,7 +267,7 @@ def test_two_nodes_that_disagree_by_hours_are_on_one_axis():
             placed = axis.header if true is None else axis.sample
             gathering.add(name, placed(item, T0 + arrival))
         assert abs(sink.times[0] - T0) < SLACK_S
-    evidence = gathering.evidence(None, Site(), live=True)
+    evidence = gathering.data(None, Site(), live=True)
     assert evidence.end - T0 < 121
     assert evidence.coverage.covered_percent > 60  # the job began a minute before the samples
 
@@ -420,12 +417,12 @@ def test_time_left_is_slurms_however_wrong_our_clock_is(skew_s, true, later_s, s
     text = "".join(part for part, _ in time_row(Looking(now=now, job=job).moment, 120))
     assert f"{age_text(left_s)} left" in text or f"{age_text(left_s + 1)} left" in text
 
-    gathering = Aggregation(LIVE)
+    gathering = Gathering(LIVE)
     node = Node(now - 60 - T0)
     gathering.add("n1", node.header(0)._replace(job=None))
     for second in range(61):
         gathering.add("n1", node.sample(second))
-    found = time_short(gathering.evidence(job, Site(), live=True))
+    found = time_short(gathering.data(job, Site(), live=True))
     assert isinstance(found, list)
     levels = [each.level for each in found]
     assert levels == (["critical"] if left_s < 1.2 * HOUR - 2 else []) or left_s < 1.2 * HOUR + 2
@@ -442,11 +439,11 @@ def test_a_suspended_job_has_as_much_time_left_an_hour_later():
 
 def test_a_node_that_puts_the_job_beyond_its_end_proves_nothing():
     """Slurm did not answer; start and end are those of the job's environment."""
-    gathering, node = Aggregation(LIVE), Node(offset_s=30 * HOUR)
+    gathering, node = Gathering(LIVE), Node(offset_s=30 * HOUR)
     gathering.add("n1", node.header(0))
     for second in range(60):
         gathering.add("n1", node.sample(second))
-    answer = time_short(gathering.evidence(None, Site(), live=True))
+    answer = time_short(gathering.data(None, Site(), live=True))
     assert "clock" in answer.detail
 
 
@@ -488,14 +485,14 @@ def test_a_recording_is_as_long_as_the_run_whatever_the_clock_did(schedule, drif
     told = play(schedule, drift=drift)
     with TemporaryDirectory() as folder:
         path = f"{folder}/run.gpumon"
-        recorder = Recorder(path, roller=Roller)
+        recorder = FramedRecorder(path)
         for _, true, item in told:
             recorder.header(item) if true is None else recorder.add(item)
         recorder.close()
         with Recording(path) as recording:
             assert recording.end - recording.start == pytest.approx(119, abs=SLACK_S)
             check_replayed(recording.items(), told)
-            (node,) = gather([("n1", recording.rolled())]).nodes
+            (node,) = run_of([("n1", recording.frames())]).data().nodes
         assert node.covered_s == pytest.approx(120, abs=2 * SLACK_S)
         again = Axis()
         with Recording(path) as recording:
@@ -506,15 +503,11 @@ def test_lines_with_jumps_are_read_without_them(tmp_path):
     """Of a file that something else wrote: as plain lines, and in frames."""
     told = play(JUMPY)
     (tmp_path / "run.jsonl").write_bytes(lines_of(told))
-    check_replayed(list(read_stream(str(tmp_path / "run.jsonl"))), told)
+    check_replayed(list(Recording(str(tmp_path / "run.jsonl")).items()), told)
     (tmp_path / "run.gpumon").write_bytes(ZstdCompressor().compress(lines_of(told)))
     with Recording(str(tmp_path / "run.gpumon")) as recording:
         check_replayed(recording.items(), told)
-        columns = []
-        for item in recording.batches():
-            columns += item.samples() if isinstance(item, ColumnBatch) else [item]
-        check_replayed(columns, told)
-        evidence = gather([("n1", recording.batches())])
+        evidence = run_of([("n1", recording.frames())]).data()
     assert evidence.elapsed_s < 200  # the job began a minute before
     assert not [each for each in evaluate(evidence).findings if each.level == "critical"]
 

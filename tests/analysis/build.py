@@ -3,7 +3,6 @@
 from array import array
 from math import nan
 
-from gpumon.analysis.places import Place
 from gpumon.analysis.rundata import (
     Coverage,
     DeviceData,
@@ -14,6 +13,7 @@ from gpumon.analysis.rundata import (
     RunData,
     Track,
 )
+from gpumon.frames.places import Place
 from gpumon.model.sample import Device, Header, JobContext, Process
 from gpumon.site import Site
 from gpumon.slurm.job import Job

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpumon.analysis.places import Place
 from gpumon.analysis.steps import ranks_of, steps_of
+from gpumon.frames.places import Place
 from tests.analysis.build import GIB, device, evidence, node, process, program
 
 COUNT = 12

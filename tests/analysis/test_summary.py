@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from gpumon import demos
-from gpumon.analysis.aggregate.run import gather
 from gpumon.analysis.summary import RunSummary, run_summary
 from gpumon.model.reading import LOST, MIG, UNSUPPORTED
 from gpumon.model.sample import Device, Event, Header, JobContext, Mig, Sample
+from gpumon.recording import Recording
 from gpumon.services.run_summary import summary_lines
-from gpumon.sources.lines import read_stream
+from tests.frames.framing import gather
 
 GPU = Device(0, 0, "GPU-a", "NVIDIA A100", 0, None, {"mem_total_bytes": 80 << 30})
 OTHER = Device(1, 1, "GPU-b", "NVIDIA A100", 1, None, {"mem_total_bytes": 80 << 30})
@@ -220,7 +220,7 @@ def test_restated_facts_and_an_end_are_no_samples():
 
 def test_the_shipped_recording_against_direct_computation():
     """A real one: means by hand over every sample, where no reading was missed."""
-    items = list(read_stream(demos.path("finetune")))
+    items = list(Recording(demos.path("finetune")).items())
     samples = [item for item in items if isinstance(item, Sample) and item.rows]
     rows: list[Any] = [sample.rows["device"] for sample in samples]
     run = summarise(items)

@@ -37,12 +37,12 @@ def peak_mib() -> float:
 
 
 def bounded(lines: Iterator[bytes], size: int, seconds: float) -> Iterator[bytes]:
-    """So many bytes of them, or as many as come in so long."""
-    until = time.monotonic() + seconds
+    """So many bytes of them, or as many as are taken in so much time of the CPU."""
+    until = time.process_time() + seconds
     for line in lines:
         yield line
         size -= len(line)
-        if size < 0 or time.monotonic() > until:
+        if size < 0 or time.process_time() > until:
             return
 
 
@@ -122,21 +122,21 @@ class Given:
 
 
 def live(lines: Iterator[bytes], folder: str) -> tuple[int, list[str]]:
-    """Feed, tee, evaluator, store; looked at meanwhile."""
-    from gpumon.pipeline.tee import Tee
+    """Feed, recorder stage, evaluator, store; looked at meanwhile."""
+    from gpumon.pipeline.recorder import RecorderStage
 
     screen = Screen(folder)
     given = Given(lines)
-    tee = Tee(given, os.path.join(folder, "marks"), record=True)
-    thread = threading.Thread(target=tee.start, args=(screen.evaluator,))
+    stage = RecorderStage(given, os.path.join(folder, "marks"), record=True)
+    thread = threading.Thread(target=stage.start, args=(screen.evaluator,))
     thread.start()
     while thread.is_alive():
         screen.look(time.time())
         thread.join(0.5)
     screen.settle()
     screen.look(time.time())
-    tee.stop()
-    return given.count, [*screen.said(), *iter(tee.news, "")]
+    stage.stop()
+    return given.count, [*screen.said(), *iter(stage.news, "")]
 
 
 def _write(lines: Iterator[bytes], path: str) -> int:

@@ -11,7 +11,8 @@ from tests.e2e.program import ROOT
 
 pytestmark = pytest.mark.slow
 
-MOST_MIB = 300
+#: a recording is read several times, which takes long: half the bomb, and half the memory
+MOST_MIB = {"live": 300, "recorded": 240}
 _HANGS_S = 600
 #: MB of a bomb that are enough to show that it grows; of others a few lines are
 _LARGE = {
@@ -28,7 +29,8 @@ _CUT = ("new_device_keys", "new_devices", "states", "events", "processes", "labe
 
 def peak(way, bomb, folder):
     """MiB at most. That something was cut is said, where it was."""
-    size = str(_LARGE.get(bomb, _MB))
+    large = _LARGE.get(bomb, _MB) // (2 if way == "recorded" else 1)
+    size = str(max(large, _MB))
     done = subprocess.run(
         [sys.executable, "-m", "tests.bounds.feed", way, bomb, str(folder), size, str(_SECONDS)],
         capture_output=True, text=True, timeout=_HANGS_S, cwd=ROOT,
@@ -42,9 +44,9 @@ def peak(way, bomb, folder):
 
 @pytest.mark.parametrize("bomb", [*SINGLE, "mixed-1", "mixed-2"])
 def test_no_stream_fills_the_memory_of_who_watches_it(tmp_path, bomb):
-    assert peak("live", bomb, tmp_path) <= MOST_MIB
+    assert peak("live", bomb, tmp_path) <= MOST_MIB["live"]
 
 
 @pytest.mark.parametrize("bomb", [*SINGLE, "mixed-1", "mixed-2"])
 def test_no_recording_fills_the_memory_of_who_reads_it(tmp_path, bomb):
-    assert peak("recorded", bomb, tmp_path) <= MOST_MIB
+    assert peak("recorded", bomb, tmp_path) <= MOST_MIB["recorded"]

@@ -8,14 +8,12 @@ import pytest
 from gpumon.collect.labels import MAX_OPEN_BYTES, Joiner
 from gpumon.errors import GpumonError, UsageError
 from gpumon.model.sample import Header, Sample
-from gpumon.pipeline.tee import MAX_MARKS, Tee
-from gpumon.recording import Recording, frames
+from gpumon.pipeline.recorder import MAX_MARKS, RecorderStage
+from gpumon.recording import Recording, frames, reader
 from gpumon.recording import zstd as zstd_of_files
 from gpumon.site.read import load_site
 from gpumon.slurm import runner
 from gpumon.slurm.runner import LocalRunner, TooMuchError
-from gpumon.sources import lines
-from gpumon.sources.lines import read_stream
 from gpumon.transport import launch
 from gpumon.wire.decoder import Decoder
 from tests.bounds import bombs
@@ -55,15 +53,15 @@ def test_marks_for_a_node_that_is_silent_are_few(tmp_path):
     class Source:
         name = "x"
 
-    tee = Tee(Source(), str(tmp_path), record=False)
-    tee._sink = sink = Sink()
+    stage = RecorderStage(Source(), str(tmp_path), record=False)
+    stage._sink = sink = Sink()
     for node in ("n1", "n2"):
-        tee.header(node, Header(node, "b", 1.0, 1.0, 1.0, "0.1.0"))
+        stage.header(node, Header(node, "b", 1.0, 1.0, 1.0, "0.1.0"))
     for n in range(5 * MAX_MARKS):
-        tee.mark(f"mark {n}")
-        tee.add("n1", Sample(float(n), float(n), {}))
-    assert len(tee._nodes["n2"].marks) == MAX_MARKS
-    assert "too fast" in "".join(iter(tee.news, ""))
+        stage.mark(f"mark {n}")
+        stage.add("n1", Sample(float(n), float(n), {}))
+    assert len(stage._nodes["n2"].marks) == MAX_MARKS
+    assert "too fast" in "".join(iter(stage.news, ""))
     assert sum(len(sample.events) for sample in sink.samples) == 5 * MAX_MARKS
 
 
@@ -88,13 +86,12 @@ def test_a_packed_stream_that_is_made_to_keep_a_program_busy_is_refused(tmp_path
     path = tmp_path / "x.jsonl.gz"
     path.write_bytes(gzip.compress(STREAM + filling * (8_000_000 // len(filling))))
     with pytest.raises(GpumonError, match="decompresses to far more than a recording can hold"):
-        next(read_stream(str(path)))
+        next(Recording(str(path)).items())
     path.write_bytes(gzip.compress(STREAM * 50))
-    assert len(list(read_stream(str(path)))) == 20 * 50
+    assert len(list(Recording(str(path)).items())) == 20 * 50
 
 
-@pytest.mark.parametrize("filling", [b"\n", b"x\n"])
-def test_a_stream_of_lines_that_are_none_is_read_up_to_a_bound(tmp_path, monkeypatch, filling):
+def test_a_stream_of_lines_that_are_none_is_read_up_to_a_bound(tmp_path, monkeypatch):
     read = []
 
     class Counting(Decoder):
@@ -102,14 +99,15 @@ def test_a_stream_of_lines_that_are_none_is_read_up_to_a_bound(tmp_path, monkeyp
             read.append(line)
             return super().line(line)
 
-    monkeypatch.setattr(lines, "Decoder", Counting)
-    path, said = tmp_path / "x.jsonl", []
-    path.write_bytes(STREAM + filling * 100_000 + STREAM)
-    assert len(list(read_stream(str(path), said))) == 20
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(STREAM + b"x\n" * 100_000 + STREAM)
+    recording = Recording(str(path))
+    monkeypatch.setattr(reader, "Decoder", Counting)
+    assert len(list(recording.items())) == 20
     assert len(read) < 11_000
-    assert "the rest was left out" in said[0]
-    path.write_bytes(STREAM + filling * 5_000 + STREAM)
-    assert len(list(read_stream(str(path)))) == 40
+    assert "the rest was left out" in recording.problems[0]
+    path.write_bytes(STREAM + b"x\n" * 5_000 + STREAM)
+    assert len(list(Recording(str(path)).items())) == 40
 
 
 def test_a_recording_of_many_small_frames_unpacks_to_a_bound(tmp_path, monkeypatch):
@@ -123,5 +121,6 @@ def test_a_recording_of_many_small_frames_unpacks_to_a_bound(tmp_path, monkeypat
     monkeypatch.setattr(frames, "unpacked", counting)
     path = tmp_path / "x.gpumon"
     path.write_bytes(zstd(STREAM) + 20 * zstd(b"\n" * (8 << 20)))
-    assert len(list(Recording(str(path)).items())) == 20
+    with pytest.raises(GpumonError, match="decompresses to far more"):
+        Recording(str(path))
     assert sum(unpacked) < 20 * (4 << 20)

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon import wire
-from gpumon.analysis.aggregate.run import Aggregation
 from gpumon.errors import WireError
 from gpumon.model.fields import GROUPS
 from gpumon.model.reading import Missing
@@ -19,6 +18,7 @@ from gpumon.wire import MAX_LINE_BYTES
 from gpumon.wire.decoder import Decoder
 from gpumon.wire.encoder import Encoder
 from tests.bounds.bombs import START, device, dump, header, row, sample
+from tests.frames.framing import Gathering
 from tests.support.examples import examples
 
 GOOD = sample(1.0, {"device.fast": [row("device.fast", 0, 41)]})
@@ -232,7 +232,7 @@ def with_odd(line, number):
 @pytest.mark.parametrize("odd", ODD_NUMBERS, ids=lambda odd: odd[:9])
 def test_numbers_that_are_none_become_reasons(odd):
     """In facts, rows and events: the line is refused, or they are implausible, to the report."""
-    reader, store, gathered = Decoder(), Store(), Aggregation()
+    reader, store, gathered = Decoder(), Store(), Gathering()
     lines = [
         header([device(0, facts=FACTS)], facts=FACTS, interval_s="@"),
         header([device(0, facts=FACTS)], facts=FACTS),
@@ -283,7 +283,7 @@ def test_numbers_that_are_none_become_reasons(odd):
             assert all(abs(number) < 1e19 for number in numbers)
     assert all(len(each) < 200 for each in refused)
     if seen:
-        json.dumps(document(build(gathered.evidence())), allow_nan=False)
+        json.dumps(document(build(gathered.data())), allow_nan=False)
 
 
 def test_lists_in_lists_are_no_numbers():

@@ -9,14 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon import cli, demos
-from gpumon.analysis.aggregate.run import gather
 from gpumon.analysis.comparison import Metric, compare
 from gpumon.analysis.known import total
 from gpumon.analysis.summary import run_summary
 from gpumon.model.reading import LOST, UNSUPPORTED
 from gpumon.model.sample import Device, Event, Header, JobContext, Sample
-from gpumon.recording import Recorder
-from gpumon.sources.lines import read_stream
+from gpumon.recording import Recorder, Recording
+from tests.frames.framing import gather
 
 START = 1_795_289_520.0
 
@@ -249,7 +248,7 @@ def test_json_has_both_runs_and_null_for_what_is_missing(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_a_run_and_itself_differ_in_nothing(tmp_path, capsys):
-    path = record(tmp_path / "demo.gpumon", read_stream(demos.path("finetune")))
+    path = record(tmp_path / "demo.gpumon", Recording(demos.path("finetune")).items())
     out = said(capsys, path, path)
     assert "better" not in out
     assert "worse" not in out

@@ -17,6 +17,8 @@ from gpumon.config import THEMES
 from gpumon.services import completing
 from tests.cli.test_command_line import read_terminal
 from tests.e2e.program import environment, gpumon
+from tests.recording import made
+from tests.recording.recorded import record
 from tests.support.waiting import HANGS_S
 
 
@@ -238,9 +240,7 @@ def test_recorded_jobs_the_newest_first(squeue):
     for n, name in enumerate(("12", "13_4", "node", "$(x)")):
         (jobs / name).mkdir(parents=True)
         os.utime(jobs / name, (1e9 + n, 1e9 + n))
-    shutil.copy(
-        os.path.dirname(__file__) + "/../recording/digests-0.1.gpumon", jobs / "12" / "n1.gpumon"
-    )
+    record(jobs / "12" / "n1.gpumon", made.samples(3))
     os.utime(jobs / "12", (1e9, 1e9))
     found = completing.recorded()
     assert [each.id for each in found] == ["13_4", "12"]

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from zlib import crc32
 
-from gpumon.analysis.aggregate.run import Aggregation
 from gpumon.analysis.rundata import Queue, RunData
 from gpumon.analysis.summary import RunSummary
 from gpumon.model.fields import GROUPS
@@ -34,6 +33,7 @@ from gpumon.wire.decoder import Decoder
 from gpumon.wire.encoder import Encoder
 from tests.corpus.hardware import A100, GIB, MIB, Model, torch
 from tests.corpus.signals import Signal, at
+from tests.frames.framing import Gathering, Recorded
 
 START = 1_795_200_000.0
 _PERIOD_S = {group.key: group.period_s for group in GROUPS}
@@ -194,16 +194,18 @@ class Run:
     queue: Queue | None = None
 
 
-def evidence_of(run: Run, name: str) -> RunData:
-    """Through the wire: lines of bytes, decoded, gathered."""
-    gathering = Aggregation()
+def evidence_of(run: Run, name: str, *, as_recorded: bool = False) -> RunData:
+    """Through the wire: lines of bytes, decoded, and aggregated as they come; or in longer frames
+    that have been lines, as those of a recording.
+    """
+    gathering = Recorded() if as_recorded else Gathering()
     for node in run.nodes:
         decoder = Decoder()
         for line in lines(run, node, name):
             item = decoder.line(line)
             if item is not None:
                 gathering.add(node.name, item)
-    evidence = gathering.evidence(
+    evidence = gathering.data(
         run.job, run.site, live=run.live, log_tail=run.log_tail, siblings=run.siblings
     )
     return replace(evidence, queue=run.queue, sibling_runs=run.sibling_runs)

@@ -1,19 +1,16 @@
-"""Every case of the corpus says what its labels say, and nothing else."""
-
-from dataclasses import replace
+"""Every case of the corpus says what its labels say, nothing else, and as the goldens say it."""
 
 import pytest
 
-from gpumon.analysis.aggregate import device as gather_device
-from gpumon.analysis.aggregate import series as gather_series
 from gpumon.analysis.finding import MEM_TRUTHS
 from gpumon.analysis.rules.catalogue import RULES, evaluate
 from tests.corpus.__main__ import DOCUMENT, table_of
 from tests.corpus.cases import all_cases
-from tests.corpus.generator import lines
+from tests.corpus.generator import evidence_of, lines
 from tests.corpus.table import text
+from tests.golden.reports import of_case
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("utc")]
 
 CASES = all_cases()
 IDS = {rule.id for rule in RULES}
@@ -31,32 +28,13 @@ def test_case(name):
     assert {label: case.truths().get(label) for label in case.truth} == case.truth
     if case.healthy:
         assert {level for _, level in case.labelled()} <= {"info"}
-    assert evaluate(beside_a_screen(case.evidence)) == evaluation
+    recorded = evaluate(evidence_of(case.make(), name, as_recorded=True))
+    assert outcome(recorded) == outcome(evaluation)
+    assert not (found := of_case(case).difference()), found
 
 
-def beside_a_screen(evidence):
-    """Without what is not gathered there, because no rule asks for it."""
-    shown = gather_series.SHOWN
-
-    def judged(tracks, names):
-        return {name: track for name, track in tracks.items() if name not in names}
-
-    return replace(
-        evidence,
-        devices=[
-            replace(each, tracks=judged(each.tracks, gather_device.SHOWN))
-            for each in evidence.devices
-        ],
-        nodes=[
-            replace(
-                each,
-                job=judged(each.job, shown["job"]),
-                host=judged(each.host, shown["host"]),
-                net={key: judged(tracks, shown["net"]) for key, tracks in each.net.items()},
-            )
-            for each in evidence.nodes
-        ],
-    )
+def outcome(evaluation):
+    return [(each.id, each.level, each.devices, each.title) for each in evaluation.raised]
 
 
 def test_every_finding_has_a_positive_and_a_near_miss():

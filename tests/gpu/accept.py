@@ -25,7 +25,7 @@ from typing import IO, Any, NamedTuple
 
 from gpumon.model.reading import Missing, number
 from gpumon.model.text import clean
-from gpumon.sources.lines import read_stream
+from gpumon.recording import Recording
 from tests.gpu.compare import BAD, Stream, compare
 from tests.gpu.peers import Heard, watch
 
@@ -130,7 +130,7 @@ def record(path: Path, seconds: int) -> tuple[Stream, Json, dict[str, Heard]]:
             agent.wait(10)
         file.seek(0)
         path.write_bytes(gzip.compress(file.read(), mtime=0))
-    stream = Stream(read_stream(str(path)))
+    stream = Stream(Recording(str(path)).items())
     pss = re.search(r"^Pss:\s+(\d+) kB", smaps, re.M)
     return stream, {"pss_bytes": int(pss[1]) * 1024 if pss else None, **cost(stream)}, said
 
@@ -254,7 +254,7 @@ def _seen_by(user: int) -> Json:
     with tempfile.NamedTemporaryFile() as file:
         command = [sys.executable, "-c", _AS_USER, str(user)]
         done = subprocess.run(command, stdout=file, stderr=subprocess.PIPE, timeout=60)
-        stream = Stream(read_stream(file.name))
+        stream = Stream(Recording(file.name).items())
     device = stream.device(0)
     if stream.header is None or device is None:
         raise CannotRunError(f"as {user}: no device; {done.stderr.decode(errors='replace')[-300:]}")

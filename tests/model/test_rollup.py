@@ -1,17 +1,13 @@
 """Rollups against the values that they were made of."""
 
 import math
-from functools import partial
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.model.batch import cut
-from gpumon.model.rolled import MAX_BUCKETS, Piles, Rolled, _rows, check, packed
 from gpumon.model.rollup import Bucket, Rollup
-from tests.support.examples import examples
 
 START = 179_520_000
 #: as the wire has them: float32 holds each exactly
@@ -63,25 +59,6 @@ def test_parts_may_come_in_any_order(buckets, random):
 def test_what_lies_before_the_first_bucket_is_left_out(buckets, value):
     rollup = built(buckets)
     rollup.put(START - 1, [value])
-    assert_holds(rollup, buckets)
-
-
-@given(BUCKETS, st.lists(st.integers(0, 41), max_size=4), st.booleans())
-def test_columns_are_put_as_their_buckets_are(buckets, edges, with_holes):
-    """Some at a time, with values missing between them."""
-    times, values = [], []
-    for index in sorted(buckets):
-        for n, value in enumerate(buckets[index]):
-            times += [10.0 * (START + index) + n]
-            values += [value]
-            if with_holes:
-                times += [times[-1] + 0.5]
-                values += [None]
-    rollup = Rollup()
-    ends = sorted({0, *(min(edge, len(times)) for edge in edges), len(times)})
-    for begin, end in pairwise(ends):
-        if begin < end:
-            rollup.put_all(cut(times[begin:end], 10.0), values[begin:end])
     assert_holds(rollup, buckets)
 
 
@@ -167,58 +144,6 @@ def test_drained_it_begins_anew(buckets):
     assert rollup.drain() is None
     rollup.put(5, [2.0])
     assert rollup.buckets() == [Bucket(2.0, 2.0, 2.0, 1)]
-
-
-@examples(60)
-@given(
-    st.lists(BUCKETS, min_size=1, max_size=5),
-    st.lists(st.integers(1, 40), max_size=3),
-    st.sampled_from((1, 2, 4)),
-)
-def test_packed_frames_give_the_same(streams, edges, ratio):
-    """Of many series, cut into frames anywhere, on the same grid or a coarser one."""
-    names = [("device", "power_w", [n]) for n in range(len(streams))]
-    wholes = list(map(built, streams))
-    found = {str(name): Rollup(10.0 * ratio) for name in names}
-    piles = Piles(lambda kind, field, key: found[str((kind, field, key))])
-    for begin, end in pairwise(sorted({0, 41, *edges})):
-        parts = [(name, whole.slice(START + begin, START + end))
-                 for name, whole in zip(names, wholes)]  # fmt: skip
-        for _, part in parts:
-            part.strip()
-        held = [(name, part) for name, part in parts if len(part)]
-        columns = list(packed(held, START + begin, are_shown=False))
-        frame = Rolled(10.0, START + begin, START + end - 1, [], [], [], [], columns, dict)
-        check(frame)
-        piles.take(frame, 10.0 * ratio)
-    piles.join(10.0 * ratio)
-    for rollup, whole in zip(found.values(), wholes):
-        if ratio == 1:
-            assert rollup.buckets() == whole.buckets()
-        elif not any(edge % ratio for edge in edges):
-            assert_same(rollup, whole.coarsened(ratio))
-
-
-def assert_same(one, other):
-    assert (one.first, len(one)) == (other.first, len(other))
-    near = partial(pytest.approx, rel=1e-6)
-    for mine, its in zip(one.buckets(), other.buckets()):
-        assert mine == its or mine == near(its)
-
-
-@pytest.mark.parametrize("place", range(3))
-def test_places_that_are_no_whole_numbers_are_refused(place):
-    columns: list[list[float]] = [[0], [1], [1]]  # begins, sizes, widths
-    columns[place] = [float(columns[place][0])]
-    begins, sizes, widths = columns
-    with pytest.raises(TypeError):
-        list(_rows(begins, sizes, [1], widths, 5))
-
-
-@pytest.mark.parametrize("last", [-2, -5000, -(10**30), MAX_BUCKETS])
-def test_a_grid_that_cannot_be_is_refused(last):
-    with pytest.raises(ValueError, match="an impossible grid"):
-        check(Rolled(10.0, 0, last, [], [], [], [], [], dict))
 
 
 def test_counts_that_are_the_same_are_one_object_until_one_of_them_changes():

@@ -6,31 +6,38 @@ import threading
 import pytest
 
 from gpumon import demos
+from gpumon.frames.builder import built
 from gpumon.model import clock
 from gpumon.model.rollup import STEP_S
-from gpumon.model.sample import Event, Sample
 from gpumon.model.view import LEFT, Status
-from gpumon.pipeline.backlog import MAX_WAITING
+from gpumon.pipeline.backlog import WAITING_BYTES
 from gpumon.pipeline.evaluator import Evaluator
+from gpumon.pipeline.framing import Framing
+from gpumon.recording import Recording
 from gpumon.slurm.job import Job, Resources
-from gpumon.sources.lines import read_stream
 from gpumon.store import Store
 from tests.support.waiting import until
 
 
 def items(seconds):
-    return list(itertools.islice(read_stream(demos.path("finetune")), seconds + 1))
+    return list(itertools.islice(Recording(demos.path("finetune")).items(), seconds + 1))
+
+
+def feed(evaluator, node, given, *, replayed=False):
+    """Headers and samples, with the frames of all but the newest bucket."""
+    sink = Framing(evaluator, replayed=replayed)
+    for item in given:
+        if hasattr(item, "devices"):
+            sink.header(node, item)
+        else:
+            sink.add(node, item)
 
 
 def test_samples_are_evaluated_beside_the_store():
     others = set(threading.enumerate())  # of tests before
     store = Store()
     evaluator = Evaluator(store)
-    for item in items(700):
-        if hasattr(item, "devices"):
-            evaluator.header("gpu07", item)
-        else:
-            evaluator.add("gpu07", item)
+    feed(evaluator, "gpu07", items(700), replayed=True)
     evaluator.wants_report = True
     evaluator.start()
     try:
@@ -60,14 +67,11 @@ def test_what_a_replay_seeks_through_is_evaluated_when_it_has_arrived():
     seeking = threading.Event()
     seeking.set()
     evaluator = Evaluator(Store(), replayed=True, is_seeking=seeking.is_set)
-    header, *samples = items(700)
-    evaluator.header("gpu07", header)
     evaluator.start()
     try:
-        for sample in samples:
-            evaluator.add("gpu07", sample)
+        feed(evaluator, "gpu07", items(700), replayed=True)
         until(lambda: evaluator.backlog.is_read)
-        assert len(evaluator.backlog) == len(samples) + 1
+        assert len(evaluator.backlog) >= 70
         seeking.clear()
         until(lambda: evaluator.latest)
         assert not len(evaluator.backlog)
@@ -75,28 +79,22 @@ def test_what_a_replay_seeks_through_is_evaluated_when_it_has_arrived():
         evaluator.stop()
 
 
-@pytest.mark.slow
-def test_what_cannot_wait_is_a_gap_and_its_events_are_taken():
-    """A thread that is held up for long fills no memory; of a replay more may wait."""
-    (header,) = items(0)
-    live, replayed = Evaluator(Store()), Evaluator(Store(), replayed=True)
-    for evaluator in (live, replayed):
-        evaluator.header("gpu07", header)
-        for second in range(2 * MAX_WAITING + 1000):
-            at = header.time + second
-            events = [Event(at, "process-end", pid=second)]
-            events += [Event(at, "mark", text="here")] if second == MAX_WAITING + 500 else []
-            evaluator.add("gpu07", Sample(at, at, {"host": {"": {"cpu_percent": 5}}}, {}, events))
-    assert len(live.backlog) == 2 * MAX_WAITING
-    # the header waited, too
-    for evaluator, last in ((live, MAX_WAITING - 2), (replayed, 2 * MAX_WAITING + 999)):
-        evaluator.start()
-        try:
-            run = until(lambda evaluator=evaluator: evaluator.latest).run
-        finally:
-            evaluator.stop()
-        assert run.end == header.time + last
-        assert [each.text for _, each in run.events if each.kind == "mark"] == ["here"]
+def test_what_cannot_wait_is_left_out_and_said():
+    """A thread that is held up for long fills no memory."""
+    evaluator = Evaluator(Store())
+    (header, *samples) = items(12)
+    frame = next(built([header, *samples]))
+    size = 0
+    while not evaluator.backlog.left_out:
+        evaluator.frame("gpu07", frame)
+        size += 1
+    assert size * frame.rollup_count * 100 < WAITING_BYTES
+    evaluator.start()
+    try:
+        latest = until(lambda: evaluator.latest)
+    finally:
+        evaluator.stop()
+    assert "12 samples that arrived too fast" in " ".join(latest.left_out)
 
 
 def test_more_nodes_than_can_be_evaluated_are_only_shown():
@@ -112,11 +110,7 @@ def test_more_nodes_than_can_be_evaluated_are_only_shown():
 def test_nothing_is_found_about_a_node_that_is_the_jobs_no_more():
     evaluator = Evaluator(Store())
     for node in ("gpu07", "gpu08"):
-        for item in items(700):
-            if hasattr(item, "devices"):
-                evaluator.header(node, item)
-            else:
-                evaluator.add(node, item)
+        feed(evaluator, node, items(700), replayed=True)
     evaluator.start()
 
     def nodes():
@@ -140,9 +134,7 @@ def test_what_stands_still_while_the_job_is_suspended_is_not_evaluated():
     end = samples[-1].time
     job = Job(state="SUSPENDED", start=header.time, suspensions=((samples[350].time, None),))
     evaluator = Evaluator(Store(), job=lambda: job)
-    evaluator.header("gpu07", header)
-    for sample in samples:
-        evaluator.add("gpu07", sample)
+    feed(evaluator, "gpu07", [header, *samples], replayed=True)
     evaluator.start()
     try:
         run = until(lambda: evaluator.latest).run
@@ -162,9 +154,8 @@ def test_the_report_counts_the_time_since_slurms_answer():
         time_limit_s=36000, allocated=Resources(gpus=4),
     )  # fmt: skip
     evaluator = Evaluator(Store(), job=lambda: job)
-    evaluator.header("gpu07", header._replace(time=header.time + shifted))
-    for sample in samples:
-        evaluator.add("gpu07", sample._replace(time=sample.time + shifted))
+    moved = [each._replace(time=each.time + shifted) for each in (header, *samples)]
+    feed(evaluator, "gpu07", moved)
     evaluator.wants_report = True
     evaluator.start()
     try:

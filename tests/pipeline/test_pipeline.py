@@ -5,8 +5,8 @@ import itertools
 from gpumon import demos
 from gpumon.model.view import Status
 from gpumon.pipeline.pipeline import Pipeline
-from gpumon.pipeline.tee import Tee
-from gpumon.sources.lines import read_stream
+from gpumon.pipeline.recorder import RecorderStage
+from gpumon.recording import Recording
 from tests.support.waiting import until
 
 
@@ -17,7 +17,7 @@ class Story:
     is_stopped = False
 
     def start(self, sink):
-        header, *samples = itertools.islice(read_stream(demos.path("finetune")), 61)
+        header, *samples = itertools.islice(Recording(demos.path("finetune")).items(), 61)
         sink.status("gpu07", Status("live", header.time))
         sink.header("gpu07", header)
         for sample in samples:
@@ -44,8 +44,8 @@ class Asked:
 def test_what_the_source_tells_is_recorded_evaluated_and_to_be_read(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     story = Story()
-    tee = Tee(story, str(tmp_path / "marks"), record=True)
-    pipeline = Pipeline(tee, job=Asked(), tee=tee)
+    stage = RecorderStage(story, str(tmp_path / "marks"), record=True)
+    pipeline = Pipeline(stage, job=Asked(), recorder=stage)
     pipeline.start()
     pipeline.want_report()
     pipeline.evaluate()

@@ -110,17 +110,14 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_slow_loader_is_seen_with_its_line(real, workers):
-    text = LOADER.replace("num_workers=2", f"num_workers={workers}")
-    (told,) = json.loads(real.whole(text))
-    waits = f"{line_of(text, '# loop')} _BaseDataLoaderIter.__next__"
-    assert told["place"] == (waits if workers else line_of(text, "# slow"))
+def test_a_slow_loader_of_worker_processes_is_seen_with_its_line(real):
+    (told,) = json.loads(real.whole(LOADER))
+    assert told["place"] == f"{line_of(LOADER, '# loop')} _BaseDataLoaderIter.__next__"
     files = [json.loads(path.read_text()) for path in real.world.files()]
     loaders = [each for each in files if "worker" in each]
     assert max(each.get("steps", 0) for each in files) >= 200
-    assert sorted(each["worker"] for each in loaders) == list(range(workers))
-    assert not workers or line_of(text, "# slow") in {each["place"] for each in loaders}
+    assert sorted(each["worker"] for each in loaders) == [0, 1]
+    assert line_of(LOADER, "# slow") in {each["place"] for each in loaders}
 
 
 def test_a_recording_has_steps_waits_and_their_line(real):
@@ -166,33 +163,6 @@ if __name__ == "__main__":
     assert len(real.world.files()) == 3
 
 
-RANKS = f"""{NET}
-import os
-import torch.distributed as dist
-
-dist.init_process_group("gloo")
-rank = dist.get_rank()
-begin()
-if rank == 3:
-    time.sleep(7)  # stuck
-dist.all_reduce(torch.ones(1))  # wait
-line = json.dumps([rank, told(lambda found: found)]) + "\\n"
-os.write(1, line.encode())  # at once: the others write there, too
-dist.destroy_process_group()
-"""
-
-
-def test_a_rank_that_keeps_the_others_waiting_is_known_by_its_line(real):
-    """Four ranks of torchrun; the last one comes late to an all_reduce."""
-    out = real.whole(RANKS, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4")
-    told = dict(json.loads(line) for line in out.splitlines())
-    assert sorted(told) == [0, 1, 2, 3]
-    assert told[3]["place"] == line_of(RANKS, "# stuck")
-    for rank in range(3):
-        assert told[rank]["place"].startswith(line_of(RANKS, "# wait") + " all_reduce")
-        assert told[rank]["steps"] > 1
-
-
 #: programs that end in several ways, and print what they computed
 FELT = {
     "torch": """
@@ -200,7 +170,7 @@ import torch, sys, warnings
 torch.manual_seed(0)
 net = torch.nn.Linear(8, 1)
 optimizer = torch.optim.Adam(net.parameters())
-for rows in torch.utils.data.DataLoader(torch.randn(600, 8), num_workers=16, shuffle=True):
+for rows in torch.utils.data.DataLoader(torch.randn(600, 8), num_workers=4, shuffle=True):
     optimizer.zero_grad()
     loss = net(rows).pow(2).mean()
     loss.backward()

@@ -15,7 +15,7 @@ from gpumon.prometheus.totals import totals
 from gpumon.report.build import build
 from gpumon.report.model import Report
 from gpumon.services.prometheus import Measured
-from gpumon.services.runs import aggregated
+from gpumon.services.runs import run_of
 from gpumon.site.read import shipped_families
 from gpumon.slurm.job import Job, NodeAllocation
 from tests.prometheus import exporters
@@ -55,7 +55,7 @@ def _history(sim: SimJob, job: Job, exporter: Scrape) -> str:
 def _reported(url: str, job: Job) -> Report:
     site = judge.site()
     found = Measured(site, url).streams(job)
-    run = found.noted(aggregated(found.streams).evidence(job, site))
+    run = found.noted(run_of(found.streams).data(job, site))
     run.coverage.source = "prometheus"
     return build(run)
 

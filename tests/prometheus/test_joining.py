@@ -5,23 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
 
-from gpumon.analysis.aggregate.roller import Roller
 from gpumon.analysis.rundata import RunData
 from gpumon.cli import main
+from gpumon.frames.builder import built
+from gpumon.frames.frame import Frame
 from gpumon.model.sample import Device, Header, Sample
-from gpumon.recording import Recorder
+from gpumon.recording.reader import Stretch
 from gpumon.report.build import build
 from gpumon.report.model import Report
 from gpumon.services.joining import filled, joined, lacks_much, same_devices
 from gpumon.services.prometheus import Measured
-from gpumon.services.runs import aggregated, open_last
+from gpumon.services.runs import open_last, run_of
 from gpumon.slurm.job import Job
 from tests.cli.test_report_attempts import START, record
+from tests.frames.framing import FramedRecorder
 from tests.prometheus import exporters
 from tests.prometheus.conftest import Start
 from tests.prometheus.exporters import Point, openmetrics
@@ -38,8 +40,8 @@ def _recorded(sim: SimJob, folder: Path, view: View, nodes: range) -> str:
     """The folder of its recordings."""
     part = replace(sim, view=view)
     for node in nodes:
-        recorder = Recorder(
-            str(folder / f"{observe.node_name(sim, node)}.gpumon"), clock=lambda: 0.0, roller=Roller
+        recorder = FramedRecorder(
+            str(folder / f"{observe.node_name(sim, node)}.gpumon"), clock=lambda: 0.0
         )
         for item in observe.stream(part, node):
             recorder.header(item) if isinstance(item, Header) else recorder.add(item)
@@ -51,9 +53,9 @@ def _filled(path: str, url: str, job: Job) -> tuple[RunData, RunData, Report]:
     """Of the recording alone, of both, and the report of both."""
     site = judge.site()
     streams = open_last(path)
-    alone = aggregated(streams).evidence(job, site)
+    alone = run_of(streams).data(job, site)
     found = Measured(site, url).streams(job)
-    both = joined(streams, found.streams, len(job.nodes)).evidence(job, site)
+    both = joined(streams, found.streams, len(job.nodes)).data(job, site)
     both.coverage.interval_s = 30.0
     return alone, both, build(both)
 
@@ -110,20 +112,26 @@ def test_nodes_that_were_not_recorded_come_from_the_server(
 def test_a_whole_recording_is_read_alone(tmp_path: Path) -> None:
     sim, job = _job(_IDLE)
     path = _recorded(sim, tmp_path, View(), range(len(job.nodes)))
-    assert not lacks_much(aggregated(open_last(path)).evidence(job, judge.site()))
+    assert not lacks_much(run_of(open_last(path)).data(job, judge.site()))
 
 
-def test_no_scrape_lies_between_recorded_samples() -> None:
+@pytest.mark.parametrize("as_frames", [True, False])
+def test_no_scrape_lies_between_recorded_samples(as_frames: bool) -> None:
     header = Header("n", "", 0.0, 0.0, 1.0, "")
     told = header._replace(interval_s=30.0)
-    recorded: list[Header | Sample] = [header, *_samples(range(100, 160)), *_samples([300, 301])]
+    parts = [[header, *_samples(range(100, 160))], [header, *_samples([300, 301])]]
     scrapes: list[Header | Sample] = [told, *_samples(range(10, 400, 30))]
-    items = list(filled(iter(recorded), scrapes))
-    times = [each.time for each in items if isinstance(each, Sample)]
-    assert times == sorted(times)
-    scraped = [10, 40, 70, 160, 190, 220, 250, 280, 310, 340, 370]
-    assert times == [10, 40, 70, *range(100, 160), 160, 190, 220, 250, 280, 300, 301, 310, 340, 370]
-    assert set(scraped) <= set(times)
+
+    def stretch(items: list[Header | Sample]) -> Stretch:
+        opened = partial(next, built(items)) if as_frames else lambda: None
+        return Stretch(items[1].time, items[-1].time, partial(iter, items), opened)
+
+    whole = Frame()
+    for frame in filled(map(stretch, parts), scrapes):
+        assert whole.samples.last <= frame.samples.first
+        whole.extend(frame)
+    assert whole.samples.seen == 60 + 2 + len([10, 40, 70, 160, 190, 220, 250, 280, 310, 340, 370])
+    assert whole.samples.gaps == 0
 
 
 def _samples(times: Iterable[int]) -> Iterator[Sample]:

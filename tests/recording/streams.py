@@ -5,16 +5,14 @@ from __future__ import annotations
 import random
 import time
 
-from gpumon.analysis.aggregate.limits import BACKFILL, WHOLE
-from gpumon.analysis.aggregate.roller import Roller
-from gpumon.analysis.aggregate.run import gather
+from gpumon.analysis.run import run_of
 from gpumon.model.fields import GROUP_BY_KEY
 from gpumon.model.reading import LOST, UNSUPPORTED, Missing
-from gpumon.model.rolled import RolledFrame
 from gpumon.model.sample import Device, Event, Header, JobContext, Sample, State
-from gpumon.recording import Recorder, Recording
+from gpumon.recording import Recording
+from tests.frames.alike import differences
+from tests.frames.framing import FramedRecorder, gather
 from tests.recording import made
-from tests.recording.test_batches import differences
 
 JOB = JobContext("4711", cpus=8, mem_limit_bytes=64 << 30)
 KINDS = (
@@ -147,11 +145,11 @@ def _pool(rng, tick, pid):
     return {f.name: told.get(f.name, UNSUPPORTED) for f in GROUP_BY_KEY["pool.pool"].fields}
 
 
-def record(path, items, *, frame_s=120.0, in_haste=False, phase=0.0):
+def record(path, items, *, frame_s=120.0, in_haste=False, phase=0.0, framer=None):
+    """With frames; `framer`: what makes these."""
     clock = [0.0]
-    recorder = Recorder(
-        str(path), clock=lambda: clock[0], frame_s=frame_s, roller=Roller, phase=phase
-    )
+    recorder = FramedRecorder(str(path), clock=lambda: clock[0], frame_s=frame_s, phase=phase)
+    recorder.framer = framer or recorder.framer
     for item in items:
         clock[0] = item.mono
         recorder.header(item) if isinstance(item, Header) else recorder.add(item)
@@ -162,27 +160,16 @@ def record(path, items, *, frame_s=120.0, in_haste=False, phase=0.0):
     return path
 
 
-def by_rollups(path, *, shown=False):
-    """The run data, and of how many frames the rollup lines were used for it: had any of them been
-    refused, the samples of all would have been read.
-    """
-    read = []
-
-    def noted(item):
-        if not isinstance(item, RolledFrame):
-            return item
-        return item._replace(items=lambda: read.append(item.number) or item.items())
-
+def by_frames(path, *, shown=False):
+    """The run data by the frames of a recording, and how many of them were read, not built."""
     with Recording(str(path)) as recording:
-        items = list(map(noted, recording.rolled(shown=shown)))
-        evidence = gather([("gpu01", items)], limits=BACKFILL if shown else WHOLE)
-    return evidence, sum(isinstance(item, RolledFrame) for item in items) - len(read)
+        run = run_of([("gpu01", recording.frames(shown=shown))])
+        return run.data(), len(list(recording.stretches())) - recording.built
 
 
-def same_evidence(path):
-    """Rollups, samples and columns give the same; gives the number of frames with rollups."""
-    evidence, count = by_rollups(path)
-    for way in (Recording.items, Recording.batches):
-        with Recording(str(path)) as recording:
-            assert differences(gather([("gpu01", way(recording))]), evidence) == []
+def same_data(path):
+    """Frames and samples give the same; gives the number of frames that were read."""
+    data, count = by_frames(path)
+    with Recording(str(path)) as recording:
+        assert differences(gather([("gpu01", recording.items())]), data) == []
     return count

@@ -11,35 +11,31 @@ from collections import Counter
 
 import pytest
 
-from gpumon.analysis.aggregate.roller import Roller
 from gpumon.errors import GpumonError
-from gpumon.model.batch import ColumnBatch
-from gpumon.model.rolled import RolledFrame
+from gpumon.frames.lines import lines_of
 from gpumon.model.sample import Header, Sample
-from gpumon.recording import Recorder, Recording, blocks
-from tests.recording.old import old
+from gpumon.recording import Recorder, Recording, zstd
+from tests.frames.alike import differences
+from tests.frames.framing import FramedRecorder
 from tests.recording.recorded import Clock
-from tests.recording.streams import by_rollups, stream
-from tests.recording.test_batches import differences
+from tests.recording.streams import by_frames, stream
 
 pytestmark = pytest.mark.slow
 
 FLIPS = int(os.environ.get("GPUMON_FLIPS", "300"))
 HAPPENINGS = [(3, "comes"), (20, "comes"), (50, "missing"), (61, "missing"), (70, "xid"),
               (72, "lost"), (85, "well"), (95, "leaves"), (105, "header")]  # fmt: skip
-UNPROVEN = "has no checksums"
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """Name -> file: finished and not, with rollup lines and without, as now and as before."""
+    """Name -> file: finished and not, with rollup lines and without."""
     folder = tmp_path_factory.mktemp("flips")
     found = {}
-    for roller in (None, Roller):
-        name = "rollups" if roller else "lines"
+    for name, kind in (("lines", Recorder), ("frames", FramedRecorder)):
         path, torn = folder / f"{name}.gpumon", folder / f"{name}-torn.gpumon"
         clock = Clock()
-        recorder = Recorder(str(path), clock=clock, frame_s=40.0, roller=roller)
+        recorder = kind(str(path), clock=clock, frame_s=40.0)
         for item in stream(3, 150, HAPPENINGS):
             clock.now = item.mono
             recorder.header(item) if isinstance(item, Header) else recorder.add(item)
@@ -50,8 +46,6 @@ def corpus(tmp_path_factory):
         recorder.close("done")
         assert not recorder.failed
         found |= {path.stem: path, torn.stem: torn}
-    for name, path in list(found.items()):
-        found[f"old-{name}"] = old(path, folder / f"old-{name}.gpumon")
     return found
 
 
@@ -64,12 +58,8 @@ class Read:
             self.about = (recording.header, recording.start, recording.end)
             self.state = recording.state
             self.items = list(recording.items())
-            self.again = [
-                each
-                for item in recording.batches()
-                for each in (item.samples() if isinstance(item, ColumnBatch) else [item])
-            ]
-            self.rolled = [each for each in recording.rolled() if isinstance(each, RolledFrame)]
+            opened = [each.opened() for each in recording.stretches(shown=True)]
+            self.frames = [lines_of(each, 0) for each in opened if each is not None]
             self.problems = list(recording.problems)
 
 
@@ -87,7 +77,7 @@ class Truth(Read):
         for item in every:
             if isinstance(item, Sample):
                 self.samples.setdefault(item.time, []).append(item)
-        self.data = {(each.number, repr(each.opened())) for each in self.rolled}
+        self.data = set(map(tuple, self.frames))
         self.edges = edges_of(path)
 
     def falsehoods(self, read):
@@ -97,18 +87,18 @@ class Truth(Read):
             yield f"header {header}"
         if start not in self.samples or end not in self.samples:
             yield f"from {start} to {end}"
-        for item in (*read.items, *read.again):
+        for item in read.items:
             known = self.headers if isinstance(item, Header) else self.samples.get(item.time, ())
             if item not in known:
                 yield f"{item}"
-        for frame in read.rolled:
-            if (frame.number, repr(frame.opened())) not in self.data:
-                yield f"rollups {frame.number}"
+        for lines in read.frames:
+            if tuple(lines) not in self.data:
+                yield f"frame {lines}"
 
     def silences(self, read):
         """What is missing without a word."""
         if read.problems == self.problems:
-            same = ("about", "state", "items", "again")
+            same = ("about", "state", "items")
             yield from (
                 name for name in same if repr(getattr(read, name)) != repr(getattr(self, name))
             )
@@ -185,10 +175,10 @@ def edges_of(path):
         for frame in recording._frames:
             at = frame.begin
             found |= {at, frame.end, frame.behind or frame.end}
-            at += blocks.header(data[at : at + 18])[0]
+            at += zstd.header(data[at : at + 18])[0]
             while at + 3 <= frame.end:
                 found.add(at)
-                is_last, size = blocks.block(data[at : at + 3])
+                is_last, size = zstd.block(data[at : at + 3])
                 at += 3 + size
                 if is_last:
                     break
@@ -218,18 +208,13 @@ def test_no_false_value_and_no_silent_gap(tmp_path, corpus):
         except GpumonError:
             seen["refused"] += 1
             continue
-        # of the last minutes of a torn file nothing could be proven then, which is said
-        is_unproven = name.startswith("old") and any(UNPROVEN in each for each in read.problems)
-        found = [] if is_unproven else list(truth.falsehoods(read))
-        # nor had frames numbers then
-        if not (is_unproven or (damage is None and name in ("old-lines", "old-rollups"))):
-            found += truth.silences(read)
+        found = [*truth.falsehoods(read), *truth.silences(read)]
         if found:
             kind = damage.__name__ if damage else "edges"
             wrong.append(f"{n} {name} {kind}: {found[0][:200]} ({len(found)})")
         seen["whole" if read.items == truth.items else "part"] += 1
         if n % 20 == 0 and read.items == truth.items and read.problems == truth.problems:
-            assert differences(by_rollups(path)[0], by_rollups(truth.path)[0]) == []
+            assert differences(by_frames(path)[0], by_frames(truth.path)[0]) == []
             seen["evidence"] += 1
     assert wrong == []
     assert min(seen[each] for each in ("refused", "whole", "part")) > 0

@@ -33,11 +33,11 @@ AT_ONCE = 20
 #: was held up for a while brings several at once
 _RECORDER = """
 import sys, time
-from gpumon.analysis.aggregate.roller import Roller
+from tests.frames.framing import FramedRecorder
 from gpumon.recording import Recorder
 from tests.recording import made
 path, interval_s = sys.argv[1], float(sys.argv[2])
-recorder = Recorder(path, flush_s=10 * interval_s, frame_s=25 * interval_s, roller=Roller)
+recorder = FramedRecorder(path, flush_s=10 * interval_s, frame_s=25 * interval_s)
 recorder.header(made.header()._replace(interval_s=interval_s))
 began = time.monotonic()
 for n, sample in enumerate(made.samples(100_000, interval_s=interval_s)):

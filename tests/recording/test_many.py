@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from gpumon.recording import Recording, opened, resolve
-from gpumon.recording.opened import Opened
+from gpumon.recording import Recording, file, resolve
+from gpumon.recording.file import Opened
 from gpumon.sources.replay import ReplaySource
 from gpumon.sources.tracks import tracks_of
 from gpumon.store import Store
@@ -95,14 +95,14 @@ def test_a_replay_plays_all_nodes_side_by_side(many):
 
 
 def test_files_read_in_turns_are_closed_in_between(tmp_path, monkeypatch):
-    monkeypatch.setattr(opened, "_MOST", 3)
+    monkeypatch.setattr(file, "_MOST", 3)
     paths = [tmp_path / str(n) for n in range(9)]
     for path in paths:
         path.write_text(path.name * 100)
     files = [Opened(str(path)) for path in paths]
     for at in range(50):
         assert [file.read(1, at) for file in files] == [path.name.encode() for path in paths]
-        assert len(opened._in_use) <= 4
+        assert len(file._in_use) <= 4
     (tmp_path / "another").write_text("another" * 100)
     (tmp_path / "another").replace(paths[0])
     with pytest.raises(OSError, match="another file"):

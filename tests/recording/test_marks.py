@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.recording.marks import Mark, MarkSpool, running, send
-from gpumon.recording.spool import Spool
+from gpumon.recording.sharing import Spool
 from tests.e2e.program import environment, gpumon
 from tests.support.examples import examples
 

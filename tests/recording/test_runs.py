@@ -220,7 +220,7 @@ def test_what_is_not_there_is_told(tmp_path):
     with pytest.raises(NotFoundError, match="no recordings"):
         resolve(str(tmp_path))
     (tmp_path / "x.gpumon").write_text("hello")
-    with pytest.raises(WireError, match="not a gpumon recording"):
+    with pytest.raises(WireError, match="is a text file, not a recording"):
         resolve(str(tmp_path / "x.gpumon"))
 
 

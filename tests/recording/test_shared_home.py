@@ -8,11 +8,10 @@ import time
 import pytest
 
 from gpumon.model.sample import Device, Header, JobContext, Sample
-from gpumon.pipeline.tee import Tee
+from gpumon.pipeline.recorder import RecorderStage
 from gpumon.recording import Recorder, claims
 from gpumon.recording.claims import Claims
 from gpumon.recording.marks import MarkSpool
-from gpumon.services.recorder import _claim
 from tests.support.asked import count
 from tests.support.waiting import HANGS_S, until
 
@@ -58,27 +57,25 @@ def test_gpumon_record_asks_at_most_one_thing_in_10_s(tmp_path, clock, monkeypat
     """Besides writing; one of many that run at the same time."""
     folder = str(tmp_path / "state" / "marks")
     others = [MarkSpool(folder, "4711", f"gpu{n:02d}") for n in range(1, 5)]
-    spool = MarkSpool(folder, "4711", "gpu00")
-    mine = Claims(spool)
     recorder = Recorder(str(tmp_path / "state" / "a.gpumon"))
-    recorder.header(header("gpu00"))
+    stage = RecorderStage(Source(), folder, recorder=recorder)
+    stage.start(Silent())
+    stage.header("gpu00", header("gpu00"))
 
     def add(one):
-        _claim(mine, header("gpu00"))
-        assert spool.take() == []
-        recorder.add(one)
+        stage.add("gpu00", one)
 
-    pass_time(clock, 20, add, mine.tick)
+    pass_time(clock, 20, add, stage._claims.tick)
     until(lambda: not recorder.pending_bytes)
     begun = os.stat(recorder.path).st_size
     calls = count(monkeypatch, str(tmp_path / "state"))
-    pass_time(clock, LONG_S, add, mine.tick)
+    pass_time(clock, LONG_S, add, stage._claims.tick)
     until(lambda: not recorder.pending_bytes)
     asked = calls.copy()
     assert asked == {"utime": TURNS}
     assert os.stat(recorder.path).st_size > begun
-    recorder.close()
-    for each in (spool, *others):
+    stage.close("done", in_haste=False)
+    for each in others:
         each.close()
 
 
@@ -108,18 +105,18 @@ def watched(clock, nodes, tmp_path, monkeypatch, strangers=()):
     """What a dashboard of so many nodes asks; those strangers live."""
     names = [f"gpu{n:02d}" for n in range(nodes)]
     source = Source()
-    tee = Tee(source, str(tmp_path / "state" / "marks"), record=True)
-    tee.start(Silent())
+    stage = RecorderStage(source, str(tmp_path / "state" / "marks"), record=True)
+    stage.start(Silent())
     for name in names:
         source.sink.header(name, header(name))
 
     def add(one):
         for name in names:
             source.sink.add(name, one)
-        until(lambda: not any(node.recorder.pending_bytes for node in tee._nodes.values()))
+        until(lambda: not any(node.recorder.pending_bytes for node in stage._nodes.values()))
 
     def tick():
-        tee._claims.tick()
+        stage._claims.tick()
         for each in strangers if clock[0] % 10 == 0 else ():
             each.beat()
 
@@ -127,7 +124,7 @@ def watched(clock, nodes, tmp_path, monkeypatch, strangers=()):
     calls = count(monkeypatch, str(tmp_path / "state"))
     pass_time(clock, LONG_S, add, tick)
     asked = calls.copy()
-    tee.stop()
+    stage.stop()
     return asked
 
 

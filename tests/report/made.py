@@ -12,9 +12,9 @@ from gpumon.analysis.finding import (
     Recommendation,
     ask_for,
 )
-from gpumon.analysis.places import Place
 from gpumon.analysis.rundata import Coverage
 from gpumon.analysis.steps import Rank
+from gpumon.frames.places import Place
 from gpumon.model.lines import Line
 from gpumon.report.model import DeviceRow, Happening, Report, SeffFigures, Used
 from gpumon.slurm.job import ExitCode, Job, Resources

@@ -6,7 +6,6 @@ import time
 import pytest
 
 from gpumon import cli
-from gpumon.analysis.aggregate.roller import Roller
 from gpumon.model.sample import Event, State
 from gpumon.recording import Recorder
 from gpumon.report.build import build
@@ -15,9 +14,10 @@ from gpumon.report.render.events import worst
 from gpumon.report.render.json import document
 from gpumon.report.render.markdown import markdown
 from gpumon.report.render.text import text
-from gpumon.services.runs import aggregated, open_last
+from gpumon.services.runs import open_last, run_of
 from tests.analysis.build import device, evidence, track
 from tests.cli.test_compare import START, run
+from tests.frames.framing import FramedRecorder
 from tests.report.made import events, happened, report
 
 
@@ -137,10 +137,10 @@ def test_what_a_file_claims_of_them_is_text():
     assert texts == ["1 uncorrectable memory error", "<b>"]
 
 
-@pytest.mark.parametrize("roller", [None, Roller], ids=["samples", "rollups"])
-def test_a_recording_says_when_memory_errors_came_and_the_gpu_was_lost(tmp_path, roller, capsys):
+@pytest.mark.parametrize("kind", [Recorder, FramedRecorder], ids=["samples", "frames"])
+def test_a_recording_says_when_memory_errors_came_and_the_gpu_was_lost(tmp_path, kind, capsys):
     clock = [0.0]
-    recorder = Recorder(str(tmp_path / "r.gpumon"), clock=lambda: clock[0], roller=roller)
+    recorder = kind(str(tmp_path / "r.gpumon"), clock=lambda: clock[0])
     header, *samples = run(90, seconds=900)
     recorder.header(header)
     for at, sample in enumerate(samples):
@@ -152,7 +152,7 @@ def test_a_recording_says_when_memory_errors_came_and_the_gpu_was_lost(tmp_path,
         recorder.add(sample._replace(events=events, states=states))
     recorder.end("done")
     recorder.close()
-    report = build(aggregated(open_last(recorder.path)).evidence(shared=True))
+    report = build(run_of(open_last(recorder.path)).data(shared=True))
     assert told(report.happenings) == [
         (300, "gpu01:0", "2 uncorrectable memory errors", "critical", 1),
         (700, "gpu01:0", "Xid 79 (fell off the bus)", "critical", 1),

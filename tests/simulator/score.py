@@ -181,6 +181,16 @@ def offers(report: Report) -> Iterable[tuple[str, Sequence[Change]]]:
             yield name, changes
 
 
+def digest(report: Report) -> str:
+    """Every finding with its level, also those folded into another, and every line to copy."""
+    found = [
+        f"{each.id}:{each.level} {each.subject}{'<' * bool(each.suppressed_by)}{each.suppressed_by}"
+        for each in (*report.findings, *report.suppressed)
+    ]
+    lines = {_words(change) for _, changes in offers(report) for change in changes}
+    return "; ".join([*sorted(found), *sorted(lines)])
+
+
 def _words(change: Change) -> str:
     if not change.option:
         return str(change.after_line)

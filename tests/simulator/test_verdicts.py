@@ -1,22 +1,30 @@
 """Verdicts on a few dozen simulated jobs; `python -m benchmarks.verdicts` tries thousands."""
 
+import warnings
+
 import pytest
 
 from tests.simulator.draw import make
 from tests.simulator.judge import report_of
 from tests.simulator.score import Score, score
 
+pytestmark = pytest.mark.slow
+
 SEED, JOBS = 7, range(30)
+KINDS = pytest.mark.parametrize("accounting", [False, True], ids=["recordings", "accounting"])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("accounting", [False, True], ids=["recordings", "accounting"])
-def test_verdicts(accounting):
+def score_of(seed, accounting):
     total = Score()
     for number in JOBS:
-        job = make(SEED, number)
+        job = make(seed, number)
         total.add(score(job, report_of(job, accounting), accounting))
-    said = "\n".join(each.text for each in total.misses)
+    return total, "\n".join(each.text for each in total.misses)
+
+
+@KINDS
+def test_verdicts(accounting):
+    total, said = score_of(SEED, accounting)
     assert total.unsafe == 0, said
     assert total.precision("critical") == 1.0, said
     assert total.precision("warning") >= 0.97, said
@@ -28,3 +36,19 @@ def test_verdicts(accounting):
     assert total.due.total() >= 5
     assert total.wrong_needs == 0, said
     assert accounting or total.needs >= 5
+
+
+@KINDS
+def test_fresh_jobs(accounting, pytestconfig):
+    """Of a new seed in each run: nothing unsafe and nothing critical that is false. About one
+    warning is false, and one is missing, in 500 jobs: more than one, or two, in 30 is a defect, and
+    each is told in the summary.
+    """
+    seed = pytestconfig.option.simulator_seed
+    total, said = score_of(seed, accounting)
+    if said:
+        warnings.warn(f"fresh simulated jobs:\n{said}", stacklevel=1)
+    assert total.unsafe == total.wrong_needs == 0, said
+    assert total.raised["critical"] == total.right["critical"], said
+    assert total.raised["warning"] - total.right["warning"] <= 1, said
+    assert total.due.total() - total.found.total() <= 2, said

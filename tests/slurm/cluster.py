@@ -1,4 +1,4 @@
-"""A real Slurm cluster for tests: hosts `login`, `node1` to `node4` (and `ctl`, which runs Slurm).
+"""A real Slurm cluster for tests: hosts `login`, `node1` to `node5` (and `ctl`, which runs Slurm).
 
     def test_something(cluster):
         job = cluster.submit("srun sleep 60", "--gres=gpu:2", "-p", "gpu")
@@ -14,16 +14,16 @@ processes by id, and expect others. Everybody's home is on all hosts, and here u
 Each host has its own /etc and /tmp, and each cluster its own ids of users: clusters of other runs
 and packages that are installed on the machine change nothing here.
 
-- **Users** `alice`, `bob` and `carol` (account `research`) and root. carol is for tests that change
-  what lies in a home, while they hold `faulty`. Commands and jobs of `run` and
+- **Users** `alice`, `bob` and `carol` (account `research`) and root. carol is for tests that must
+  know all jobs of a user, one at a time: `with cluster.carol():`. Commands and jobs of `run` and
   `submit` find `gpumon` (an environment on the shared file system) and `python` in their PATH;
   an ssh session does not: to it the nodes have /usr/bin/python3 and nothing of ours.
 - **Nodes** have 8 CPUs, 64 GB and 4 GPUs (`gpu:a100`) as Slurm counts them; the machine has less,
   so nothing may depend on how fast they are. `node1` to `node3` make up the partitions `standard`
   and `gpu`. ssh to `node3` asks pam_slurm_adopt, where it is installed: no job there, no entry.
-- **`node4`**, alone in the partition `faults`, is for tests that break things, one at a time:
-  `with cluster.faulty() as node:` waits for its turn and mends it afterwards. `-p all -w
-  node2,node4` puts a job on a sound node, too.
+- **`node4` and `node5`**, in the partition `faults`, are for tests that break things, each for one
+  at a time: `with cluster.faulty() as node:` waits for its turn and mends it afterwards; its jobs
+  have `-p faults -w node`. `-p all -w node2,node` puts a job on a sound node, too.
 - **ssh** from here: `ssh -F cluster.ssh_config login`, `... node1` (through login), `node1-direct`.
 - **GPUs** are the emulated driver's: a job sees those that its device cgroup lets it open. `gpus`
   changes what they say.
@@ -41,7 +41,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Union
+from typing import IO, Any, Union
 
 from tests.nvml.scenario import Scenario
 from tests.support.waiting import HANGS_S, until
@@ -49,7 +49,9 @@ from tests.support.waiting import HANGS_S, until
 TESTBED = Path(__file__).parent / "testbed" / "cluster.sh"
 #: of all clusters of this machine, as in cluster.sh; nobody but root can put anything there
 FOLDER = Path("/var/lib/gpumon-cluster")
-NODES = ("node1", "node2", "node3", "node4")
+NODES = ("node1", "node2", "node3", "node4", "node5")
+#: those that tests may break
+FAULTY = NODES[3:]
 USERS = ("alice", "bob", "carol")
 #: s before a question that Slurm dropped is asked again
 _ASKED_AGAIN_S = (0.2, 1.0, 5.0)
@@ -270,16 +272,35 @@ class Cluster:
     # -- faults ------------------------------------------------------------------------------------
     @contextlib.contextmanager
     def faulty(self) -> Iterator[str]:
-        """`node4`, for this test alone; mended at the end. Jobs get there by `-p faults`."""
-        with (self.folder / "faults.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        """A node for this test alone; mended at the end. Jobs get there by `-p faults -w`."""
+        with self._alone(*FAULTY) as node:
             try:
-                yield "node4"
+                yield node
             finally:
-                self.link("node4", up=True)
+                self.link(node, up=True)
                 uids = ",".join(str(self.uid(user)) for user in USERS)
-                self.run("node4", ["pkill", "-CONT", "-U", uids], "root", check=False)
-                self.start_sshd("node4")
+                self.run(node, ["pkill", "-CONT", "-U", uids], "root", check=False)
+                self.start_sshd(node)
+
+    @contextlib.contextmanager
+    def carol(self) -> Iterator[None]:
+        """No other test has jobs of carol's meanwhile."""
+        with self._alone("carol"):
+            yield
+
+    @contextlib.contextmanager
+    def _alone(self, *names: str) -> Iterator[str]:
+        """One of these, which no other test holds meanwhile."""
+        with contextlib.ExitStack() as stack:
+            locks = {
+                name: stack.enter_context((self.folder / f"{name}.lock").open("w"))
+                for name in names
+            }
+
+            def first_free() -> str:
+                return next((name for name, lock in locks.items() if _locked(lock)), "")
+
+            yield until(first_free, f"one of {names} is free", 30 * HANGS_S)
 
     def link(self, node: str, *, up: bool) -> None:
         """Pull a node's network cable (nothing answers, nothing is refused), or put it back."""
@@ -325,6 +346,14 @@ class Cluster:
     def uuid(self, node: str, minor: int) -> str:
         """The UUID of the GPU behind a node's /dev/nvidia<minor>."""
         return f"GPU-0000000{node.removeprefix('node')}-0000-4000-8000-00000000000{minor}"
+
+
+def _locked(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _replace(path: Path, text: str) -> None:

@@ -17,7 +17,7 @@ import threading
 import time
 from typing import NamedTuple
 
-from tests.slurm.cluster import Cluster, end
+from tests.slurm.cluster import FAULTY, Cluster, end
 from tests.slurm.following import RELAY, Following, agents, gpumon_steps
 from tests.support.waiting import until
 
@@ -29,7 +29,6 @@ n=$(($(od -An -N2 -tu2 /dev/urandom)))
 exec /usr/bin/python3 "$@"
 """
 NODES = ("node1", "node2", "node3")
-CABLE = "node4"
 #: what may happen to a dashboard, its agents, its relay or its nodes
 KINDS = ("quit", "kill", "term", "stop", "once", "agent", "hung agent", "relay", "cable")
 #: s; agents that nobody can reach end after 45
@@ -58,46 +57,45 @@ def slow_path(cluster: Cluster) -> dict[str, str]:
     return {"PATH": f"{folder}:{path}"}
 
 
-def run(cluster: Cluster, batch: list[End]) -> list[str]:
-    """All of these at once; what is wrong afterwards."""
+def run(cluster: Cluster, batch: list[End], faulty: str) -> list[str]:
+    """All of these at once, the cable being this node's; what is wrong afterwards."""
     env = slow_path(cluster)
-    jobs = [_submitted(cluster, each, at) for at, each in enumerate(batch)]
+    jobs = [_submitted(cluster, each, at, faulty) for at, each in enumerate(batch)]
     try:
         for job in jobs:
             cluster.wait(job, "RUNNING")
         threads = [
-            threading.Thread(target=_end, args=(cluster, job, each, env))
+            threading.Thread(target=_end, args=(cluster, job, each, env, faulty))
             for job, each in zip(jobs, batch)
         ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        left = _left(cluster, jobs)
+        left = _left(cluster, jobs, faulty)
         found = [_wrong(cluster, job, each) for job, each in zip(jobs, batch)]
         return [*left, *filter(None, found)]
     finally:
-        if any(each.kind == "cable" for each in batch):
-            cluster.link(CABLE, up=True)
+        cluster.link(faulty, up=True)
         for job in jobs:
             cluster.cancel(job)
 
 
-def _submitted(cluster: Cluster, each: End, at: int) -> str:
+def _submitted(cluster: Cluster, each: End, at: int, faulty: str) -> str:
     first, second = NODES[at % 3], NODES[(at + 1) % 3]
-    nodes = f"{first},{CABLE if each.kind == 'cable' else second}"
+    nodes = f"{first},{faulty if each.kind == 'cable' else second}"
     options = ["-p", "all", "-w", nodes, "-N2", "--mem=300M", "--no-requeue"]
     return cluster.submit("sleep 900", *options)
 
 
-def _end(cluster: Cluster, job: str, each: End, env: dict[str, str]) -> None:
+def _end(cluster: Cluster, job: str, each: End, env: dict[str, str], faulty: str) -> None:
     if each.kind == "once":
         argv = ["gpumon", "attach", "--json", "--via", "srun", job]
         cluster.run("login", argv, env=env, check=False, timeout_s=120)
         return
     with Following(cluster, job, "srun", env=env) as following:
         time.sleep(each.after_s)
-        _happens(cluster, job, each.kind, following)
+        _happens(cluster, job, each.kind, following, faulty)
         if each.kind in ("stop", "agent", "hung agent", "relay", "cable"):
             time.sleep(5)
         if each.kind != "stop":  # else it is killed as it stands
@@ -106,7 +104,7 @@ def _end(cluster: Cluster, job: str, each: End, env: dict[str, str]) -> None:
             following.process.wait(60)
 
 
-def _happens(cluster: Cluster, job: str, kind: str, following: Following) -> None:
+def _happens(cluster: Cluster, job: str, kind: str, following: Following, faulty: str) -> None:
     process = following.process
     if kind == "kill":
         end(process)
@@ -118,9 +116,9 @@ def _happens(cluster: Cluster, job: str, kind: str, following: Following) -> Non
         for pid in cluster.pids("login", RELAY):
             cluster.run("login", ["kill", "-9", str(pid)], "root", check=False)
     elif kind == "cable":
-        cluster.link(CABLE, up=False)
+        cluster.link(faulty, up=False)
         time.sleep(5)
-        cluster.link(CABLE, up=True)
+        cluster.link(faulty, up=True)
 
 
 def signal_agents(cluster: Cluster, job: str, *, is_killed: bool) -> None:
@@ -135,12 +133,12 @@ def signal_agents(cluster: Cluster, job: str, *, is_killed: bool) -> None:
         time.sleep(2)
 
 
-def _left(cluster: Cluster, jobs: list[str]) -> list[str]:
+def _left(cluster: Cluster, jobs: list[str], faulty: str) -> list[str]:
     """What stays of all of them, in words."""
     pattern = "|".join(jobs)
     deadline = time.monotonic() + _GONE_S
     while time.monotonic() < deadline:
-        there = agents(cluster, pattern, *NODES, CABLE)
+        there = agents(cluster, pattern, *NODES, faulty)
         if not there and not cluster.pids("login", RELAY):
             return []
         time.sleep(1)
@@ -169,7 +167,7 @@ def main() -> int:
         while todo:
             batch, todo = todo[:size], todo[size:]
             try:
-                found = run(cluster, batch)
+                found = run(cluster, batch, FAULTY[0])
             except AssertionError as error:  # of the cluster: its jobs do not start
                 print(f"not run: {error}", flush=True)
                 continue

@@ -40,7 +40,7 @@ from gpumon.services import jobs as finding
 from gpumon.services.attach import watch
 from gpumon.services.prompting import Prompting
 from gpumon.config import Settings
-from gpumon.pipeline.tee import Tee
+from gpumon.pipeline.recorder import RecorderStage
 from gpumon.recording import marks_dir
 from gpumon.slurm import ids
 from gpumon.slurm.client import Slurm
@@ -80,7 +80,7 @@ available = AvailableTransports(Prompting(), here({}), via=via)
 source = watch(jobs, slurm, available, (), Settings(interval_s=0.5))
 source._ask_s = float(os.environ.get("ASK_S", 3))
 sink = Sink()
-followed = Tee(source, marks_dir(), record=True) if "RECORD" in os.environ else source
+followed = RecorderStage(source, marks_dir(), record=True) if "RECORD" in os.environ else source
 followed.start(sink)
 
 def watch_state():

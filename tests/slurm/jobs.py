@@ -10,21 +10,24 @@ import shlex
 
 from tests.slurm.cluster import Cluster
 
-_SPIN = "import time\nend = time.time() + {seconds}\nwhile time.time() < end: pass\n"
-_DABBLE = _SPIN.replace("pass", "sum(range(500_000)); time.sleep(0.1)")
+_DABBLE = (
+    "import time\nend = time.time() + {seconds}\n"
+    "while time.time() < end: sum(range(500_000)); time.sleep(0.1)\n"
+)
 _HOLD = (
     "import time\ndata = bytearray({mib} << 20)\n"
     "for at in range(0, len(data), 4096): data[at] = 1\ntime.sleep({seconds})\n"
 )
 
 
+_GROW = (
+    "import time\nheld = []\nfor _ in range({mib} // 8):\n"
+    "    held.append(b'x' * (8 << 20)); time.sleep(0.02)\n"
+)
+
+
 def _python(text: str, **values: float) -> str:
     return f"python3 -c {shlex.quote(text.format(**values))}\n"
-
-
-def spin(seconds: float) -> str:
-    """A line of a script that keeps one core busy."""
-    return _python(_SPIN, seconds=seconds)
 
 
 def dabble(seconds: float) -> str:
@@ -37,19 +40,14 @@ def hold(mib: int, seconds: float) -> str:
     return _python(_HOLD, mib=mib, seconds=seconds)
 
 
-def cpu_hog(cluster: Cluster, *args: str, seconds: float = 60) -> str:
-    """Two CPUs asked for, one busy."""
-    return cluster.submit(spin(seconds), "-J", "cpuhog", "-c2", "--mem=500M", *args)
-
-
-def memory_hog(cluster: Cluster, *args: str, mib: int = 200, seconds: float = 60) -> str:
-    """Holds `mib` of the 500 MiB it asked for."""
-    return cluster.submit(hold(mib, seconds), "-J", "memoryhog", "--mem=500M", *args)
+def grow(mib: int) -> str:
+    """A line of a script that takes so much memory as one that loads a model does."""
+    return _python(_GROW, mib=mib)
 
 
 def over_requested(cluster: Cluster, *args: str, seconds: float = 60) -> str:
-    """Four CPUs, 16 GiB and two hours asked for; uses one, 90 MiB and `seconds`."""
-    script = f"{hold(90, seconds).strip()} &\n{spin(seconds)}wait\n"
+    """Four CPUs, 16 GiB and two hours asked for; uses part of one, 90 MiB and `seconds`."""
+    script = f"{hold(90, seconds).strip()} &\n{dabble(seconds)}wait\n"
     return cluster.submit(script, "-J", "overreq", "-c4", "--mem=16G", "-t2:00:00", *args)
 
 
@@ -121,12 +119,3 @@ def gpus(cluster: Cluster, *args: str, count: int = 2, seconds: float = 60) -> s
     script = f"srun sleep {seconds}"
     options = ["-J", "gpu", "-p", "gpu", f"--gres=gpu:a100:{count}", "-c2", "--mem=2G"]
     return cluster.submit(script, *options, *args)
-
-
-def requeued(cluster: Cluster, *args: str, seconds: float = 60) -> str:
-    """Fails at first, is queued again by itself, and then runs: Restarts=1."""
-    script = (
-        f'[ "$SLURM_RESTART_COUNT" = "" ] || exec sleep {seconds}\n'
-        "scontrol requeue $SLURM_JOB_ID\nsleep 60\n"
-    )
-    return cluster.submit(script, "-J", "requeued", "--requeue", "--mem=100M", *args)

@@ -88,7 +88,7 @@ class _Lease:
 
     def _testbed(self, command: str) -> None:
         done = subprocess.run(
-            [TESTBED, command], env=self._env, capture_output=True, text=True, timeout=300
+            [TESTBED, command], env=self._env, capture_output=True, text=True, timeout=900
         )
         if done.returncode == _CANNOT:
             raise Unable(done.stderr.strip())

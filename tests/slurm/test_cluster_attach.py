@@ -1,4 +1,4 @@
-"""`gpumon attach` on a real cluster, as an ordinary user: every way, every fault, every end."""
+"""`gpumon attach` on a real cluster, as an ordinary user: what only real nodes and steps show."""
 
 from __future__ import annotations
 
@@ -12,49 +12,38 @@ import time
 
 import pytest
 
-from tests.e2e.program import gpumon
 from tests.slurm.cluster import end
-from tests.slurm.following import Following, agents, attach, gone, gpumon_steps, heads, laptop
+from tests.slurm.following import Following, agents, attach, gone, gpumon_steps, heads
 from tests.slurm.jobs import hold
 from tests.support.waiting import until
 
 GPU = re.compile(r"\[\d\] A100")
 
 
-@pytest.fixture(scope="module")
-def wide(cluster):
-    """A job on two nodes with a GPU each. Each worker of pytest has its own, beside other tests;
-    on node3 ssh would lead into whichever is the newest.
-    """
+# -- each way ----------------------------------------------------------------------------------
+def test_a_sample_of_every_node_by_each_way(cluster):
+    """On node1 and node2 an ssh session is outside of the job, whose idle GPUs it does not know."""
     options = ["-w", "node1,node2", "-p", "gpu", "--gres=gpu:1", "--mem=1G"]
     with cluster.job("srun sleep 900", *options) as job:
-        yield job, cluster.nodes(job)
+        nodes = cluster.nodes(job)
+        for via in ("ssh", "openssh", "srun", ""):
+            done = attach(cluster, job, *(["--via", via] if via else []))
+            assert (done.returncode, done.stderr, heads(done)) == (0, "", nodes), via
+            assert done.stdout.count(f"job {job} ") == 2, via
+            if via in ("srun", ""):
+                assert len(GPU.findall(done.stdout)) == 2, via
+            else:
+                assert "GPUs are known: those its processes use" in done.stdout
+        done = attach(cluster, job, "--via", "srun", "--nodes", nodes[1])
+        assert heads(done) == nodes[1:2]
+        gone(cluster, job, *nodes)
 
 
-# -- each way ----------------------------------------------------------------------------------
-@pytest.mark.parametrize("via", ["ssh", "openssh", "srun", ""])
-def test_a_sample_of_every_node(cluster, wide, via):
-    job, nodes = wide
-    done = attach(cluster, job, *(["--via", via] if via else []))
-    assert (done.returncode, done.stderr) == (0, "")
-    assert heads(done) == nodes
-    assert done.stdout.count(f"job {job} ") == 2
-    if via in ("srun", ""):  # from outside of the job its idle GPUs are not known
-        assert len(GPU.findall(done.stdout)) == 2
-    else:
-        assert "GPUs are known: those its processes use" in done.stdout
-    gone(cluster, job, *nodes)
-
-
-def test_three_nodes_by_each_way_leave_at_most_one_step_and_the_exit_code_alone(cluster):
+def test_three_nodes_leave_at_most_one_step_and_the_exit_code_alone(cluster):
     """carol's: on node3 an ssh session goes into the newest job that its user has there."""
     options = ["-N3", "-p", "gpu", "--gres=gpu:1", "--mem=500M"]
-    with cluster.faulty(), cluster.job("srun sleep 600", *options, user="carol") as job:
+    with cluster.carol(), cluster.job("srun sleep 600", *options, user="carol") as job:
         nodes = cluster.nodes(job)
-        for via in ("ssh", "openssh"):
-            done = attach(cluster, job, "--via", via, user="carol")
-            assert (done.returncode, done.stderr, heads(done)) == (0, "", nodes)
-        assert gpumon_steps(cluster, job) == []
         with Following(cluster, job, user="carol") as following:
             following.live(*nodes)
             assert {following.last(node)[2] for node in nodes} <= {"ssh", "srun"}
@@ -62,40 +51,11 @@ def test_three_nodes_by_each_way_leave_at_most_one_step_and_the_exit_code_alone(
             assert [len(each) for each in devices] == [1, 1, 1]
             following.stop()
         gone(cluster, job, *nodes)
-        (step,) = until(lambda: gpumon_steps(cluster, job))
-        until(lambda: gpumon_steps(cluster, job)[0]["State"] == "COMPLETED")
-        assert gpumon_steps(cluster, job)[0]["ExitCode"] == "0:0"
+        (step,) = until(lambda: all_completed(gpumon_steps(cluster, job)), "the step ends")
+        assert step["ExitCode"] == "0:0"
         assert step["JobID"].startswith(f"{job}.")
     row = cluster.accounting(job, "DerivedExitCode")[0]
     assert row["DerivedExitCode"] == "0:0"
-
-
-def test_only_the_named_nodes(cluster, wide):
-    job, nodes = wide
-    done = attach(cluster, job, "--via", "srun", "--nodes", nodes[1])
-    assert heads(done) == nodes[1:2]
-    strange = attach(cluster, job, "--nodes", "nowhere7")
-    assert (strange.returncode, strange.stdout) == (4, "")
-    assert "nowhere7 is not a node of job" in strange.stderr
-    assert attach(cluster, job, "--nodes", "n[1").returncode == 2
-
-
-def test_from_a_machine_that_is_not_on_the_cluster(cluster, wide, tmp_path):
-    """--login: Slurm's commands run there, and nodes are reached through it."""
-    job, nodes = wide
-    env = laptop(cluster, tmp_path)
-    done = gpumon("attach", job, "--login", "login", "--no-record", env=env)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert heads(done) == nodes
-    gone(cluster, job, *nodes)
-
-
-def test_doctor_says_what_would_work(cluster):
-    body = json.loads(cluster.run("login", ["gpumon", "doctor", "--json"]).stdout)
-    found = {check["name"]: (check["result"], check["detail"]) for check in body["checks"]}
-    assert found["Slurm's commands"] == ("ok", "squeue, scontrol, srun, sstat, sacct")
-    assert found["Slurm's controller"][1].endswith(f", cluster {cluster.name}")
-    assert found["accounting"] == ("ok", "sacct works")
 
 
 # -- where no step with GPUs begins ------------------------------------------------------------
@@ -118,24 +78,16 @@ def refused(cluster, request):
     return make
 
 
-def test_without_gpus_host_and_job_are_shown(cluster, wide, refused):
-    job, nodes = wide
-    done = attach(cluster, job, "--via", "srun", env=refused("*--gres=none*"))
-    assert (done.returncode, done.stderr) == (0, "")
-    assert heads(done) == nodes
-    assert done.stdout.count("No GPUs: the job's own step holds them") == 2
-    assert done.stdout.count(f"job {job} ") == 2
-    assert "A100" not in done.stdout
-    gone(cluster, job, *nodes)
-    with Following(cluster, job, env=refused("*--gres=none*")) as following:
-        following.live(*nodes)
-        assert {following.last(node)[2] for node in nodes} == {"ssh"}  # some GPUs are better
-
-
-def test_sstat_is_the_last_way(cluster, refused):
+def test_host_and_job_are_shown_without_gpus_and_at_last_what_sstat_tells(cluster, refused):
     with cluster.faulty() as node:
         script = hold(100, 600)
-        with cluster.job(script, "-p", "faults", "--gres=gpu:1", "--mem=500M") as job:
+        with cluster.job(script, "-p", "faults", "-w", node, "--gres=gpu:1", "--mem=500M") as job:
+            done = attach(cluster, job, "--via", "srun", env=refused("*--gres=none*"))
+            assert (done.returncode, done.stderr, heads(done)) == (0, "", [node])
+            assert "No GPUs: the job's own step holds them" in done.stdout
+            assert f"job {job} " in done.stdout
+            assert "A100" not in done.stdout
+            gone(cluster, job, node)
             measured = ["sstat", "-a", "-n", "-P", "-o", "TRESUsageInTot", "-j", job]
             until(lambda: "mem=1" in cluster.run("login", measured).stdout, "100 MiB are measured")
             cluster.stop_sshd(node)
@@ -151,29 +103,11 @@ def test_sstat_is_the_last_way(cluster, refused):
 
 
 # -- which job ---------------------------------------------------------------------------------
-def test_jobs_that_cannot_be_followed(cluster):
-    for text in ("x", "12.", "-5 ", "1;2"):  # not IDs, and no job is called so
-        done = cluster.run("login", ["gpumon", "attach", "--", text], check=False)
-        assert (done.returncode, done.stderr.count("\n")) == (4, 1), text
-    unknown = attach(cluster, "99999999")
-    assert (unknown.returncode, unknown.stderr.count("\n")) == (4, 1)
-    ended = cluster.submit("true")
-    cluster.wait(ended)
-    done = attach(cluster, ended)
-    assert done.returncode == 1
-    assert f"'gpumon report {ended}'" in done.stderr
-    pending = cluster.submit("true", "--begin=now+1hour")
-    done = attach(cluster, pending)
-    assert done.returncode == 0
-    assert done.stdout.startswith(f"job {pending} waits (BeginTime); expected to start 20")
-    cluster.cancel(pending)
-
-
 def test_ones_own_jobs_need_no_number(cluster):
-    """carol's, who has no others: none, one by every name, several, and one that has ended."""
+    """carol's, who has no others: none, the only one, several, one by its name, and its end."""
 
     def attached(*args):
-        done = attach(cluster, *args, user="carol")
+        done = attach(cluster, *args, "--via", "ssh", user="carol")
         return done.returncode, heads(done), done.stderr
 
     def listed():
@@ -182,62 +116,34 @@ def test_ones_own_jobs_need_no_number(cluster):
         return {each["id"]: each for each in json.loads(done.stdout)["jobs"]}
 
     recorded = "srun gpumon record --quiet -- sleep 600", "-p", "gpu", "--gres=gpu:1", "-w"
-    with cluster.faulty():
+    with cluster.carol():
         code, _, said = attached()
         assert (code, said.count("\n")) == (4, 1)
         assert "none of your jobs is running or pending" in said
-        with cluster.job(*recorded, "node1", "-J", "train", user="carol") as job:
-            assert attached("--via", "ssh") == (0, ["node1"], "")
-            assert attached("train", "--via", "ssh") == (0, ["node1"], "")
-            assert attached(f"{job}.batch", "--via", "ssh") == (0, ["node1"], "")
-            for command in ("attach", "report"):
-                argv = ["gpumon", command, f"{job}.77"]
-                done = cluster.run("login", argv, "carol", check=False)
-                assert (done.returncode, done.stdout) == (4, "")
-                assert f"job {job} has no step 77; it has batch, extern" in done.stderr
-            with cluster.job("sleep 600", "-J", "eval", "-w", "node2", user="carol") as other:
-                code, _, said = attached()
-                assert (code, said.count("\n")) == (2, 1)
-                assert f"{other} (eval, " in said
-                assert f"{job} (train, " in said
-                assert attached("eval", "--via", "ssh") == (0, ["node2"], "")
-                assert attached("--last", "--via", "ssh") == (0, ["node2"], "")
-                until(lambda: listed()[job]["window"] == "now", "its recording is read")
-                found = listed()
-                assert list(found)[:2] == [other, job]  # the newest first
-                assert (found[job]["gpus"], found[job]["gpus_seen"]) == (1, 1)
-                assert found[job]["mem_bytes"] > 0
-                missing = found[other]["missing"]
-                assert missing["gpu_busy_percent"] == "not recorded"
-                asked = cluster.run("login", ["gpumon", "__complete", "zsh", "running"], "carol")
-                assert f"{job}:train, RUNNING, gpu\n" in asked.stdout
+        with (
+            cluster.job(*recorded, "node1", "-J", "train", user="carol") as job,
+            cluster.job("sleep 600", "-J", "eval", "-w", "node2", user="carol") as other,
+        ):
+            code, _, said = attached()
+            assert (code, said.count("\n")) == (2, 1)
+            assert f"{other} (eval, " in said
+            assert f"{job} (train, " in said
+            assert attached("eval") == (0, ["node2"], "")
+            until(lambda: listed()[job]["window"] == "now", "its recording is read")
+            found = listed()
+            assert set(list(found)[:2]) == {other, job}  # what runs comes first
+            assert (found[job]["gpus"], found[job]["gpus_seen"]) == (1, 1)
+            assert found[job]["mem_bytes"] > 0
+            assert found[other]["missing"]["gpu_busy_percent"] == "not recorded"
+            asked = cluster.run("login", ["gpumon", "__complete", "zsh", "running"], "carol")
+            assert f"{job}:train, RUNNING, gpu\n" in asked.stdout
+            cluster.cancel(other)
+            until(lambda: attached() == (0, ["node1"], ""), "the only one that runs")
         cluster.wait(job)
         ended = f"gpumon: job {job} has ended (CANCELLED); run "
         commands = f"'gpumon report {job}' or 'gpumon replay {job}'\n"
         assert attached("train") == (1, [], ended + commands)
-        cluster.wait(other)
-        assert attached("eval")[2].endswith(f"(CANCELLED); run 'gpumon report {other}'\n")
         assert [listed()[each]["window"] for each in (job, other)] == ["run", None]
-
-
-def test_somebody_elses_job(cluster):
-    with cluster.job("sleep 600", "-w", "node2", user="bob") as job:
-        done = attach(cluster, job)
-        assert (done.returncode, done.stdout) == (1, "")
-        assert f"job {job} is bob's" in done.stderr
-
-
-def test_an_array_is_a_line_for_each_task(cluster):
-    array = cluster.submit("sleep 600", "-a", "1-2")
-    try:
-        cluster.wait(f"{array}_2", "RUNNING")
-        done = attach(cluster, array)
-        assert done.returncode == 0
-        assert all(f"{array}_{n}" in done.stdout for n in (1, 2))
-        task = attach(cluster, f"{array}_2", "--via", "srun")
-        assert (task.returncode, task.stderr) == (0, "")
-    finally:
-        cluster.cancel(array)
 
 
 def test_components_of_a_het_job_together(cluster):
@@ -296,16 +202,14 @@ def test_a_second_job_of_the_user_on_the_node(cluster):
 def test_gpumon_in_an_allocation_of_several_nodes_tells_of_them_all(cluster):
     """A shell of salloc on the login host: as text, and as JSON for programs."""
     allocation = ["salloc", "-N2", "-p", "gpu", "--gres=gpu:1", "--mem=500M"]
-    done = cluster.run("login", [*allocation, "gpumon"])
+    program = "gpumon; echo; gpumon attach --json $SLURM_JOB_ID"
+    done = cluster.run("login", [*allocation, "sh", "-c", program])
     (job,) = re.findall(r"Granted job allocation (\d+)", done.stderr)
     nodes = heads(done)
     assert len(nodes) == 2
     assert done.stdout.count(f"job {job} ") == 2
     assert len(GPU.findall(done.stdout)) == 2
-    program = "gpumon attach --json $SLURM_JOB_ID"
-    done = cluster.run("login", [*allocation, "sh", "-c", program])
-    (job,) = re.findall(r"Granted job allocation (\d+)", done.stderr)
-    told = [json.loads(line) for line in done.stdout.splitlines()]
+    told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert len({each["node"] for each in told}) == 2
     assert [(each["job"]["id"], len(each["devices"])) for each in told] == [(job, 1)] * 2
     # a GPU is called the same inside of a job, which may open that one alone, and outside
@@ -356,7 +260,7 @@ def unharmed(following, node=SOUND):
     assert "lost" not in following.states(node)
 
 
-def test_sshd_dies_in_mid_stream(cluster, pair):
+def test_sshd_dies_in_mid_stream_and_srun_goes_on(cluster, pair):
     job, node = pair
     with Following(cluster, job, "openssh") as following:
         following.live(node)
@@ -364,36 +268,17 @@ def test_sshd_dies_in_mid_stream(cluster, pair):
             cluster.stop_sshd(node)
             following.until(lambda f: f.states(node).count("lost") >= 2)
         gone(cluster, job, node)
+        with Following(cluster, job) as other:
+            other.live(node)
+            state, detail, source = other.last(node)
+            assert (state, source) == ("live", "srun")
+            assert "ssh: " in detail
         cluster.start_sshd(node)
         following.until(lambda f: f.states(node).count("live") == 2)
         known = len(following.of("sample", node))
         following.until(lambda f: len(f.of("sample", node)) > known)
         times = [each[0] for each in following.of("sample", node)]
         assert max(after - before for before, after in zip(times, times[1:])) > 1.0  # a gap
-
-
-def test_without_sshd_srun_goes_on(cluster, pair):
-    job, node = pair
-    cluster.stop_sshd(node)
-    with Following(cluster, job) as following:
-        following.live(node)
-        state, detail, source = following.last(node)
-        assert (state, source) == ("live", "srun")
-        assert "ssh: " in detail
-
-
-def test_an_agent_that_stands_still_is_replaced(cluster, pair):
-    job, node = pair
-    with Following(cluster, job, "ssh") as following:
-        following.live(node, SOUND)
-        stopped = agents(cluster, job, node)[node]
-        with unharmed(following):
-            cluster.kill(node, signal.SIGSTOP, *stopped)
-            following.until(lambda f: f.states(node).count("live") == 2)
-        continued = ["kill", "-CONT", *map(str, stopped)]
-        cluster.run(node, continued, "root", check=False)
-        following.stop()
-    gone(cluster, job, node, SOUND)
 
 
 def test_srun_keeps_its_one_step_and_leaves_no_mark(cluster, pair):
@@ -455,69 +340,18 @@ def test_a_network_that_swallows_everything(cluster, pair):
             following.until(lambda f: f.states(node).count("live") == 2)
 
 
-@pytest.mark.parametrize("via", ["ssh", "srun"])
-def test_the_end_of_the_job_ends_it(cluster, pair, via):
+def test_the_end_of_the_job_ends_it(cluster, pair):
     """At once: Slurm, which would not be asked for an hour, is asked when all streams end."""
     job, node = pair
-    with Following(cluster, job, via, env={"ASK_S": "3600"}) as following:
-        following.live(node, SOUND)
+    with contextlib.ExitStack() as stack:
+        both = [
+            stack.enter_context(Following(cluster, job, via, env={"ASK_S": "3600"}))
+            for via in ("ssh", "srun")
+        ]
+        for following in both:
+            following.live(node, SOUND)
         cluster.cancel(job)
-        following.until(lambda f: f.states(node)[-1] == f.states(SOUND)[-1] == "ended")
-        following.until(lambda f: f.job_states[-1] == "CANCELLED")
+        for following in both:
+            following.until(lambda f: f.states(node)[-1] == f.states(SOUND)[-1] == "ended")
+            following.until(lambda f: f.job_states[-1] == "CANCELLED")
         gone(cluster, job, node, SOUND)
-
-
-#: what is wrong with the way to a node, by ssh's configuration, and what is said
-WRONG = [
-    ("UserKnownHostsFile /dev/null\n  GlobalKnownHostsFile /dev/null", "is not known"),
-    ("UserKnownHostsFile {home}/.ssh/wrong", "WARNING: the host key of node4 differs"),
-    ("HostName no-such-host.invalid", "unknown host no-such-host.invalid"),
-]
-
-
-@pytest.mark.parametrize(("setting", "says"), WRONG)
-def test_what_ssh_refuses_is_said_and_srun_taken(cluster, carols, setting, says):
-    job, node = carols
-    home = cluster.home("carol")
-    strange = home / ".ssh" / "id_ed25519.pub"  # nobody's host key
-    cluster.write(".ssh/wrong", f"{node} {strange.read_text()}", "carol")
-    text = f"Host {node}\n  {setting.format(home=home)}\n  StrictHostKeyChecking yes\n"
-    cluster.write(".ssh/config", text, "carol").chmod(0o600)
-    try:
-        with Following(cluster, job, user="carol") as following:
-            following.live(node)
-            state, detail, source = following.last(node)
-            assert (state, source) == ("live", "srun")
-            assert "ssh: " in detail
-            assert says in detail
-    finally:
-        (home / ".ssh" / "config").unlink()
-
-
-def test_a_full_temporary_folder_does_not_matter(cluster, carols):
-    job, node = carols
-    folder = cluster.home("carol") / "tmp"
-    folder.mkdir(exist_ok=True)
-    full = ["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", folder]
-    cluster.run(node, full, "root")
-    try:
-        cluster.run(node, ["sh", "-c", f"cat /dev/zero >{folder}/full"], "root", check=False)
-        start = cluster.write(".bashrc", f"export TMPDIR={folder}\n", "carol")
-        with Following(cluster, job, "openssh", user="carol") as following:
-            following.live(node)
-            _, agent = sorted(agents(cluster, job, node)[node])  # behind its shell
-            environ = cluster.run(node, ["cat", f"/proc/{agent}/environ"], "root").stdout
-            assert f"TMPDIR={folder}" in environ
-        start.unlink()
-    finally:
-        cluster.run(node, ["umount", folder], "root", check=False)
-
-
-@pytest.fixture
-def carols(cluster):
-    """A job of carol's on the node that breaks: meanwhile her home is this test's alone."""
-    with (
-        cluster.faulty() as node,
-        cluster.job("srun sleep 900", "-p", "faults", "--gres=gpu:2", user="carol") as job,
-    ):
-        yield job, node

@@ -54,21 +54,22 @@ def compared(cluster, watched, alone, *args, end=None):
 
 # -- by itself ------------------------------------------------------------------------------------
 def test_a_recorded_job_that_ends_is_in_the_books_as_without_gpumon(cluster):
+    """By every form, also where the script does not end its recorder, and after a failure."""
     command = waits("").strip()
-    words = [f"{each.format(command)}\n" for each in WRAPPED]
-    words += [f"{each}\n{command}\n{KILL}\n" for each in BESIDE]
-    alone = [f"srun {command}\n", *[f"{command}\n"] * 4]
+    fails = waits("", "exit 7").strip()
+    words = [f"{WRAPPED[0].format(command)}\n", f"{WRAPPED[1].format(fails)}\n"]
+    words += [
+        f"{WRAPPED[2].format(command)}\n",
+        *(f"{each}\n{command}\n{KILL}\n" for each in BESIDE),
+    ]
+    words += [f"{BESIDE[1]}\n{command}\n"]
+    alone = [f"srun {command}\n", f"exec {fails}\n", *[f"{command}\n"] * 4]
     for job, script in compared(cluster, words, alone, *SMALL):
-        assert all(map(ended, paths(cluster, job))), script
-        assert bad_end(cluster, job) == ([], ""), script
-
-
-def test_a_script_that_does_not_end_its_recorder_leaves_it_whole_on_every_node(cluster):
-    command = waits("")
-    for job, _ in compared(cluster, [f"{BESIDE[1]}\n{command}"], [command], *SMALL):
-        until(lambda job=job: all(map(ended, paths(cluster, job))))
-        assert bad_end(cluster, job)[0] == []
-        assert {header(path).job.step for path in paths(cluster, job)} == {"0"}
+        until(lambda job=job: all(map(ended, paths(cluster, job))), script)
+        titles, notes = bad_end(cluster, job)
+        assert (titles == []) != ("exit 7" in script), script
+        assert notes == "" or script == words[-1], script
+    assert {header(path).job.step for path in paths(cluster, job)} == {"0"}
 
 
 # -- by Slurm -------------------------------------------------------------------------------------

@@ -24,10 +24,8 @@ SLACK_BYTES = 8 * MIB
 LONG_S = 600
 
 KINDS = {
-    "cpu hog": lambda cluster, seconds: jobs.cpu_hog(cluster, seconds=seconds),
-    "memory hog": lambda cluster, seconds: jobs.memory_hog(cluster, seconds=seconds),
     "over-requested": lambda cluster, seconds: jobs.over_requested(cluster, seconds=seconds),
-    "gpus": lambda cluster, seconds: jobs.gpus(cluster, seconds=seconds),
+    "gpus": lambda cluster, seconds: jobs.gpus(cluster, "-w", "node2", seconds=seconds),
     "two nodes": lambda cluster, seconds: jobs.two_nodes(cluster, seconds=seconds),
     "heterogeneous": lambda cluster, seconds: jobs.heterogeneous(cluster, seconds=seconds),
     "array": lambda cluster, seconds: jobs.array(cluster, seconds=seconds),
@@ -144,38 +142,38 @@ def recorded(cluster, part):
     return rows[0] if rows and rows[0]["AllocTRES"] else None
 
 
-@pytest.fixture(params=KINDS)
-def running(cluster, request):
-    """Each kind of job, while it runs: its kind and id."""
-    job = KINDS[request.param](cluster, LONG_S)
+def test_running_jobs(cluster):
+    """Each kind of job, while all of them run."""
+    found = {kind: submit(cluster, LONG_S) for kind, submit in KINDS.items()}
     try:
-        for part in parts(request.param, job):
-            cluster.wait(part, "RUNNING", timeout_s=120)
-        yield request.param, job
+        for kind, id in found.items():
+            for part in parts(kind, id):
+                cluster.wait(part, "RUNNING")
+                check(cluster, part)
+        check_inside(cluster, found["gpus"])
     finally:
-        cluster.cancel(job)
+        for id in found.values():
+            cluster.cancel(id)
 
 
-def test_running_jobs(cluster, running):
-    kind, id = running
-    for part in parts(kind, id):
-        row = until(lambda part=part: recorded(cluster, part))
-        job = slurm(cluster).job(part)
-        assert (job.id, job.raw_id) == (part, row["JobIDRaw"])
-        for ours, theirs in ((job.requested.resources, tres(row["ReqTRES"])),
-                             (job.allocated, tres(row["AllocTRES"]))):  # fmt: skip
-            assert (ours.cpus, ours.mem_bytes, ours.nodes, ours.gpus or 0) == (
-                theirs["cpu"], theirs["mem"], theirs["node"], theirs.get("gres/gpu", 0)
-            )  # fmt: skip
-        told = shares(cluster, job.raw_id)
-        assert {each.node: Share(each.cpus, each.mem_bytes, each.gpus or 0)
-                for each in job.allocations} == told  # fmt: skip
-        body = report(cluster, part)
-        assert figures(body["allocated"]) == figures(tres(row["AllocTRES"]))
-        assert figures(body["requested"]) == figures(tres(row["ReqTRES"]))
-        for node, share in told.items():
-            check_node(cluster, node, job.raw_id, share)
-        check_steps(cluster, part, job.raw_id)
+def check(cluster, part):
+    row = until(lambda: recorded(cluster, part))
+    job = slurm(cluster).job(part)
+    assert (job.id, job.raw_id) == (part, row["JobIDRaw"])
+    for ours, theirs in ((job.requested.resources, tres(row["ReqTRES"])),
+                         (job.allocated, tres(row["AllocTRES"]))):  # fmt: skip
+        assert (ours.cpus, ours.mem_bytes, ours.nodes, ours.gpus or 0) == (
+            theirs["cpu"], theirs["mem"], theirs["node"], theirs.get("gres/gpu", 0)
+        )  # fmt: skip
+    told = shares(cluster, job.raw_id)
+    assert {each.node: Share(each.cpus, each.mem_bytes, each.gpus or 0)
+            for each in job.allocations} == told  # fmt: skip
+    body = report(cluster, part)
+    assert figures(body["allocated"]) == figures(tres(row["AllocTRES"]))
+    assert figures(body["requested"]) == figures(tres(row["ReqTRES"]))
+    for node, share in told.items():
+        check_node(cluster, node, job.raw_id, share)
+    check_steps(cluster, part, job.raw_id)
 
 
 def check_node(cluster, node, raw_id, share):
@@ -207,53 +205,48 @@ def check_steps(cluster, part, raw_id):
                 assert between(low, ours[id].usage.total[name], after[id][name], slack), (id, name)
 
 
-def test_inside_of_a_job_its_environment_says_the_same(cluster):
-    job = jobs.gpus(cluster, "-w", "node2", seconds=LONG_S)
-    try:
-        cluster.wait(job, "RUNNING", timeout_s=120)
-        (share,) = shares(cluster, job).values()
-        step = ["srun", f"--jobid={job}", "--overlap", "--mem=0"]
-        header, _ = collected(cluster, "login", [*step, "gpumon", "collect", "--count", "1"])
-        assert (header.job.cpus, header.job.mem_limit_bytes, header.job.gpus) == share
-        tries = "for n in 0 1 2 3; do (exec 3</dev/nvidia$n) 2>&1; done"
-        said = cluster.run("login", [*step, "bash", "-c", tries], check=False).stdout
-        # the kernel's words where the job may open it, and there is no driver behind
-        held = re.findall(r"nvidia(\d): No such device or address", said)
-        assert [device.uuid for device in header.devices] == [
-            cluster.uuid("node2", int(minor)) for minor in held
-        ]
-        assert [device.cuda_index for device in header.devices] == list(range(share.gpus))
-    finally:
-        cluster.cancel(job)
+def check_inside(cluster, job):
+    """The job's environment says the same, and its GPUs are those that it may open."""
+    (share,) = shares(cluster, job).values()
+    step = ["srun", f"--jobid={job}", "--overlap", "--mem=0"]
+    header, _ = collected(cluster, "login", [*step, "gpumon", "collect", "--count", "1"])
+    assert (header.job.cpus, header.job.mem_limit_bytes, header.job.gpus) == share
+    tries = "for n in 0 1 2 3; do (exec 3</dev/nvidia$n) 2>&1; done"
+    said = cluster.run("login", [*step, "bash", "-c", tries], check=False).stdout
+    # the kernel's words where the job may open it, and there is no driver behind
+    held = re.findall(r"nvidia(\d): No such device or address", said)
+    assert len(held) == share.gpus
+    assert said.count("Operation not permitted") == 4 - share.gpus
+    assert [device.uuid for device in header.devices] == [
+        cluster.uuid("node2", int(minor)) for minor in held
+    ]
+    assert [device.cuda_index for device in header.devices] == list(range(share.gpus))
 
 
 # -- ended ---------------------------------------------------------------------------------------
-@pytest.fixture(scope="module")
-def ended(cluster):
-    """kind -> id, of jobs that ran some seconds, together."""
-    found = {kind: submit(cluster, 4) for kind, submit in KINDS.items()}
-    for kind, job in found.items():
+def test_ended_jobs(cluster):
+    """Of jobs that ran some seconds, together."""
+    ended = {kind: submit(cluster, 4) for kind, submit in KINDS.items()}
+    for kind, job in ended.items():
         for part in parts(kind, job):
             until(lambda part=part: cluster.accounting(part, "End"), part)
             cluster.accounted(part)
-    return found
+            check_ended(cluster, part)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_ended_jobs(cluster, ended, kind):
+def check_ended(cluster, part):
     fields = ("State", "ReqTRES", "AllocTRES", "ElapsedRaw", "TotalCPU", "MaxRSS", "NTasks",
               "TRESUsageInTot")  # fmt: skip
-    for part in parts(kind, ended[kind]):
-        whole, *steps = cluster.accounting(part, *fields)
-        body = report(cluster, part)
-        assert body["job"]["state"] == whole["State"] == "COMPLETED"
-        assert body["job"]["elapsed_s"] == int(whole["ElapsedRaw"])
-        assert figures(body["requested"]) == figures(tres(whole["ReqTRES"]))
-        assert figures(body["allocated"]) == figures(tres(whole["AllocTRES"]))
-        cpu_s = [max(amount(step["TotalCPU"]), tres(step["TRESUsageInTot"]).get("cpu", 0))
-                 for step in steps]  # fmt: skip
-        known_s = max(sum(cpu_s), amount(whole["TotalCPU"]))
-        assert body["used"]["cpu_core_s"] == pytest.approx(known_s, abs=0.01)
-        if all(int(step["NTasks"]) == 1 for step in steps):
-            peak = sum(amount(step["MaxRSS"] or "0") for step in steps)
-            assert body["used"]["mem_peak_bytes"] == (pytest.approx(peak) if peak else None)
+    whole, *steps = cluster.accounting(part, *fields)
+    body = report(cluster, part)
+    assert body["job"]["state"] == whole["State"] == "COMPLETED"
+    assert body["job"]["elapsed_s"] == int(whole["ElapsedRaw"])
+    assert figures(body["requested"]) == figures(tres(whole["ReqTRES"]))
+    assert figures(body["allocated"]) == figures(tres(whole["AllocTRES"]))
+    cpu_s = [max(amount(step["TotalCPU"]), tres(step["TRESUsageInTot"]).get("cpu", 0))
+             for step in steps]  # fmt: skip
+    known_s = max(sum(cpu_s), amount(whole["TotalCPU"]))
+    assert body["used"]["cpu_core_s"] == pytest.approx(known_s, abs=0.01)
+    if all(int(step["NTasks"]) == 1 for step in steps):
+        peak = sum(amount(step["MaxRSS"] or "0") for step in steps)
+        assert body["used"]["mem_peak_bytes"] == (pytest.approx(peak) if peak else None)

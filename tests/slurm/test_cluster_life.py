@@ -8,6 +8,7 @@ import pytest
 
 from tests.slurm.following import Following, gone
 from tests.slurm.test_cluster_screen import attached, left, shows
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.terminal
 
@@ -21,7 +22,19 @@ def sent_to(cluster, job, nodes):
     cluster.wait(job, "PENDING")
     count = nodes.count(",") + 1
     where = [f"ReqNodeList={nodes}", f"NumNodes={count}-{count}"]
-    control(cluster, "update", f"JobId={job}", *where, "StartTime=now")
+    control(cluster, "update", f"JobId={job}", *where)
+    begin_now(cluster, job)
+
+
+def begin_now(cluster, job):
+    """Slurm lets a requeued job wait for two minutes, from when its last process has ended."""
+    now = ["scontrol", "update", f"JobId={job}", "StartTime=now"]
+
+    def runs():
+        cluster.run("ctl", now, "root", check=False)
+        return cluster.show(job)["JobState"] == "RUNNING"
+
+    until(runs, f"job {job} runs again")
 
 
 def test_a_job_through_suspension_requeue_hold_and_end(cluster):

@@ -43,16 +43,18 @@ def test_a_steps_gpus_and_limits(cluster):
     assert f"of {len(FIELDS['job'])} readings" in doctor
 
 
-def test_the_whole_node_outside_of_a_job(cluster):
+def test_outside_of_a_job_and_in_one_without_gpus(cluster):
     body = json.loads(cluster.run("node1", ["gpumon", "once", "--json"]).stdout)
     assert [device["uuid"] for device in body["devices"]] == [
         cluster.uuid("node1", minor) for minor in range(4)
     ]
     assert body["job"] is None
-
-
-def test_a_job_without_gpus_sees_none(cluster):
     with cluster.job("sleep 600", "--mem=500M", "-c2") as job:
         body = json.loads(in_job(cluster, job, "gpumon", "once", "--json"))
     assert body["devices"] == []
     assert (body["job"]["cpus"], body["job"]["mem_limit_bytes"]) == (2, 500 * MIB)
+    body = json.loads(cluster.run("login", ["gpumon", "doctor", "--json"]).stdout)
+    found = {check["name"]: (check["result"], check["detail"]) for check in body["checks"]}
+    assert found["Slurm's commands"] == ("ok", "squeue, scontrol, srun, sstat, sacct")
+    assert found["Slurm's controller"][1].endswith(f", cluster {cluster.name}")
+    assert found["accounting"] == ("ok", "sacct works")

@@ -102,14 +102,14 @@ def scraped(cluster: Cluster, nodes: list[str]) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(scope="module")
+@contextmanager
 def ran(cluster: Cluster) -> Iterator[Ran]:
     """One job of three GPUs, scraped and recorded from its start to its end."""
     idle = Scenario().gpu(1, util=0, mem_mib=_HELD).gpu(2, util=0, mem_mib=0)
     with cluster.faulty() as node, cluster.gpus(node, idle), scraped(cluster, [node]) as url:
         cluster.write("scraped.toml", f'{SHORT}\n[prometheus]\nurl = "{url}"\n')
         script = waits("gpumon record --quiet --")
-        options = ["-p", "faults", "--gres=gpu:a100:3", "-c2", "--mem=2G", "-t", "1:00:00"]
+        options = ["-p", "faults", "-w", node, "--gres=gpu:a100:3", "-c2", "--mem=2G", "-t", "60"]
         job = cluster.submit(script, *options)
         begun(cluster, job)
         (pid, *_) = until(lambda: cluster.pids(node, "^sh -c until.*go-on"), "the job")
@@ -127,20 +127,26 @@ def ran(cluster: Cluster) -> Iterator[Ran]:
         yield Ran(cluster, job, node, url, once)
 
 
-@pytest.fixture(scope="module")
-def reports(ran: Ran) -> tuple[dict[str, Any], dict[str, Any]]:
-    """From the recording, and from the scrapes alone."""
-    argv = ("report", ran.job, "--format", "json")
-    recorded, scraped = ran.gpumon(*argv, recorded=True), ran.gpumon(*argv)
-    return json.loads(recorded), json.loads(scraped)
+@pytest.mark.terminal
+def test_report_series_sample_and_replay_of_a_job_that_was_scraped(cluster: Cluster) -> None:
+    with ran(cluster) as job:
+        _the_newest_scrape_is_a_sample(job)
+        _series_carry_the_job(job)
+        _the_report_is_that_of_the_recording(job)
+        settings = [f"{name}={value}" for name, value in job.env().items()]
+        with left(dashboard(cluster, "env", *settings, "gpumon", "replay", job.job)) as screen:
+            shows(screen, f"gpumon  {job.job}", "A100", "60")
 
 
 def _gpu_findings(body: dict[str, Any]) -> set[str]:
     return {each["id"] for each in body["findings"] if "gpu" in each["id"]}
 
 
-def test_the_report_is_that_of_the_recording(reports: tuple[dict[str, Any], ...]) -> None:
-    recorded, scraped = reports
+def _the_report_is_that_of_the_recording(ran: Ran) -> None:
+    argv = ("report", ran.job, "--format", "json")
+    recorded, scraped = reports = [
+        json.loads(ran.gpumon(*argv, recorded=is_recorded)) for is_recorded in (True, False)
+    ]
     assert recorded["coverage"]["source"] == "recording"
     assert scraped["coverage"]["source"] == "prometheus"
     assert _gpu_findings(scraped) == _gpu_findings(recorded) == {"gpus-partly-idle"}
@@ -159,7 +165,7 @@ def test_the_report_is_that_of_the_recording(reports: tuple[dict[str, Any], ...]
         assert ours["mem_peak_bytes"] == theirs["mem_peak_bytes"]
 
 
-def test_series_carry_the_job(ran: Ran) -> None:
+def _series_carry_the_job(ran: Ran) -> None:
     """Also that of the GPU without a process, and none of the GPU that is not the job's."""
     query = f'last_over_time(gpumon_gpu_busy_ratio{{jobid="{ran.job}"}}[10m])'
     assert {labels["gpu"]: value for labels, value in ran.values(query)} == {
@@ -171,14 +177,7 @@ def test_series_carry_the_job(ran: Ran) -> None:
     assert (labels["jobid"], limit) == (ran.job, 2 * 2**30)
 
 
-def test_the_newest_scrape_is_a_sample(ran: Ran) -> None:
+def _the_newest_scrape_is_a_sample(ran: Ran) -> None:
     assert ran.once["node"] == ran.node
     assert [each["index"] for each in ran.once["devices"]] == [0, 1, 2]
     assert [each["mem_used_bytes"] >> 20 for each in ran.once["devices"]] == [_USED, _HELD, 0]
-
-
-@pytest.mark.terminal
-def test_a_replay_of_a_job_that_was_not_recorded(ran: Ran) -> None:
-    settings = [f"{name}={value}" for name, value in ran.env().items()]
-    with left(dashboard(ran.cluster, "env", *settings, "gpumon", "replay", ran.job)) as screen:
-        shows(screen, f"gpumon  {ran.job}", "A100", "60")

@@ -17,7 +17,7 @@ from gpumon.recording import Recording
 from tests.slurm import jobs
 from tests.slurm.cluster import end
 from tests.slurm.following import Following
-from tests.slurm.test_cluster_life import control
+from tests.slurm.test_cluster_life import begin_now, control
 from tests.support.waiting import until
 
 #: s; at which `Following` samples
@@ -61,7 +61,7 @@ def known(reading):
 
 def test_two_dashboards_record_each_node_once_and_take_over(cluster):
     options = ["-w", "node1,node2", "-p", "gpu", "--gres=gpu:1", "--mem=500M", "-c1"]
-    with cluster.job(f"srun {jobs.spin(600)}", *options) as job:
+    with cluster.job(f"srun {jobs.dabble(600)}", *options) as job:
         nodes = cluster.nodes(job)
         with dashboard(cluster, job, "srun") as first, dashboard(cluster, job, "srun") as second:
             first.live(*nodes)
@@ -92,12 +92,12 @@ def test_two_dashboards_record_each_node_once_and_take_over(cluster):
 
 
 def test_a_requeued_job_has_recordings_and_figures_of_each_attempt(cluster):
-    script = f"gpumon record &\n{jobs.spin(600)}"
+    script = f"gpumon record &\n{jobs.dabble(600)}"
     with cluster.job(script, "--requeue", "--mem=200M", "-c1") as job:
         until(lambda: attempts(cluster, job) == [0], "the first attempt is recorded")
         control(cluster, "requeue", job)
         cluster.wait(job, "PENDING")
-        control(cluster, "update", f"JobId={job}", "StartTime=now")
+        begin_now(cluster, job)
         until(lambda: attempts(cluster, job) == [0, 1], "both attempts are recorded")
         body = until(lambda: (body := told(cluster, job))["used"]["cpu_core_s"] and body)
         assert body["job"]["restarts"] == 1

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.collect.cgroup.room import LEFT
 from screenshots.terminal_png import Session
 from tests.e2e.program import GPUMON, ROOT, environment, gpumon
 from tests.slurm import jobs
@@ -65,75 +64,6 @@ def test_the_readmes_batch_script_replays_on_another_machine(cluster, tmp_path):
 SPIN = "while not os.path.exists('go-on-' + os.environ['SLURM_JOB_ID']): pass\n"
 
 
-# -- what ends a job ------------------------------------------------------------------------------
-# Slurm's SIGTERM reaches the first process of a step and that of the batch script (proctrack/cgroup
-# without SignalChildrenProcesses); what else the script started is killed as soon as it ends.
-def test_the_time_limit_leaves_it_whole(cluster):
-    cluster.write("saves.sh", "trap 'echo saved; exit 3' TERM\nsleep 600 & wait\n")
-    script = (
-        "srun --overlap -n1 --mem=100M gpumon record &\n"
-        "srun --overlap -n1 --mem=100M gpumon record -- sh saves.sh\n"
-    )
-    job = cluster.submit(script, "--mem=300M", "-t1")
-    both = begun(cluster, job, 2)
-    jobs.end_soon(cluster, job)
-    cluster.wait(job, "TIMEOUT", timeout_s=120)
-    assert {end_of(path) for path in both} == {"SIGTERM", "the command ended: exit 3"}
-    assert "saved\n" in cluster.log(job)
-
-
-def test_scancel_leaves_it_whole(cluster):
-    with_srun = cluster.submit("srun gpumon record -- sleep 600\n", "--mem=300M")
-    with_exec = cluster.submit("exec gpumon record -- sleep 600\n", "--mem=300M")
-    for job in with_srun, with_exec:
-        (path,) = begun(cluster, job)
-        cluster.cancel(job)
-        cluster.wait(job, "CANCELLED")
-        assert end_of(path) == "the command ended: signal 15"
-
-
-def test_beside_a_script_that_ends_it_is_whole(cluster):
-    job = cluster.submit(f"gpumon record &\n{waits('')}kill %1; wait\n", "--mem=300M")
-    (path,) = begun(cluster, job)
-    go_on(cluster, job)
-    cluster.wait(job, "COMPLETED")
-    assert end_of(path) == "SIGTERM"
-    assert "gpumon: recorded" in cluster.log(job)
-
-
-def test_out_of_memory_leaves_it_whole(cluster):
-    """The recorder leaves the last of the memory to its job."""
-    job = cluster.submit(f"gpumon record -- {jobs.hold(1200, 30)}", "--mem=600M")
-    cluster.wait(job, "OUT_OF_MEMORY")
-    (path,) = paths(cluster, job)
-    assert end_of(path) == LEFT
-    assert samples(path)[-1].rows["job"][""]["mem_limit_bytes"] == 600 * MIB
-    assert f"gpumon: recording stopped: {LEFT}" in cluster.log(job)
-
-
-def test_killed_outright_it_loses_ten_seconds_at_most(cluster):
-    job = cluster.submit("gpumon record -- sleep 600", "--mem=300M")
-    (path,) = begun(cluster, job)
-    until(lambda: time.time() - header(path).time > 18)
-    killed = time.time()
-    cluster.cancel(job, "--signal=KILL", "--full")
-    cluster.wait(job)
-    # 10 s, the sample that was due, and what a busy disk takes for it
-    assert killed - samples(path)[-1].time < 15
-
-
-# -- exit codes -----------------------------------------------------------------------------------
-def test_the_accounting_sees_the_commands_exit_code(cluster):
-    commands = ["sh -c 'exit 7'", "sh -c 'kill -SEGV $$'", "no-such-program"]
-    alone = [cluster.submit(command, "--mem=300M") for command in commands]
-    wrapped = [cluster.submit(f"gpumon record -- {command}", "--mem=300M") for command in commands]
-    fields = ("State", "ExitCode")
-    for one, other in zip(alone, wrapped):
-        expected, found = (cluster.accounted(job, *fields) for job in (one, other))
-        assert [found[name] for name in fields] == [expected[name] for name in fields]
-        assert found["State"] == "FAILED"
-
-
 # -- several nodes --------------------------------------------------------------------------------
 def test_one_line_with_srun_records_every_node(cluster):
     script = waits("srun gpumon record --", "exit $SLURM_NODEID")
@@ -152,42 +82,28 @@ def test_one_line_with_srun_records_every_node(cluster):
     assert cluster.log(job).count("gpumon: recorded") == len(nodes)
 
 
-def test_one_line_beside_a_script_records_every_node(cluster):
-    """Whole or not: at the end of the script Slurm sends SIGTERM, and srun at times SIGKILL."""
-    script = "srun --overlap gpumon record &\nsleep 18; date +%s >over-$SLURM_JOB_ID\n"
-    job = cluster.submit(script, "-N2", "--ntasks-per-node=2", "--mem=300M")
-    files = begun(cluster, job, 2)
-    cluster.wait(job, "COMPLETED")
-    over = int((cluster.home() / f"over-{job}").read_text())
-    assert [header(path).node for path in files] == cluster.nodes(job)
-    for path in files:
-        assert over - samples(path)[-1].time < 15
-
-
-def test_tasks_of_an_array_lie_under_the_ids_that_slurm_prints(cluster):
-    job = cluster.submit(waits("gpumon record --"), "-a", "3,5", "--mem=300M")
-    for task in "3", "5":
-        (path,) = begun(cluster, f"{job}_{task}")
-        go_on(cluster, f"{job}_{task}")
-        cluster.wait(f"{job}_{task}", "COMPLETED")
-        assert end_of(path) == "the command ended: exit 0"
-        assert header(path).job.array == f"{job}_{task}"
-
-
-def test_tasks_with_gpus_of_their_own_record_each_its_own(cluster):
+def test_tasks_of_an_array_and_tasks_with_gpus_of_their_own_have_their_own_files(cluster):
+    array = cluster.submit(waits("gpumon record --"), "-a", "3,5", "--mem=300M")
     script = waits("srun gpumon record --")
-    job = cluster.submit(script, "-N1", "-n2", "--gpus-per-task=1", "-p", "gpu")
-    begun(cluster, job, 2)
-    go_on(cluster, job)
-    cluster.wait(job, "COMPLETED")
-    found = [device.uuid for path in paths(cluster, job) for device in header(path).devices]
+    wide = cluster.submit(script, "-N1", "-n2", "--gpus-per-task=1", "-p", "gpu")
+    for task in (f"{array}_3", f"{array}_5"):
+        (path,) = begun(cluster, task)
+        go_on(cluster, task)
+        cluster.wait(task, "COMPLETED")
+        assert end_of(path) == "the command ended: exit 0"
+        assert header(path).job.array == task
+    begun(cluster, wide, 2)
+    go_on(cluster, wide)
+    cluster.wait(wide, "COMPLETED")
+    found = [device.uuid for path in paths(cluster, wide) for device in header(path).devices]
     assert len(found) == len(set(found)) == 2
 
 
 # -- what it says of the job ----------------------------------------------------------------------
-def test_the_header_agrees_with_slurm(cluster):
+def test_header_and_readings_agree_with_slurm_and_marks_come_from_inside(cluster):
     options = ["-J", "the | name", "-c2", "--mem=400M", "-p", "gpu", "--gres=gpu:3"]
-    with cluster.job("gpumon record\n", *options) as job:
+    script = f"gpumon record --interval 1 &\n{jobs.hold(120, 600)}"
+    with cluster.job(script, *options) as job:
         (path,) = begun(cluster, job)
         show = cluster.show(job)
         (node,) = cluster.nodes(job)
@@ -204,6 +120,20 @@ def test_the_header_agrees_with_slurm(cluster):
             (cluster.uuid(node, minor), cuda) for cuda, minor in enumerate(numbers)
         ]
 
+        until(lambda: cgroup_stat(cluster, node, job)["total_rss"] > 120 * MIB)
+        mark = ["srun", f"--jobid={job}", "--overlap", "--mem=0", "gpumon", "mark", "here"]
+        cluster.run("login", mark)
+        (event,) = until(lambda: events(path, "mark"), "the mark in the file")
+        assert event.text == "here"
+        held, then = cgroup_stat(cluster, node, job), time.time()
+        # What was sampled before may be from before the script held its memory.
+        later = until(lambda: [sample for sample in samples(path) if sample.time > then])
+        row = later[0].rows["job"][""]
+        with_us = row["mem_anon_bytes"] + row["mem_gpumon_bytes"]
+        assert abs(with_us - held["total_rss"]) < 16 * MIB
+        assert row["mem_limit_bytes"] == held["hierarchical_memory_limit"] == 400 * MIB
+        assert row["processes"] >= 3  # the script, the recorder, what holds the memory
+
 
 def gpu_indices(gres: str) -> list[int]:
     """gpu:a100:3(IDX:0-1,3) -> 0 1 3."""
@@ -214,31 +144,10 @@ def gpu_indices(gres: str) -> list[int]:
     return found
 
 
-def test_readings_agree_with_the_cgroup_and_marks_come_from_inside(cluster):
-    script = f"gpumon record --interval 1 &\n{jobs.hold(120, 600)}"
-    with cluster.job(script, "--mem=400M") as job:
-        (node,) = cluster.nodes(job)
-        until(lambda: cgroup_stat(cluster, node, job)["total_rss"] > 120 * MIB)
-        until(lambda: cluster.log(job) or paths(cluster, job))
-        (path,) = begun(cluster, job)
-        mark = ["srun", f"--jobid={job}", "--overlap", "--mem=0", "gpumon", "mark", "here"]
-        cluster.run("login", mark)
-        (event,) = until(lambda: events(path, "mark"), "the mark in the file")
-        assert event.text == "here"
-        held, then = cgroup_stat(cluster, node, job), time.time()
-        # What was sampled before may be from before the script held its memory.
-        found = until(lambda: [sample for sample in samples(path) if sample.time > then])
-        row = found[0].rows["job"][""]
-        with_us = row["mem_anon_bytes"] + row["mem_gpumon_bytes"]
-        assert abs(with_us - held["total_rss"]) < 16 * MIB
-        assert row["mem_limit_bytes"] == held["hierarchical_memory_limit"] == 400 * MIB
-        assert row["processes"] >= 3  # the script, the recorder, what holds the memory
-
-
 def test_a_mark_comes_from_another_node(cluster):
     """Which sees the recorder only in the shared home."""
     step = "srun --overlap -N1 -n1 -w node1 --mem=100M gpumon record --interval 1"
-    with cluster.job(f"{step} &\n{jobs.spin(600)}", "-w", "node1,node2", "--mem=300M") as job:
+    with cluster.job(f"{step} &\n{jobs.dabble(600)}", "-w", "node1,node2", "--mem=300M") as job:
         (path,) = begun(cluster, job)
         assert path.name.startswith("node1-")
         there = ["srun", f"--jobid={job}", "-N1", "-n1", "-w", "node2", "--overlap", "--mem=0"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import signal
@@ -56,20 +55,6 @@ def wide(cluster):
 
 
 # -- which job ---------------------------------------------------------------------------------
-def test_an_array_has_a_row_for_each_task_and_enter_opens_one(cluster):
-    array = cluster.submit("sleep 600", "-a", "1-2", "--mem=100M", "-p", "gpu", "--gres=gpu:1")
-    try:
-        cluster.wait(f"{array}_2", "RUNNING")
-        with left(attached(cluster, array)) as screen:
-            shows(screen, f"array {array}", "2 of 2 tasks running", "1/1")
-            screen.keys("s", "Home", "Down", "Enter")  # by number
-            shows(screen, f"gpumon  {array}_2", "A100", "b Array")
-            screen.keys("b")
-            shows(screen, f"array {array}")
-    finally:
-        cluster.cancel(array)
-
-
 def test_a_job_that_waits_says_why_and_opens_when_it_starts(cluster):
     job = cluster.submit("sleep 600", "-H", "--mem=100M", "-p", "gpu", "--gres=gpu:1")
     try:
@@ -81,20 +66,11 @@ def test_a_job_that_waits_says_why_and_opens_when_it_starts(cluster):
         cluster.cancel(job)
 
 
-def test_before_the_first_sample_it_says_how_far_it_is(cluster):
-    with cluster.faulty() as node, cluster.job("sleep 600", "-p", "faults") as job:
-        cluster.link(node, up=False)
-        try:
-            with left(attached(cluster, job)) as screen:
-                shows(screen, f"gpumon  {job}", f"{node}  connecting by ssh")
-        finally:
-            cluster.link(node, up=True)
-
-
 # -- while it runs -----------------------------------------------------------------------------
-def test_every_screen_of_a_running_job(cluster, wide):
+def test_every_screen_of_a_running_job_which_is_recorded(cluster, wide):
     job, nodes = wide
-    with left(attached(cluster, job, "--via", "srun")) as screen:
+    with left(dashboard(cluster, "gpumon", "attach", job, "--via", "srun")) as screen:
+        shows(screen, "recording to")  # for some seconds
         shows(screen, f"gpumon  {job}", *(f"{node}:" for node in nodes), "GPU mem")
         screen.keys("4")
         shows(screen, "2 nodes, 2 GPUs", *nodes)
@@ -102,12 +78,6 @@ def test_every_screen_of_a_running_job(cluster, wide):
         shows(screen, "sleep 900")
         screen.keys("5")
         shows(screen, "the report as if the job ended now")
-
-
-def test_the_job_s_output_is_followed(cluster, wide):
-    job, _ = wide
-    with left(attached(cluster, job)) as screen:
-        shows(screen, "A100")
         screen.keys("o")
         shows(screen, f"slurm-{job}.out", "to-the-out")
         with (cluster.home() / f"slurm-{job}.out").open("a") as file:
@@ -115,6 +85,10 @@ def test_the_job_s_output_is_followed(cluster, wide):
         shows(screen, "a line more")
         screen.keys("o")
         shows(screen, f"err-{job}", "to-the-err")
+        folder = cluster.home() / ".local" / "state" / "gpumon" / "jobs" / cluster.name / job
+        until(lambda: len(list(folder.glob("*.gpumon"))) == 2, "a recording of each node")
+    done = cluster.run("login", ["gpumon", "export", job, "--to", "json"])
+    assert {json.loads(line).get("node") for line in done.stdout.splitlines()} >= set(nodes)
 
 
 def test_from_a_laptop_the_job_and_its_output_are_seen_through_the_login_host(
@@ -131,58 +105,28 @@ def test_from_a_laptop_the_job_and_its_output_are_seen_through_the_login_host(
     gone(cluster, job, *nodes)
 
 
-def test_what_is_shown_is_recorded(cluster, wide):
-    job, nodes = wide
-    with dashboard(cluster, "gpumon", "attach", job, "--via", "srun") as screen:
-        shows(screen, "recording to")
-        folder = cluster.home() / ".local" / "state" / "gpumon" / "jobs" / cluster.name / job
-        until(lambda: len(list(folder.glob("*.gpumon"))) == 2, "a recording of each node")
-        screen.keys("q")
-        screen.wait_exit(HANGS_S)
-    done = cluster.run("login", ["gpumon", "export", job, "--to", "json"])
-    assert {json.loads(line).get("node") for line in done.stdout.splitlines()} >= set(nodes)
-
-
-def test_gpumon_in_an_allocation_of_several_nodes_shows_them_all(cluster):
-    name = f"several{os.getpid()}"
-    argv = ["salloc", "-N2", "-J", name, "-p", "gpu", "--gres=gpu:1", "gpumon", "--no-record"]
-    with dashboard(cluster, *argv) as screen:
-        listed = ["squeue", "-h", "-n", name, "-t", "RUNNING", "-o", "%i"]
-        job = until(lambda: cluster.run("login", listed).stdout.strip(), "it is allocated")
-        nodes = cluster.nodes(job)
-        shows(screen, *(f"{node}:" for node in nodes))
-        screen.keys("q")
-        gone(cluster, job, *nodes)
-
-
 # -- its end -----------------------------------------------------------------------------------
-@pytest.mark.parametrize("via", ["ssh", "srun"])
-def test_a_job_that_ends_says_how_and_what_the_report_knows(cluster, via):
-    with cluster.job("srun sleep 900", "-w", "node1", "-p", "gpu", "--gres=gpu:1") as job:
-        with left(attached(cluster, job, "--via", via)) as screen:
-            shows(screen, "RUNNING", "node1", "job CPU" if via == "ssh" else "busy")
-            cluster.cancel(job)
-            shows(screen, "CANCELLED", "ended", "below: the last samples")
-            assert "lost" not in screen.text()
-            screen.keys("5")
-            shows(screen, "the report as if the job ended now", "CANCELLED", "live samples")
-        gone(cluster, job, "node1")
-
-
-@pytest.mark.parametrize(
-    ("how", "via"),
-    [
-        *itertools.product(["q", signal.SIGKILL], ["ssh", "openssh", "srun"]),
-        *itertools.product([signal.SIGTERM, signal.SIGHUP], ["srun"]),  # as by q from then on
-    ],
-)
-def test_nothing_is_left_however_it_ends(cluster, wide, how, via):
+def test_nothing_is_left_however_it_ends(cluster, wide):
+    """One by each way, which are all killed; and one by srun for each other end."""
     job, nodes = wide
-    with attached(cluster, job, "--via", via) as screen:
-        until(lambda: set(agents(cluster, job, *nodes)) >= set(nodes), "agents run")
-        if how == "q":
-            screen.keys("q")
-        else:
-            pids = cluster.pids("login", f"/gpumo[n]-[0-9]* attach --no-record {job} ")
-            cluster.kill("login", how, *pids)
+    with contextlib.ExitStack() as stack:
+        for via in ("ssh", "openssh", "srun"):
+            stack.enter_context(attached(cluster, job, "--via", via))
+        until(lambda: running(cluster, job, nodes) >= 5, "agents run")  # one step for both nodes
+        cluster.kill("login", signal.SIGKILL, *dashboards(cluster, job))
         gone(cluster, job, *nodes)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        with attached(cluster, job, "--via", "srun"):
+            until(lambda: set(agents(cluster, job, *nodes)) >= set(nodes), "agents run")
+            cluster.kill("login", number, *dashboards(cluster, job))
+            gone(cluster, job, *nodes)
+
+
+def dashboards(cluster, job):
+    return cluster.pids("login", f"/gpumo[n]-[0-9]* attach --no-record {job} ")
+
+
+def running(cluster, job, nodes):
+    """How many agents there are, with the sruns that start them."""
+    found = agents(cluster, job, *nodes)
+    return sum(map(len, found.values())) if set(found) >= set(nodes) else 0

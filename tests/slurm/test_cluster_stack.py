@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from tests.e2e.program import gpumon
 from tests.slurm.following import gone, gpumon_steps, laptop
 from tests.support.waiting import until
@@ -26,60 +24,43 @@ def main(password):
 
 main("hunter2")
 """
+#: and number on its node
+RANKS = [(0, 0), (1, 1), (2, 0), (3, 1)]
 
 
-@pytest.fixture(scope="module")
-def wide(cluster):
-    """A job with four ranks on two nodes, all of which stand still."""
+def test_every_rank_on_every_node_by_each_way(cluster, tmp_path):
+    """Four ranks on two nodes, all of which stand still."""
     program = cluster.write("stands.py", PROGRAM)
     options = ["-w", "node1,node2", "-n4", "--ntasks-per-node=2", "--mem=500M"]
     with cluster.job(f"srun python3 -u {program}", *options) as job:
         until(lambda: cluster.log(job).count("here") == 4)
-        yield job, cluster.nodes(job)
+        nodes = cluster.nodes(job)
+        for via in ("ssh", "srun"):
+            done = cluster.run("login", ["gpumon", "stack", job, "--via", via, "--json"])
+            assert done.stderr == ""
+            told = json.loads(done.stdout)["stacks"]
+            assert [(each["rank"], each["local_rank"]) for each in told] == RANKS
+            assert [each["node"] for each in told] == [nodes[0]] * 2 + [nodes[1]] * 2
+            calls = [[frame["function"] for frame in each["threads"][0]["frames"]] for each in told]
+            straight = ["all_reduce", "main", "<module>"]
+            crooked = ["all_reduce", "item", "main", "<module>"]
+            assert calls == [straight, crooked, straight, straight]
+            assert "hunter2" not in done.stdout
+            gone(cluster, job, *nodes)
+        (step,) = until(lambda: ended(gpumon_steps(cluster, job)), "the step ends")
+        assert step["ExitCode"] == "0:0"
+
+        done = cluster.run("login", ["gpumon", "stack", job, "--nodes", nodes[1]])
+        first, *frames = done.stdout.splitlines()
+        assert first == "ranks 2–3: stands.py:6  (py-spy)"
+        assert frames[0].split() == [">", "stands.py:6", "all_reduce"]
+        done = gpumon("stack", job, "--login", "login", env=laptop(cluster, tmp_path))
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith("ranks 0–3 on ")
+        done = cluster.run("login", ["gpumon", "stack", job], "bob", check=False)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "alice's" in done.stderr
 
 
-@pytest.mark.parametrize("via", ["ssh", "openssh", "srun"])
-def test_every_rank_on_every_node(cluster, wide, via):
-    job, nodes = wide
-    done = cluster.run("login", ["gpumon", "stack", job, "--via", via, "--json"], check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    told = json.loads(done.stdout)["stacks"]
-    assert [(each["rank"], each["local_rank"]) for each in told] == [(0, 0), (1, 1), (2, 0), (3, 1)]
-    assert [each["node"] for each in told] == [nodes[0]] * 2 + [nodes[1]] * 2
-    calls = [[frame["function"] for frame in each["threads"][0]["frames"]] for each in told]
-    straight = ["all_reduce", "main", "<module>"]
-    assert calls == [straight, ["all_reduce", "item", "main", "<module>"], straight, straight]
-    assert "hunter2" not in done.stdout
-    gone(cluster, job, *nodes)
-    if via == "srun":
-        until(lambda: [step["State"] for step in gpumon_steps(cluster, job)] == ["COMPLETED"])
-        assert gpumon_steps(cluster, job)[0]["ExitCode"] == "0:0"
-
-
-def test_ranks_at_the_same_place_are_folded(cluster, wide):
-    job, nodes = wide
-    done = cluster.run("login", ["gpumon", "stack", job, "--nodes", nodes[1]])
-    first, *frames = done.stdout.splitlines()
-    assert first == "ranks 2–3: stands.py:6  (py-spy)"
-    assert frames[0].split() == [">", "stands.py:6", "all_reduce"]
-
-
-def test_from_a_machine_that_is_not_on_the_cluster(cluster, wide, tmp_path):
-    job, _ = wide
-    done = gpumon("stack", job, "--login", "login", env=laptop(cluster, tmp_path))
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("ranks 0–3 on ")
-
-
-def test_another_users_job_is_theirs(cluster, wide):
-    job, _ = wide
-    done = cluster.run("login", ["gpumon", "stack", job], "bob", check=False)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "alice's" in done.stderr
-
-
-def test_a_job_that_is_not_there(cluster):
-    done = cluster.run("login", ["gpumon", "stack", "4999999"], check=False)
-    assert done.returncode == 4
-    assert done.stderr.startswith("gpumon: ")
-    assert done.stderr.count("\n") == 1
+def ended(steps):
+    return steps if all(row["State"] == "COMPLETED" for row in steps) else []

@@ -3,14 +3,19 @@
 import gzip
 import threading
 import time
+from functools import partial
 
 import pytest
 
 from gpumon import demos
+from gpumon.frames.builder import built
 from gpumon.model.reading import number
 from gpumon.model.sample import Device, Event, Header, Sample, State
+from gpumon.pipeline.evaluator import Evaluator
+from gpumon.pipeline.framing import Framing
+from gpumon.recording import Recording
+from gpumon.recording.reader import Stretch
 from gpumon.services.runs import finding_moments
-from gpumon.sources.lines import read_stream
 from gpumon.sources.replay import ReplaySource
 from gpumon.sources.tracks import Track, tracks_of
 from gpumon.store import Store
@@ -75,16 +80,20 @@ def being_read():
             if since is None or START + at >= since:
                 yield Sample(START + at, 1.0 + at, {"device": {0: {"busy_percent": at % 101}}})
 
-    def rolled(until):
-        for item in items(None):
-            if item.time % 3600 == 0:
-                gate.acquire()
-            if item.time < until:
-                yield item
+    def stretches():
+        for hour in range(4):
+            begin, end = START + 3600 * hour, START + 3600 * (hour + 1)
+            gate.acquire()
+            own = partial(part, begin, end)
+            yield Stretch(begin, end - 10, own, lambda own=own: next(built(own(), 3600.0)))
 
-    source = ReplaySource([Track("n1", items, rolled, span_s=4 * 3600.0)])
+    def part(begin, end):
+        yield header
+        yield from (item for item in items(begin) if begin <= item.time < end and item != header)
+
+    source = ReplaySource([Track("n1", items, stretches, span_s=4 * 3600.0)])
     store = Store()
-    source.start(store)
+    source.start(Framing(Evaluator(store, replayed=True), replayed=True))
     source.pause()
     yield source, store, gate
     source.stop()
@@ -242,7 +251,7 @@ def test_the_next_event_is_a_mark_an_xid_or_a_device_that_changes(tmp_path):
 
 def test_findings_of_a_run_are_moments_of_its_replay():
     moments = finding_moments(demos.path("finetune"))
-    first = next(read_stream(demos.path("finetune"))).time
+    first = next(Recording(demos.path("finetune")).items()).time
     assert moments == sorted(moments)
     assert moments
     assert all(first <= moment <= first + 3600 for moment in moments)
@@ -275,7 +284,7 @@ def test_the_screens_and_numbers_are_those_of_live():
     path = demos.path("finetune")
     live, now = Store(), 0.0
     values = []
-    for item in read_stream(path):
+    for item in Recording(path).items():
         if isinstance(item, Header):
             live.header(item.node, item)
             first = item.time

@@ -14,8 +14,8 @@ import pytest
 import gpumon
 from gpumon.errors import GpumonError, NotFoundError, WireError
 from gpumon.model.sample import Device, Event, Header, JobContext, Sample, State
+from gpumon.recording import Recording
 from gpumon.sources.attach import AttachSource
-from gpumon.sources.lines import read_stream
 from gpumon.sources.replay import ReplaySource
 from gpumon.sources.tracks import tracks_of
 from gpumon.transport.intake import Intake
@@ -202,7 +202,7 @@ def recording(path, told, packed=False):
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_recording_is_read(tmp_path, packed):
-    head, *samples = read_stream(recording(tmp_path / "r", lines(), packed))
+    head, *samples = Recording(recording(tmp_path / "r", lines(), packed)).items()
     assert head == HEADER
     assert busy(samples) == [0, 1, 2]
 
@@ -212,10 +212,10 @@ def test_a_torn_recording_gives_what_is_whole(tmp_path):
     plain, packed, cut = tmp_path / "plain", tmp_path / "packed", gzip.compress(whole)
     plain.write_bytes(whole[:-5])
     packed.write_bytes(cut[:-12])
-    for path, least, words in ((plain, 3, "middle of a line"), (packed, 1, "gzip file was cut")):
-        problems = []
-        assert least <= len(list(read_stream(str(path), problems))) <= 4
-        assert [words in each for each in problems] == [True]
+    for path, least in ((plain, 3), (packed, 1)):
+        read = Recording(str(path))
+        assert least <= len(list(read.items())) <= 4
+        assert ["the end is missing" in each for each in read.problems] == [True]
 
 
 def test_nothing_is_given_of_a_damaged_gzip_file(tmp_path):
@@ -226,7 +226,7 @@ def test_nothing_is_given_of_a_damaged_gzip_file(tmp_path):
         path = tmp_path / "r"
         path.write_bytes(damaged)
         with pytest.raises(GpumonError, match="cannot read"):
-            next(read_stream(str(path)))
+            next(Recording(str(path)).items())
 
 
 @pytest.mark.parametrize("junk", [b"junk\n", b"[1]\n", b"x" * (3 * MAX_LINE_BYTES) + b"\n"])
@@ -235,19 +235,18 @@ def test_lines_that_cannot_be_read_do_not_end_a_file(tmp_path, junk, place):
     path = tmp_path / "r"
     whole = [*lines()]
     path.write_bytes(b"".join([*whole[:place], junk, *whole[place:]]))
-    problems: list[str] = []
-    assert len(list(read_stream(str(path), problems))) == len(whole)
-    assert len(problems) == 1
-    assert problems[0].startswith("1 line could not be read: ")
+    read = Recording(str(path))
+    assert len(list(read.items())) == len(whole)
+    assert read.problems == ["1 line could not be read"]
 
 
 @pytest.mark.parametrize(
     ("content", "error", "words"),
     [
-        (None, NotFoundError, "no file .*give the path"),
-        (b"", WireError, "r is empty, not a recording; expected a .gpumon file or the output"),
+        (None, NotFoundError, "no file .*lists the recordings"),
+        (b"", WireError, "r is empty: nothing was recorded"),
         (b"\n\n", WireError, "r is empty"),
-        (b"hello\n", WireError, "r is a text file, not a recording"),
+        (b"hello\n", WireError, "r is a text file, not a recording; expected a .gp"),
         (b'{"version":1}\n', WireError, "r is a JSON file"),
         (gzip.compress(b"#!/bin/bash\n"), WireError, "r is a script"),
         (b"\xff\0\1", WireError, "r is a binary file"),

@@ -3,8 +3,7 @@
 import pytest
 
 from gpumon.analysis.finding import Finding
-from gpumon.analysis.rules.catalogue import BY_ID
-from gpumon.analysis.rules.instant import KINDS, STATES, Now, Remark, instant, unsaid
+from gpumon.analysis.rules.instant import Now, Remark, instant, unsaid
 from gpumon.site import Site
 
 WELL = Now("gpu01:0", 90.0)
@@ -39,11 +38,6 @@ def test_thresholds_are_those_of_the_rules_and_of_the_site():
     assert remarks(never) == [("never-worked", "gpu01:0", 310.0)]
     assert remarks(never._replace(is_held=False)) == [("unused", "gpu01:0", 310.0)]
     assert remarks(never, **{"gpu-never-used.seconds": 600.0}) == []
-
-
-def test_rules_that_are_named_exist():
-    rules = {id for kind in KINDS.values() for id in kind.rules} | STATES
-    assert rules <= BY_ID.keys()
 
 
 def test_a_finding_takes_the_place_of_what_is_said_at_once():

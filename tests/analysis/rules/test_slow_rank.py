@@ -24,17 +24,6 @@ def ranks(waits, steps_us=4e5, data=0, places=None, count=COUNT):
     return evidence(count, devices, [node(count, programs=probed)])
 
 
-def test_who_waits_least_is_what_the_others_wait_for():
-    found = only(balance.straggler(ranks([4, 4, 0, 4])))
-    assert found.title == (
-        "rank 2 needs 400 ms for its part of a step, the others 240 ms; "
-        "the other 3 ranks wait for it"
-    )
-    assert "rank 2 stands in train.py:57 → forward 100 % of the time" in found.evidence
-    assert found.subject == "gpu01:2"
-    assert "train.py:57" in found.actions[0].text
-
-
 def test_a_rank_whose_data_come_slowly():
     """The others wait on their GPUs, where no Python shows it."""
     places = {1: {("data.py:31 open", "data"): 6, OWN: 4}}

@@ -24,7 +24,7 @@ def test_a_reading(tree):
     """The files (inodes) that a file system can still take."""
     tree.insert(
         "gpumon/model/fields.py",
-        '        Field("free_bytes", "B", _BYTES),\n',
+        '        Field("free_bytes", "B", _BYTES, kept=JUDGED),\n',
         '        Field("files_free", "", _COUNT),\n',
     )
     storage = "gpumon/collect/storage.py"

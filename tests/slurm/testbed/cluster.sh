@@ -23,7 +23,7 @@ D=/var/lib/gpumon-cluster/$ID  # where only root can make anything
 TAG=gpmt$ID                # of bridge, network namespaces and cgroups
 NET=198.18.$ID             # RFC 2544: of test beds
 UID_BASE=$((20000 + 100 * ID)) # the kernel counts processes by user, whatever the namespace
-NODES=(node1 node2 node3 node4)
+NODES=(node1 node2 node3 node4 node5)
 HOSTS=(ctl login "${NODES[@]}")
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 # shellcheck source=SCRIPTDIR/configure.sh
@@ -100,13 +100,13 @@ up() {
   local host
   for host in "${HOSTS[@]}"; do host_up "$host"; done
   for host in "${HOSTS[@]}"; do
-    wait_for 20 note_pid "$host" || die "$host: $(tail -n 3 "$D/log/host-$host.log")"
+    wait_for 120 note_pid "$host" || die "$host: $(tail -n 3 "$D/log/host-$host.log")"
   done
-  wait_for 60 ctl_listens 6819 || die "slurmdbd: $(tail -n 5 "$D"/log/slurmdbd*)"
-  wait_for 60 enter ctl scontrol ping || die "slurmctld: $(tail -n 5 "$D"/log/slurmctld*)"
+  wait_for 300 ctl_listens 6819 || die "slurmdbd: $(tail -n 5 "$D"/log/slurmdbd*)"
+  wait_for 300 enter ctl scontrol ping || die "slurmctld: $(tail -n 5 "$D"/log/slurmctld*)"
   add_accounts || die "sacctmgr: $(tail -n 3 "$D/log/sacctmgr.log")"
-  wait_for 60 nodes_idle || die "nodes are not idle: $(enter ctl sinfo -N 2>&1)"
-  wait_for 20 ssh -F "$D/ssh/config" -o ConnectTimeout=2 login true || die "no ssh to login"
+  wait_for 300 nodes_idle || die "nodes are not idle: $(enter ctl sinfo -N 2>&1)"
+  wait_for 120 ssh -F "$D/ssh/config" -o ConnectTimeout=2 login true || die "no ssh to login"
 }
 
 down() {
@@ -116,7 +116,7 @@ down() {
   for host in "${HOSTS[@]}"; do
     pid=$(pid_of "$host"); [[ -z $pid ]] || kill -9 "$pid" # and the kernel all below it
   done
-  for host in "${HOSTS[@]}"; do wait_for 20 is_down "$host" || die "$host does not end"; done
+  for host in "${HOSTS[@]}"; do wait_for 120 is_down "$host" || die "$host does not end"; done
   cgroups_down
   network_down
   rm -rf --one-file-system "$D"

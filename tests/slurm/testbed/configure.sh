@@ -161,7 +161,7 @@ CompleteWait=0
 InactiveLimit=0
 MinJobAge=600
 SlurmctldTimeout=30
-SlurmdTimeout=60
+SlurmdTimeout=300
 TCPTimeout=5
 DefMemPerCPU=1000
 MaxArraySize=1001
@@ -171,11 +171,11 @@ E
       echo "NodeName=$host NodeAddr=$(address_of "$host") Sockets=1 CoresPerSocket=$CPUS" \
         "ThreadsPerCore=1 RealMemory=$MEM_MIB Gres=gpu:a100:4"
     done
-    # the last node is for tests that break it
+    # the last two are for tests that break them
     echo "PartitionName=standard Nodes=node[1-3] Default=YES MaxTime=1-0 DefaultTime=10 State=UP"
     echo "PartitionName=gpu Nodes=node[1-3] MaxTime=3-0 DefaultTime=10 State=UP"
-    echo "PartitionName=faults Nodes=node4 MaxTime=1-0 DefaultTime=10 State=UP"
-    echo "PartitionName=all Nodes=node[1-4] MaxTime=1-0 DefaultTime=10 State=UP"
+    echo "PartitionName=faults Nodes=node[4-5] MaxTime=1-0 DefaultTime=10 State=UP"
+    echo "PartitionName=all Nodes=$nodes MaxTime=1-0 DefaultTime=10 State=UP"
   } >"$D/etc/slurm/slurm.conf"
   for host in "${NODES[@]}"; do mkdir -p "$D/spool/$host"; done
 }

@@ -10,19 +10,18 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from gpumon import demos
-from gpumon.analysis.aggregate import device as gather_device
-from gpumon.analysis.aggregate import series as gather_series
-from gpumon.analysis.aggregate.grid import Window
-from gpumon.analysis.aggregate.limits import BACKFILL, LIVE, Limits
-from gpumon.analysis.aggregate.run import Aggregation, gather
+from gpumon.analysis.run import LIVE, Limits, Run, Window
+from gpumon.frames.builder import built
+from gpumon.model.fields import JUDGED, KEPT
 from gpumon.model.reading import LOST, MIG, UNSUPPORTED
 from gpumon.model.rollup import Rollup
 from gpumon.model.sample import Device, Event, Header, JobContext, Mig, Sample, State
+from gpumon.recording import Recording
 from gpumon.slurm.job import Job
-from gpumon.sources.lines import read_stream
+from tests.frames.alike import differences
+from tests.frames.framing import Gathering, gather
 from tests.recording import made
 from tests.recording.streams import KINDS, stream
-from tests.recording.test_batches import differences
 from tests.support.examples import examples
 
 GIB = 1 << 30
@@ -95,10 +94,10 @@ def test_bins_hold_mean_least_and_greatest_and_a_gap_is_no_zero():
 
 def test_a_reader_in_the_middle_of_a_bin_changes_nothing():
     items = [header(), *(sample(at, {"busy_percent": at % 7 * 10}) for at in range(1000, 1100))]
-    gathering = Aggregation()
+    gathering = Gathering()
     for item in items:
         gathering.add("gpu01", item)
-        early = gathering.evidence(live=True)
+        early = gathering.data(live=True)
     whole = of(items).devices[0]
     read = early.devices[0]
     assert means(read.track("busy_percent")) == means(whole.track("busy_percent"))
@@ -147,11 +146,11 @@ def test_throttling_is_a_share_of_ticks_and_zero_where_none_was_named():
 
 
 def test_throttling_in_parts_of_a_bin():
-    gathering = Aggregation()
+    gathering = Gathering()
     gathering.add("gpu01", header())
     for at, mask in enumerate([0] * 4 + [4] * 4):
         gathering.add("gpu01", sample(1000 + at, {"throttle_mask": mask}))
-        (device,) = gathering.evidence().devices
+        (device,) = gathering.data().devices
     assert means(device.throttle["sw_power_cap"]) == [0.5]
 
 
@@ -299,8 +298,10 @@ def test_cpu_and_threads_of_the_jobs_processes():
 def test_network_and_disks():
     rows = {"net": {"ib0": {"rx_bytes_per_s": 5}},
             "disk": {"tmp": {"path": "/tmp", "used_bytes": 1, "total_bytes": 10}}}  # fmt: skip
-    (node,) = of([header(), Sample(1000, 0, rows)], limits=BACKFILL).nodes
-    assert means(node.net["ib0"]["rx_bytes_per_s"]) == [5]
+    items = [header(), Sample(1000, 0, rows)]
+    (frame,) = built(items)
+    assert frame.rollups["net", "ib0", "rx_bytes_per_s"].mean.tolist() == [5]  # which screens show
+    (node,) = of(items).nodes
     assert (means(node.disks["tmp"]["total_bytes"]), node.disk_paths) == ([10], {"tmp": "/tmp"})
 
 
@@ -334,11 +335,11 @@ def test_twice_as_long_bins_join_those_of_the_absolute_grid():
     for index, value in ((5, 1.0), (6, 2.0), (7, 4.0), (9, 8.0)):
         bins.put(index, [value, value + 1])
     bins.coarsen(2)  # 4|5 6|7 8|9
-    track = Window(1, 5).of(bins)
+    track = Window(1, 5, shared=False).of(bins)
     assert means(track) == [None, 1.5, 3.5, 8.5, None]
     assert (track.low[2], track.high[2]) == (2, 5)
     bins.put(4, [20.0])  # the newest one goes on
-    assert Window(4, 1).of(bins).high[0] == 20
+    assert Window(4, 1, shared=False).of(bins).high[0] == 20
 
 
 def test_many_devices_have_fewer_bins():
@@ -387,50 +388,42 @@ def test_mig_instances_are_devices_of_their_own():
 def test_evidence_that_is_shared_is_what_a_copy_is(happenings, asked, later, most):
     """And leaves no trace in what is gathered; nodes begin and end at different times."""
     streams = [list(stream(7, 120, happenings)), list(stream(8, 110, happenings[::2]))]
-    gatherings = [Aggregation(Limits(most, 8)) for _ in range(2)]
+    gatherings = [Gathering(Limits(most, 8)) for _ in range(2)]
     for tick in range(220):
         for node, (items, delay) in enumerate(zip(streams, (0, later))):
             if 0 <= tick - delay < len(items):
                 for gathering in gatherings:
                     gathering.add(f"gpu{node}", items[tick - delay])
         if tick in asked:
-            copied = gatherings[0].evidence(live=True)
-            shared = gatherings[1].evidence(live=True, shared=True)
+            copied = gatherings[0].data(live=True)
+            shared = gatherings[1].data(live=True, shared=True)
             assert differences(copied, shared) == []
-    assert differences(*(each.evidence() for each in gatherings)) == []
+    assert differences(*(each.data() for each in gatherings)) == []
 
 
 @pytest.mark.slow
-def test_a_bin_may_come_in_parts():
-    """Beside a screen few samples wait: a bin of minutes comes in batches, and reads the same."""
-    streams = [("gpu01", [made.header(), *made.samples(330)])]
-    whole, parts = (gather(streams, limits=Limits(4, 32, batch)) for batch in (400, 10))
-    assert whole.bin_s == parts.bin_s == 160
-    pairs = [
-        (one.tracks[name], other.tracks[name])
-        for one, other in zip(whole.devices, parts.devices)
-        for name in one.tracks
-    ]
-    pairs += [(one.active, other.active) for one, other in zip(whole.devices, parts.devices)]
-    pairs += [(each, parts.nodes[0].job[name]) for name, each in whole.nodes[0].job.items()]
-    assert len(pairs) > 8 * 15
-    for one, other in pairs:
-        assert other.mean.tolist() == pytest.approx(one.mean.tolist(), rel=1e-5)
-        assert (other.low, other.high) == (one.low, one.high)
+def test_a_bucket_may_come_in_parts():
+    """Beside a screen frames are short: a bucket of minutes comes in many, and reads the same."""
+    items = [made.header(), *made.samples(340)]
+    whole, parts = Run(Limits(4, 32)), Run(Limits(4, 32))
+    for run, frame_s in ((whole, 600.0), (parts, 5.0)):
+        for frame in built(items, frame_s):
+            run.add("gpu01", frame)
+    assert whole.step_s == parts.step_s == 160
+    assert differences(whole.data(), parts.data()) == []
 
 
 def test_beside_a_screen_there_is_only_what_rules_ask_for():
-    streams = [("gpu01", [made.header(), *made.samples(60)])]
-    whole, lean = (gather(streams, limits=limits) for limits in (BACKFILL, LIVE))
-    for one, other in zip(whole.devices, lean.devices):
-        assert one.tracks.keys() - other.tracks.keys() == gather_device.SHOWN
-        assert differences(one.active, other.active) == []
-        assert all(
-            differences(one.tracks[name], track) == [] for name, track in other.tracks.items()
-        )
-    assert whole.nodes[0].host.keys() - lean.nodes[0].host.keys() == {*gather_series.SHOWN["host"]}
-    assert whole.nodes[0].net
-    assert not lean.nodes[0].net
+    (frame,) = built([made.header(), *made.samples(60)])
+    run = Run(LIVE)
+    run.add("gpu01", frame)
+    found = run.data()
+    for one, device in zip(found.devices, frame.devices):
+        judged = {name for name, kept in KEPT["device"].items() if kept == JUDGED}
+        assert one.tracks.keys() == judged & device.rollups.keys() - {"throttle_mask"}
+        assert device.rollups.keys() - one.tracks.keys() > {"busy_max_percent", "active"}
+    assert "load15" not in found.nodes[0].host
+    assert not found.nodes[0].net
 
 
 def test_a_bin_before_1970_is_as_good_as_any():
@@ -445,32 +438,32 @@ def test_series_that_have_ended_do_not_grow():
     bins.put(0, [1.0])
     for size in range(1, 100):
         assert means(Window(0, size, shared=True).of(bins)) == [1] + [None] * (size - 1)
-    assert len(Window(0, 1).of(bins).mean) == 1
+    assert len(Window(0, 1, shared=False).of(bins).mean) == 1
     assert len(bins) < 10
 
 
 def test_readers_and_writers_in_threads():
-    gathering = Aggregation()
-    items = [made.header(), *made.samples(120)]
+    run = Run()
+    frames = list(built([made.header(), *made.samples(120)], 10.0))
     done = threading.Event()
 
     def write():
-        for item in items:
-            gathering.add("gpu01", item)
+        for frame in frames:
+            run.add("gpu01", frame)
         done.set()
 
     writer = threading.Thread(target=write)
     writer.start()
     counts = []
     while not done.is_set():
-        counts.append(gathering.evidence(live=True).count)
+        counts.append(run.data(live=True).count)
     writer.join()
     assert counts == sorted(counts)
-    assert gathering.evidence().count == 12
+    assert run.data().count == 12
 
 
 def test_the_recording_that_ships():
-    found = of(read_stream(demos.path(demos.names()[0])))
+    found = of(Recording(demos.path(demos.names()[0])).items())
     assert len(found.devices) == 4
     assert not found.coverage.from_start  # the job began two hours before
     for device in found.devices:
@@ -481,7 +474,7 @@ def test_the_recording_that_ships():
 
 
 def test_beside_a_screen_few_of_the_processes_that_ended_are_kept():
-    gathering = Aggregation(LIVE)
+    gathering = Gathering(LIVE)
     gathering.add("gpu01", header())
     for n in range(2000):
         at, pid = 1001.0 + 4 * n, 1000 + n
@@ -490,10 +483,8 @@ def test_beside_a_screen_few_of_the_processes_that_ended_are_kept():
         gathering.add("gpu01", sample(at, {}, usage, [started(at, pid)]))
         gathering.add("gpu01", sample(at + 2, {}, usage))
         gathering.add("gpu01", sample(at + 3, events=[Event(at + 3, "process-end", pid=pid)]))
-    found = gathering.evidence(live=True).devices[0].processes
+    found = gathering.data(live=True).devices[0].processes
     assert len(found) == 16
     longest = max(found, key=lambda each: each.last - each.first)
     assert (longest.facts.pid, longest.ended) == (7, True)
-    node = gathering._nodes["gpu01"]
-    assert len(node._facts) < 300
-    assert len(node._devices[0]._numbered) == 16
+    assert len(gathering.run._nodes["gpu01"].frame.devices[0].processes) == 16

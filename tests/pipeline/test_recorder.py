@@ -1,4 +1,4 @@
-"""The tee between a source and the screen: what it writes, what it passes on, what it says."""
+"""The stage between a source and the screen: what it writes, what it passes on, what it says."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pytest
 
 from gpumon.model.sample import Device, Event, Header, JobContext, Sample
 from gpumon.model.view import Status
-from gpumon.pipeline.tee import Tee
+from gpumon.pipeline.recorder import RecorderStage
 from gpumon.recording import Recording, marks
 from gpumon.recording.marks import Mark, MarkSpool, mark_text, running, send
-from gpumon.recording.spool import Spool
+from gpumon.recording.sharing import Spool
 from gpumon.store import Store
 from tests.e2e.program import environment
 from tests.support.waiting import HANGS_S, until
@@ -59,8 +59,8 @@ def source(state):
     return Source()
 
 
-def tee(source, state, *, record=True):
-    made = Tee(source, str(state / "marks"), record=record)
+def stage(source, state, *, record=True):
+    made = RecorderStage(source, str(state / "marks"), record=record)
     store = Store()
     made.start(store)
     return made, store
@@ -85,7 +85,7 @@ def marked(store, node="gpu01"):
 
 
 def test_every_node_has_a_file_and_the_screen_has_everything(source, state):
-    made, store = tee(source, state)
+    made, store = stage(source, state)
     for node in ("gpu01", "gpu02"):
         source.sink.header(node, header(node))
         source.sink.status(node, Status("live", START))
@@ -104,7 +104,7 @@ def test_every_node_has_a_file_and_the_screen_has_everything(source, state):
 
 
 def test_what_comes_after_the_end_is_shown_and_not_recorded(source, state):
-    made, store = tee(source, state)
+    made, store = stage(source, state)
     source.sink.header("gpu01", header())
     source.sink.add("gpu01", sample(0))
     made.stop()
@@ -115,7 +115,7 @@ def test_what_comes_after_the_end_is_shown_and_not_recorded(source, state):
 
 
 def test_a_header_that_changes_goes_into_the_same_file(source, state):
-    made, _ = tee(source, state)
+    made, _ = stage(source, state)
     source.sink.header("gpu01", header())
     source.sink.add("gpu01", sample(0))
     source.sink.header("gpu01", header()._replace(driver="580"))
@@ -127,7 +127,7 @@ def test_a_header_that_changes_goes_into_the_same_file(source, state):
 
 
 def test_marks_are_on_every_nodes_axis_and_on_the_screen(source, state):
-    made, store = tee(source, state)
+    made, store = stage(source, state)
     for node in ("gpu01", "gpu02"):
         source.sink.header(node, header(node))
         source.sink.add(node, sample(0))
@@ -143,7 +143,7 @@ def test_marks_are_on_every_nodes_axis_and_on_the_screen(source, state):
 
 
 def test_marks_after_the_last_sample_are_recorded(source, state):
-    made, _ = tee(source, state)
+    made, _ = stage(source, state)
     for node in ("gpu01", "gpu02"):
         source.sink.header(node, header(node))
         source.sink.add(node, sample(0))
@@ -161,7 +161,7 @@ def test_marks_after_the_last_sample_are_recorded(source, state):
 
 
 def test_without_recording_marks_are_shown_and_said_to_be_lost(source, state):
-    made, store = tee(source, state, record=False)
+    made, store = stage(source, state, record=False)
     source.sink.header("gpu01", header())
     source.sink.add("gpu01", sample(0))
     assert made.mark("epoch 2") == "marked: epoch 2 (nothing is recorded here)"
@@ -176,7 +176,7 @@ def test_without_recording_marks_are_shown_and_said_to_be_lost(source, state):
 def test_a_folder_that_cannot_be_written_costs_only_the_recording(source, state):
     (state / "jobs").write_text("in the way")
     (state / "marks").write_text("in the way")
-    made, store = tee(source, state)
+    made, store = stage(source, state)
     source.sink.header("gpu01", header())
     source.sink.add("gpu01", sample(0))
     assert store.node("gpu01").last_time == START
@@ -190,7 +190,7 @@ def test_a_folder_that_cannot_be_written_costs_only_the_recording(source, state)
 
 def test_a_file_that_cannot_grow_is_said_once_and_the_samples_go_on(source, state):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    made, store = tee(source, state)
+    made, store = stage(source, state)
     source.sink.header("gpu01", header())
     made.news()
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
@@ -255,7 +255,7 @@ class Other:
 
 def test_what_is_recorded_already_is_not_recorded_twice(source, state):
     with Other(state):
-        made, store = tee(source, state)
+        made, store = stage(source, state)
         source.sink.header("gpu01", header())
         source.sink.add("gpu01", sample(0))
         source.sink.header("gpu02", header("gpu02"))
@@ -341,8 +341,8 @@ def test_a_folder_that_hangs_holds_up_neither_keys_nor_quitting(source, state, m
         hangs.wait(HANGS_S)
         return str(state / "late.gpumon")
 
-    monkeypatch.setattr("gpumon.pipeline.tee.new_path", never_yet)  # as a dead file server
-    through, _ = tee(source, state)
+    monkeypatch.setattr("gpumon.pipeline.recorder.new_path", never_yet)  # as a dead file server
+    through, _ = stage(source, state)
     stream = threading.Thread(target=source.sink.header, args=("gpu01", header()), daemon=True)
     stream.start()
     done = []
@@ -385,7 +385,7 @@ def paths(state):
 
 def test_who_watches_takes_over_when_the_recorder_dies(source, state, soon):
     with Other(state, devices="GPU-a") as other:
-        made, _ = tee(source, state)
+        made, _ = stage(source, state)
         source.sink.header("gpu01", with_gpu())
         source.sink.add("gpu01", sample(0, came(7), came(8)))
         source.sink.add("gpu01", sample(1, Event(START, "process-end", pid=8)))
@@ -404,7 +404,7 @@ def test_who_watches_takes_over_when_the_recorder_dies(source, state, soon):
 
 
 def test_a_dashboard_leaves_a_node_to_gpumon_record(source, state, soon):
-    made, _ = tee(source, state)
+    made, _ = stage(source, state)
     source.sink.header("gpu01", with_gpu())
     source.sink.add("gpu01", sample(0))
     assert len(paths(state)) == 1
@@ -418,7 +418,7 @@ def test_a_dashboard_leaves_a_node_to_gpumon_record(source, state, soon):
 
 
 def test_of_two_dashboards_the_first_goes_on_recording_what_both_see(source, state, soon):
-    made, _ = tee(source, state)
+    made, _ = stage(source, state)
     source.sink.header("gpu01", with_gpu())
     with Other(state, devices="GPU-a", is_asked_for=False), Other(state, "4712", devices="GPU-a"):
         for second in range(3):
@@ -429,7 +429,7 @@ def test_of_two_dashboards_the_first_goes_on_recording_what_both_see(source, sta
 
 
 def test_an_attempt_has_a_file_of_its_own(source, state):
-    made, _ = tee(source, state)
+    made, _ = stage(source, state)
     job = JobContext("4711", cluster="alpha", restarts=0)
     for second, context in ((0, job), (1, job), (40, job._replace(restarts=1))):
         source.sink.header(

@@ -2,11 +2,11 @@
 
 from collections import Counter
 
-from gpumon.analysis.aggregate import programs
-from gpumon.analysis.aggregate.limits import Limits
-from gpumon.analysis.places import ELSEWHERE, Place, ranked, share
+from gpumon.analysis.run import Limits
+from gpumon.frames import frame
+from gpumon.frames.places import ELSEWHERE, Place, ranked, share
 from gpumon.model.sample import Sample
-from tests.analysis.aggregate.test_run import header, means, of, started
+from tests.frames.test_run import header, means, of, started
 
 WAIT = Place("train.py:88 _BaseDataLoaderIter.__next__", "data")
 LOSS = Place("train.py:131")
@@ -93,7 +93,7 @@ def test_a_bucket_names_few_places_and_counts_all():
 
 
 def test_so_many_programs_and_no_more(monkeypatch):
-    monkeypatch.setattr(programs, "MAX_PROGRAMS", 3)
+    monkeypatch.setattr(frame, "MAX_PROGRAMS", 3)
     assert len(run(probed(0, {pid: (LOSS, {}) for pid in range(1, 9)}))) == 3
 
 
