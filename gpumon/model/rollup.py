@@ -366,28 +366,37 @@ class Rollup:
     # -- other steps
 
     def coarsened(self, ratio: int) -> Rollup:
-        """The same in buckets that are `ratio` times as long."""
+        """The same in buckets that are `ratio` times as long. Costs what is there, however long
+        they are.
+        """
         found = Rollup(self.step_s * ratio)
-        if not self._means:
+        length = len(self._means)
+        if not length:
             return found
-        first = self.first // ratio
-        count = -(-(self.first + len(self._means)) // ratio) - first
-        before = self.first - first * ratio
-        behind = count * ratio - before - len(self._means)
-        own = _NONE * before + self._counts + _NONE * behind
+        head = min(-self.first % ratio, length)  # those before the first whole bucket
+        stop = length - (length - head) % ratio
+        own = self._counts[head:stop]
         counts = [sum(group) for group in _groups(own, ratio)]
-        mean, low, high = self.padded(first * ratio, count * ratio)
+        mean, low, high = (each[head:stop] for each in (self.mean, self.low, self.high))
         means = array("f", [sum(group) / ratio for group in _groups(mean, ratio)])
         lows = array("f", map(min, _groups(low, ratio)))
         highs = array("f", map(max, _groups(high, ratio)))
-        full = ratio * max(own)
+        full = ratio * max(own, default=0)
         for at, known in enumerate(counts):
             if known < full:  # to be weighted, or with NaN, which min and max do not see
-                begin = at * ratio - before
-                bucket = self.merged(max(begin, 0), begin + ratio)
+                begin = head + at * ratio
+                bucket = self.merged(begin, begin + ratio)
                 lows[at], means[at], highs[at], _ = bucket or (nan, nan, nan, 0)
+        for at, begin, end in ((0, 0, head), (len(counts) + bool(head), stop, length)):
+            if begin < end:
+                bucket = self.merged(begin, end)
+                values = bucket or (nan, nan, nan, 0)
+                for column, value in zip((lows, means, highs), values):
+                    column.insert(at, value)
+                counts.insert(at, sum(self._counts[begin:end]))
         extremes = () if lows == highs else (lows, highs)
-        found.join(first, array("H", [min(n, MAX_COUNT) for n in counts]), means, *extremes)
+        count = array("H", [min(n, MAX_COUNT) for n in counts])
+        found.join(self.first // ratio, count, means, *extremes)
         return found
 
     def expanded(self, ratio: int) -> Rollup:
@@ -424,7 +433,7 @@ def _leading_gaps(counts: array[int]) -> int:
 
 
 def _groups(values: array[_Number], size: int) -> Iterator[Tuple[_Number, ...]]:
-    return zip(*[iter(values)] * size)
+    return zip(*[iter(values)] * size) if len(values) >= size else iter(())
 
 
 def merged(rows: Iterable[Tuple[float, float, float, int]]) -> Optional[Bucket]:
