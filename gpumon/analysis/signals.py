@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from array import array
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import ceil, nan
 from statistics import quantiles
@@ -203,8 +202,9 @@ def sustained_each(
     cuts = (
         [] if run.live else sorted({cut for each in tracks for cut in each.cuts(phase_bins(run))})
     )
+    crossing = {last for cut in cuts for last in range(cut + 1, cut + width)}
     for last, means in zip(lasts, windows):
-        if cuts and bisect_left(cuts, last) > bisect_right(cuts, last - width):
+        if last in crossing:
             continue
         known = known or means is not None
         true = hold(means) if means is not None else [False] * count

@@ -252,7 +252,7 @@ def frame_of(lines: Iterable[bytes], number: int, *, shown: bool) -> Optional[Ca
 
 def _opened(lines: Sequence[bytes]) -> Frame:
     head, *bodies = map(json.loads, lines)
-    frame = Frame()
+    frame, decoder = Frame(), _decoder()
     first, last = _grid(head)
     frame.step_s = float(head["step_s"])
     if head["extent"] is not None:
@@ -267,9 +267,9 @@ def _opened(lines: Sequence[bytes]) -> Frame:
     frame.samples.take(head["samples"])
     for line in head["headers"]:
         frame.add_header(_header(line))
-    for event in _events(head["events"]):
+    for event in _events(decoder, head["events"]):
         frame.add_event(event)
-    _take_devices(frame, head)
+    _take_devices(frame, decoder, head)
     frame.job.take(head["job"])
     paths = list(head["paths"].items())[:MAX_ROLLUPS]
     frame.paths = {clean(label, 255): clean(path) for label, path in paths}
@@ -281,7 +281,7 @@ def _opened(lines: Sequence[bytes]) -> Frame:
         if "values" in body:
             _take_rollups(frame, body, first, last)
         else:
-            for event in _events(body["events"]):
+            for event in _events(decoder, body["events"]):
                 frame.facts[int_of(event.pid)] = process_of(event)
     return frame
 
@@ -315,9 +315,9 @@ def _header(line: str) -> Header:
     return found
 
 
-def _take_devices(frame: Frame, head: Mapping[str, Any]) -> None:
+def _take_devices(frame: Frame, decoder: Decoder, head: Mapping[str, Any]) -> None:
     devices, told = _header(head["devices"]).devices, head["of_devices"]
-    rows = _decoder().line(head["rows"])
+    rows = decoder.line(head["rows"])
     if not isinstance(rows, Sample) or not len(devices) == len(told) <= MAX_DEVICES:
         raise ValueError("other devices")
     taken: list[DeviceFrame] = []
@@ -326,8 +326,8 @@ def _take_devices(frame: Frame, head: Mapping[str, Any]) -> None:
         if found is None or device.key != place:
             raise ValueError("other devices")
         taken.append(found)
-        found.take(its, list(map(process_of, _events(its["facts"]))))
-        found.xids, found.states = _events(its["xids"]), _events(its["states"])
+        found.take(its, list(map(process_of, _events(decoder, its["facts"]))))
+        found.xids, found.states = (_events(decoder, its[name]) for name in ("xids", "states"))
         found.last = rows.rows.get("device", {}).get(place, {})
     frame.job.last = rows.rows.get("job", {}).get("", {})
 
@@ -342,8 +342,8 @@ def _decoder() -> Decoder:
 _HEADER = Encoder().header(_NOBODY)
 
 
-def _events(lines: Iterable[str]) -> list[Event]:
-    items = map(_decoder().line, lines)
+def _events(decoder: Decoder, lines: Iterable[str]) -> list[Event]:
+    items = map(decoder.line, lines)
     return [event for each in items if isinstance(each, Sample) for event in each.events]
 
 
