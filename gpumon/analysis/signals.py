@@ -202,9 +202,10 @@ def sustained_each(
     cuts = (
         [] if run.live else sorted({cut for each in tracks for cut in each.cuts(phase_bins(run))})
     )
-    crossing = {last for cut in cuts for last in range(cut + 1, cut + width)}
     for last, means in zip(lasts, windows):
-        if last in crossing:
+        while cuts and cuts[-1] >= last:
+            cuts.pop()
+        if cuts and cuts[-1] > last - width:
             continue
         known = known or means is not None
         true = hold(means) if means is not None else [False] * count

@@ -191,6 +191,8 @@ class Frame:
         return found
 
     def _has_room(self, entity: str) -> bool:
+        if len(self.rollups) < MAX_ROLLUPS:  # mostly
+            return True
         is_process = entity == "process"  # of which each has two
         own = sum((each[0] == "process") == is_process for each in self.rollups)
         return own < (2 * MAX_ON_CPU if is_process else MAX_ROLLUPS)

@@ -17,6 +17,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import accumulate, groupby
+from math import isnan
 from typing import Any, Callable, Optional, Union
 
 from gpumon.errors import WireError
@@ -24,7 +25,7 @@ from gpumon.frames.device import DeviceFrame
 from gpumon.frames.frame import MAX_DEVICES, MAX_ROLLUPS, Frame
 from gpumon.frames.program import MAX_PROGRAMS, ProgramFrame
 from gpumon.model.fields import SHOWN, kept_field
-from gpumon.model.rollup import MAX_COUNT, STEP_S, Rollup
+from gpumon.model.rollup import STEP_S, Rollup
 from gpumon.model.sample import Event, Header, Key, Process, Rows, Sample
 from gpumon.model.text import clean
 from gpumon.model.untrusted import int_of
@@ -363,33 +364,23 @@ def _take_rollups(frame: Frame, body: Mapping[str, Any], first: int, last: int) 
     for name, begin, size, counts, width, end in zip(names, *columns[:3], widths, ends):
         if not (_int(begin) >= 0 and 0 < _int(size) <= last - first + 1 - begin):
             raise ValueError("buckets outside of their frame")
-        own = _rollup(first + begin, size, counts, numbers[end - width : end], has_gaps=has_gaps)
-        own.step_s = frame.step_s
-        _put(frame, name, own)
+        own = _rollup(size, counts, numbers[end - width : end], has_gaps=has_gaps)
+        _put(frame, name, Rollup.of(frame.step_s, first + begin, *own))
 
 
 def _rollup(
-    first: int,
-    size: int,
-    counts: Union[int, list[int]],
-    numbers: array[float],
-    *,
-    has_gaps: bool,
-) -> Rollup:
-    width, found = len(numbers), Rollup()
-    each = [counts] * size if isinstance(counts, int) else counts
-    if len(each) != size or width not in (1, size, 3 * size) or max(each) > MAX_COUNT:
+    size: int, counts: Union[int, list[int]], numbers: array[float], *, has_gaps: bool
+) -> tuple[array[int], array[float], Optional[array[float]], Optional[array[float]]]:
+    """The columns of one: counts and means, and lows and highs that are not the means."""
+    width = len(numbers)
+    known = array("H", [counts]) * size if isinstance(counts, int) else array("H", counts)
+    if len(known) != size or width not in (1, size, 3 * size):
         raise ValueError("columns of a different length")
-    if width == 1:
-        numbers = numbers * size
-    if has_gaps and any(v != v and n for v, n in zip(numbers, each * 3)):
+    if has_gaps and isnan(sum(numbers)) and any(v != v and n for v, n in zip(numbers, known * 3)):
         raise ValueError("values that are none")
-    if (width == 3 * size and size > 1) or (size == 1 and width == 3):
-        found.join(first, array("H", each), numbers[:size], numbers[size : 2 * size],
-                   numbers[2 * size :])  # fmt: skip
-    else:
-        found.join(first, array("H", each), numbers)
-    return found
+    if width == 3 * size:
+        return known, numbers[:size], numbers[size : 2 * size], numbers[2 * size :]
+    return known, numbers if width == size else numbers * size, None, None
 
 
 def _put(frame: Frame, name: _Name, rollup: Rollup) -> None:

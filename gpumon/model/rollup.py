@@ -81,12 +81,12 @@ class Rollup:
         first: int,
         counts: array[int],
         means: array[float],
-        lows: array[float],
-        highs: array[float],
+        lows: Optional[array[float]] = None,
+        highs: Optional[array[float]] = None,
     ) -> Rollup:
-        """Of these arrays themselves."""
-        made = cls(step_s)
-        made.first, made._counts = first, _shared(counts)
+        """Of these arrays themselves; without lows and highs these are the means."""
+        made = cls.__new__(cls)
+        made.step_s, made.first, made._counts = step_s, first, _shared(counts)
         made._means, made._lows, made._highs = means, lows, highs
         return made
 
