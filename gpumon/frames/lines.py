@@ -15,7 +15,7 @@ import re
 import sys
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import accumulate, groupby
 from math import isnan
 from typing import Any, Callable, Optional, Union
@@ -282,8 +282,8 @@ def _opened(lines: Sequence[bytes]) -> Frame:
         if "values" in body:
             _take_rollups(frame, body, first, last)
         else:
-            for event in _events(decoder, body["events"]):
-                frame.facts[int_of(event.pid)] = process_of(event)
+            for process in (each for line in body["events"] for each in _processes(line)):
+                frame.facts[int_of(process.pid)] = process
     return frame
 
 
@@ -309,11 +309,20 @@ def _place(value: Any) -> int:
     return int(value)
 
 
+# frames that follow each other have the same headers and processes, mostly
+
+
+@lru_cache(maxsize=16)
 def _header(line: str) -> Header:
     found = Decoder().line(line)
     if not isinstance(found, Header):
         raise TypeError("expected a header")
     return found
+
+
+@lru_cache(maxsize=64)
+def _processes(line: str) -> Sequence[Process]:
+    return [process_of(event) for event in _events(_decoder(), [line])]
 
 
 def _take_devices(frame: Frame, decoder: Decoder, head: Mapping[str, Any]) -> None:
@@ -327,7 +336,7 @@ def _take_devices(frame: Frame, decoder: Decoder, head: Mapping[str, Any]) -> No
         if found is None or device.key != place:
             raise ValueError("other devices")
         taken.append(found)
-        found.take(its, list(map(process_of, _events(decoder, its["facts"]))))
+        found.take(its, [process for line in its["facts"] for process in _processes(line)])
         found.xids, found.states = (_events(decoder, its[name]) for name in ("xids", "states"))
         found.last = rows.rows.get("device", {}).get(place, {})
     frame.job.last = rows.rows.get("job", {}).get("", {})
