@@ -51,9 +51,14 @@ class Truth:
 IDLE = ("idle-time", "idle-tail", "gpus-in-turns", "jupyter-idle", "low-busy")
 #: what tells it while they do nothing
 NOW = ("gpu-idle-now", "policy-kill-soon")
+#: what tells that no GPU did anything, or none of a node
+NEVER = ("gpu-never-used", "gpu-allocated-no-process", "nodes-idle", "jupyter-idle")
 #: what tells that cores were not used
 FEW_CORES = ("cpu-low", "cpu-mostly-idle", "cpu-underused", "serial-many-cores", "cpu-never-used",
              "cores-per-gpu-high", "few-cores-per-node")  # fmt: skip
+
+#: memory that grows for less than this may be a cache that fills
+GROWS_S = 55 * MIN
 
 
 class Facts(NamedTuple):
@@ -154,16 +159,12 @@ def _gpus(job: SimJob, known: Facts, found: Truth) -> None:
     if _small(job, known, busy):
         found.allow("warning", "smaller-gpu")
     active = sum(known.active_s[key] for key in used) / len(used) / known.seconds
-    if (
-        active < 0.1
-        and not _serves(job)
-        and hours > 0.5
-        and is_seen
-        and "hang" not in job.program.causes
-    ):
-        found.demand("warning", f"GPUs used {active:.0%} of the time", *IDLE, "input-bound",
-                     "host-stall", "cpu-starved", "gpus-partly-idle", "nodes-idle",
-                     "suspected-hang")  # fmt: skip
+    if active < 0.1 and not _serves(job):  # in stretches between kernels, too
+        found.allow("warning", *IDLE)
+        if hours > 0.5 and is_seen and "hang" not in job.program.causes:
+            found.demand("warning", f"GPUs used {active:.0%} of the time", *IDLE, "input-bound",
+                         "host-stall", "cpu-starved", "gpus-partly-idle", "nodes-idle",
+                         "suspected-hang")  # fmt: skip
     shares = [known.busy_s[key] / known.seconds for key in used]
     if max(shares) - min(shares) > 0.2:
         found.allow("warning", "gpu-imbalance", "straggler")
@@ -186,14 +187,13 @@ def _serves(job: SimJob) -> bool:
 
 
 def _never_used(job: SimJob, known: Facts, found: Truth, is_seen: bool) -> None:
-    ids = ("gpu-never-used", "gpu-allocated-no-process", "nodes-idle", "jupyter-idle")
-    found.allow("critical", *ids, "suspected-hang")
+    found.allow("critical", *NEVER, "suspected-hang")
     found.allow("warning", *IDLE)
     runs = job.ended.state == "RUNNING"  # they may be used yet
     if known.seconds > 30 * MIN and is_seen and not job.view.polled and not runs:
-        found.demand("critical", "no GPU was ever used", *ids)
+        found.demand("critical", "no GPU was ever used", *NEVER)
     elif known.seconds > 30 * MIN:
-        found.demand("warning", "no GPU was ever used", *ids)
+        found.demand("warning", "no GPU was ever used", *NEVER)
     if not is_seen and job.program.held:
         found.must.clear()  # a slice shows memory alone
 
@@ -240,7 +240,7 @@ _SLOW: dict[str, tuple[tuple[str, ...], float, float]] = {
     "slow-gpu": (("straggler", "throttle-thermal", "throttle-power"), 0.1, 0.25),
     "heat": (("throttle-thermal", "straggler"), 0.05, 0.25),
     "unequal": (("gpu-imbalance", "straggler"), 0.15, 0.4),
-    "host-leak": (("host-leak", "oom-killed"), 0.05, 0.25),
+    "host-leak": (("host-leak", "oom-killed", "mem-near-limit"), 0.05, 0.25),
     "grows": (("host-leak",), 0.0, 2.0),
     "gpu-leak": (("gpu-leak", "gpu-oom-suspect", "gpu-mem-full", "ended-badly"), 0.05, 0.3),
     "foreign": (("foreign-proc",), 0.01, 0.2),
@@ -265,7 +265,8 @@ def _causes(job: SimJob, known: Facts, found: Truth) -> None:
         ids, may, must = _SLOW[cause]
         if share >= may:
             found.allow("warning", *ids)
-        if share >= must and known.seconds > 30 * MIN and _shows(job, cause) and not lasts:
+        long_s = GROWS_S if cause in ("host-leak", "gpu-leak") else 30 * MIN
+        if share >= must and known.seconds > long_s and _shows(job, cause) and not lasts:
             found.demand("warning", f"{cause}: {share:.0%}", *ids)
 
 
@@ -426,3 +427,13 @@ def _recording(job: SimJob, found: Truth) -> None:
         found.allow("warning", "gpu-unreadable")
     if not job.view.covers(job.ended.seconds):
         found.allow("warning", "low-coverage", "data-stale")
+    if job.view.since > 0 and not all(_works_since(job, job.view.since)):
+        found.allow("warning", *NEVER, "gpus-partly-idle")
+
+
+def _works_since(job: SimJob, since: float) -> Iterator[bool]:
+    """Of each GPU, whether any of its engines works after that."""
+    late = [segment for _, end, segment in happened(job) if end > since]
+    for node in range(job.request.nodes):
+        for key in range(job.request.gpus):
+            yield any(segment.nodes[node].gpus[key].active > 0 for segment in late)

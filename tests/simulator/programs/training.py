@@ -188,8 +188,9 @@ def comm_bound(rng: Random) -> Drawn:
                               items_cpu=step.compute * 0.3)  # fmt: skip
     made.causes["comm"] = share
     segments = made.segments()
+    link = share * rng.uniform(17e9, 20e9)  # a ring moves as much over each of its links
     segments = [each._replace(nodes=tuple(node._replace(gpus=tuple(
-        gpu._replace(pcie=rng.uniform(9e9, 18e9)) if each.name == "train" else gpu
+        gpu._replace(pcie=link) if each.name == "train" else gpu
         for gpu in node.gpus)) for node in each.nodes)) for each in segments]  # fmt: skip
     program = made.program(segments)
     return f"{share:.0%} of the time in collectives over PCIe", program, made.request(program)
