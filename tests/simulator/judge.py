@@ -17,7 +17,7 @@ from gpumon.report.model import Report
 from gpumon.site import Site
 from gpumon.site.read import load_site
 from gpumon.slurm.job import Job
-from tests.frames.framing import Gathering
+from tests.frames.framing import gather
 from tests.simulator.accounts import slurm_job
 from tests.simulator.array import SimArray, slurm_jobs
 from tests.simulator.job import SimJob
@@ -44,11 +44,8 @@ def report_of(
 
 
 def _recorded(job: SimJob, known: Job, stream: Recorded = stream) -> RunData:
-    gathering = Gathering()
-    for node in range(job.request.nodes):
-        for item in stream(job, node):
-            gathering.add(node_name(job, node), item)
-    run = gathering.data(known, site(), live=known.is_running, log_tail=job.ended.log)
+    streams = ((node_name(job, node), stream(job, node)) for node in range(job.request.nodes))
+    run = gather(streams, known, site(), live=known.is_running, log_tail=job.ended.log)
     run.coverage.source = "recording"
     return run
 
