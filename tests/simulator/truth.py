@@ -342,7 +342,8 @@ def _memory(job: SimJob, found: Truth) -> None:
         found.allow("warning", "mem-over", "mem-per-gpu-high")
     need += job.program.reread  # in page cache, of which accounting knows nothing
     waste = (request.mem - need) * request.nodes
-    is_long = job.ended.state == "COMPLETED" and seconds > 15 * MIN
+    completes = job.ended.state == "COMPLETED" and not job.program.failed_step
+    is_long = completes and seconds > 15 * MIN
     if is_long and need < 0.25 * request.mem and waste > 100 * GIB and _keeps_others_out(job):
         found.demand("warning", f"{need / GIB:.0f} of {request.mem / GIB:.0f} GiB used",
                      "mem-over", "mem-per-gpu-high", accounting=_rss_is_need(job))  # fmt: skip
