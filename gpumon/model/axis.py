@@ -8,7 +8,7 @@ on arrival. On the axis time never goes back, and no jump is left in it.
 
 from __future__ import annotations
 
-from typing import Dict, Optional, Sequence, Tuple, Union
+from typing import Dict, Optional, Tuple, Union
 
 from gpumon.model.sample import Event, Header, Sample, State
 from gpumon.model.units import age_text
@@ -86,19 +86,6 @@ class Axis:
     def moment(self, time: float) -> float:
         """Where a time of the node's wall clock of now lies."""
         return time + self._shift
-
-    def keeps(self, times: Sequence[float], monos: Sequence[float]) -> bool:
-        """Whether samples of these times, which grow, stay as they are; they were placed if so."""
-        if self._at is None or self._shift or self._was_set or times[0] < self._at:
-            return False
-        if not self._is_new_boot:
-            apart = [time - mono - self._base for time, mono in zip(times, monos)]
-            if max(apart) > _STEP_S or min(apart) < -_STEP_S or monos[0] < self._mono:
-                return False
-        elif any(monos):
-            return False
-        self._time, self._mono, self._at = times[-1], monos[-1], times[-1]
-        return True
 
     def _states(self, states: Dict[int, State], by: float, at: float) -> Dict[int, State]:
         """They began when they were first reported, wherever the clock stands by now."""

@@ -66,9 +66,6 @@ class Rollup:
 
     def __init__(self, step_s: float = STEP_S) -> None:
         self.step_s = step_s
-        self._restart()
-
-    def _restart(self) -> None:
         self.first = 0
         self._means, self._counts = array("f"), _shared(array("H"))
         self._lows: Optional[array[float]] = None  # None: lows and highs are the means
@@ -264,14 +261,6 @@ class Rollup:
             del each[:count]
         self._counts = _shared(self._counts[count:])
         self.first += count
-
-    def drain(self) -> Optional[Rollup]:
-        """All of it, which is then forgotten; None: nothing."""
-        if not self._means:
-            return None
-        found = self.copy()
-        self._restart()
-        return found
 
     def coarsen(self, ratio: int) -> None:
         """Become `coarsened`."""

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.model.rollup import Bucket, Rollup
+from gpumon.model.rollup import Rollup
 
 START = 179_520_000
 #: as the wire has them: float32 holds each exactly
@@ -133,17 +133,6 @@ def test_padded_gives_exactly_these_buckets(buckets, first, count):
             assert all(math.isnan(each[at]) for each in (mean, low, high))
         else:
             assert (low[at], high[at]) == (min(values), max(values))
-
-
-@given(BUCKETS)
-def test_drained_it_begins_anew(buckets):
-    rollup = built(buckets)
-    drained = rollup.drain()
-    assert drained is not None
-    assert_holds(drained, buckets)
-    assert rollup.drain() is None
-    rollup.put(5, [2.0])
-    assert rollup.buckets() == [Bucket(2.0, 2.0, 2.0, 1)]
 
 
 def test_counts_that_are_the_same_are_one_object_until_one_of_them_changes():
