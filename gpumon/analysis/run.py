@@ -18,9 +18,10 @@ from gpumon.analysis.rundata import (
     Track,
 )
 from gpumon.frames.builder import is_counted
+from gpumon.frames.counting import greatest
 from gpumon.frames.device import DeviceFrame
 from gpumon.frames.frame import Frame
-from gpumon.frames.process import PoolFrame, ProcessFrame, pool_peak
+from gpumon.frames.process import ProcessFrame
 from gpumon.frames.program import ProgramFrame
 from gpumon.model.bounded import left_out_text
 from gpumon.model.plausible import implausible_growth
@@ -352,26 +353,27 @@ def _process_data(process: ProcessFrame, window: Window) -> ProcessData:
         process.first,
         process.last,
         process.ended,
-        window.of(process.mem_bytes),
-        window.of(process.sm_percent),
+        window.of(process.rollups.get(("usage", "mem_bytes"))),
+        window.of(process.rollups.get(("usage", "sm_percent"))),
         (times, values) if window.shared else (times[:], values[:]),
         tuple(tag for tag in tags if tag),
         process.appeared,
         process.others_bytes,
-        _pool_data(process.pool, window) if process.pool is not None else None,
+        _pool_data(process, window) if process.pool else None,
     )
 
 
-def _pool_data(pool: PoolFrame, window: Window) -> PoolData:
+def _pool_data(process: ProcessFrame, window: Window) -> PoolData:
+    most = process.pool
     return PoolData(
-        pool.last,
-        window.of(pool.rollups["used_bytes"]),
-        window.of(pool.rollups["reserved_bytes"]),
-        pool_peak(pool, "used_bytes", "peak_bytes"),
-        pool_peak(pool, "reserved_bytes", "reserved_peak_bytes"),
-        pool.most.get("limit_bytes"),
-        pool.most.get("retries"),
-        pool.most.get("ooms"),
+        process.pool_last,
+        window.of(process.rollups.get(("pool", "used_bytes"))),
+        window.of(process.rollups.get(("pool", "reserved_bytes"))),
+        greatest(most.get("used_bytes"), most.get("peak_bytes")),
+        greatest(most.get("reserved_bytes"), most.get("reserved_peak_bytes")),
+        most.get("limit_bytes"),
+        most.get("retries"),
+        most.get("ooms"),
     )
 
 

@@ -7,7 +7,7 @@ from math import floor
 from typing import Any, Union
 
 from gpumon.frames.device import DeviceFrame, Tick, columns_of
-from gpumon.frames.frame import MAX_ON_CPU, MAX_ROLLUPS, Frame
+from gpumon.frames.frame import MAX_ON_CPU, Frame
 from gpumon.frames.process import Row
 from gpumon.frames.program import number_among_workers
 from gpumon.model.bounded import Known
@@ -169,8 +169,8 @@ class FrameBuilder:
                 if field in KEPT[entity]:
                     self._put((entity, str(key), field), self._index, values)
             path = rows[-1][1].get("path")
-            if isinstance(path, str) and len(self._frame.paths) < MAX_ROLLUPS:
-                self._frame.paths[str(key)] = path
+            if isinstance(path, str):
+                self._frame.add_path(str(key), path)
 
     def _flush_processes(self, samples: Sequence[Sample]) -> None:
         header = self._frame.header
@@ -231,7 +231,7 @@ class FrameBuilder:
             if name[0] == "process" and isinstance(pid, int) and pid in self._facts:
                 frame.facts[pid] = self._facts[pid]
         if frame.step_s != STEP_S:
-            for rollup in frame.all_rollups():
+            for _, rollup in frame.named():
                 rollup.step_s = frame.step_s
         left_out = self._facts.left_out - frame.left_out().get(_COMMAND_LINES, 0)
         frame.leave_out(_COMMAND_LINES, left_out)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import nan
 from typing import Any, Optional
 
@@ -19,9 +19,6 @@ from gpumon.model.text import clean
 
 #: the row of one tick, and what its processes do in it (None: they were not asked for)
 Tick = tuple[float, Row, "Mapping[int, Row] | None"]
-
-#: of an entity, a field and its rollup: what is to take its place, None: nothing
-Pick = Callable[[str, str, Rollup], Optional[Rollup]]
 
 MEMORY_ERRORS = "ecc_uncorrected"
 COUNTERS = (
@@ -323,25 +320,11 @@ class DeviceFrame:
             room.give()
         self.processes = [each for each in self.processes if id(each) not in gone]
 
-    def picked(self, pick: Pick) -> DeviceFrame:
-        """The same with other rollups or fewer, of all else nothing."""
+    def bare(self) -> DeviceFrame:
+        """The same without what was measured, of processes too."""
         found = DeviceFrame(self.device)
-        for name, rollup in self.rollups.items():
-            if (own := pick("device", name, rollup)) is not None:
-                found.rollups[name] = own
-        for process in self.processes:
-            mine = process.successor()
-            for entity, field, rollup in process.rollups():
-                if (own := pick(entity, field, rollup)) is not None:
-                    mine.put(entity, field, own)
-            found.processes.append(mine)
+        found.processes = [each.successor() for each in self.processes]
         return found
-
-    def all_rollups(self) -> Iterable[Rollup]:
-        yield from self.rollups.values()
-        yield from self.throttle.values()
-        for process in self.processes:
-            yield from (rollup for _, _, rollup in process.rollups())
 
     # -- as a file holds it, without facts, events, rollups and the newest readings
 

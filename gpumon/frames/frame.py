@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import floor
 from typing import Any, Optional
 
 from gpumon.frames.counting import Coverage, Growth, MinutePeak, greatest, optional
-from gpumon.frames.device import ROLLUPS_A_DEVICE, DeviceFrame, Pick
+from gpumon.frames.device import ROLLUPS_A_DEVICE, DeviceFrame
 from gpumon.frames.program import MAX_PROGRAMS, ProgramFrame
 from gpumon.model.bounded import Allowance, Recent
 from gpumon.model.fields import KEPT, SHOWN
@@ -25,10 +25,14 @@ MAX_EVENTS, EVENTS_BYTES = 2000, 2 << 20
 MAX_HEADERS, HEADERS_BYTES = 1000, 8 << 20
 MAX_ROLLUPS = 512  # of a node's own readings
 MAX_ON_CPU = 256  # processes of which CPU use is kept
+_MAX_LEFT_OUT = 32  # kinds of things that there was no room for
 _ROLLUPS_A_PROGRAM = 5  # its three, and two sets of looks
 
-#: of a rollup: its entity, whose it is, and the name of its field
+#: of a rollup: its entity, whose it is, and the name of its field. Devices by their places in the
+#: frame, processes on them by these and their own places
 Name = tuple[str, Key, str]
+#: of an entity, a field and its rollup: what is to take its place, None: nothing
+Pick = Callable[[str, str, Rollup], Optional[Rollup]]
 
 
 class JobFrame:
@@ -171,15 +175,10 @@ class Frame:
         return found
 
     def _known(self, device: Device, taken: Iterable[DeviceFrame] = ()) -> Optional[DeviceFrame]:
-        """By the UUID, else by the place, whatever its number now is."""
+        """Whatever its number now is."""
         others = {id(each) for each in taken}
-        for known in self.devices:
-            same_place = (known.device.index, known.device.mig) == (device.index, device.mig)
-            unsure = not device.uuid or not known.device.uuid
-            same = same_place if unsure else known.device.uuid == device.uuid
-            if same and id(known) not in others:
-                return known
-        return None
+        found = (each for each in self.devices if each.device.is_same(device))
+        return next((each for each in found if id(each) not in others), None)
 
     def rollup(self, name: Name) -> Optional[Rollup]:
         """To put something in; None: there is no room for another."""
@@ -197,6 +196,37 @@ class Frame:
         own = sum((each[0] == "process") == is_process for each in self.rollups)
         return own < (2 * MAX_ON_CPU if is_process else MAX_ROLLUPS)
 
+    def named(self) -> Iterator[tuple[Name, Rollup]]:
+        """All rollups, those of devices, of processes on them and of programs too."""
+        yield from self.rollups.items()
+        for pid, program in self.programs.items():
+            yield from ((("program", pid, field), own) for field, own in program.rollups.items())
+        for place, device in enumerate(self.devices):
+            for entity, table in (("device", device.rollups), ("throttle", device.throttle)):
+                yield from (((entity, place, field), own) for field, own in table.items())
+            for nth, process in enumerate(device.processes):
+                for (entity, field), own in process.rollups.items():
+                    yield (entity, (place, nth), field), own
+
+    def put(self, name: Name, rollup: Rollup) -> None:
+        """One of them. Raises what Python does where there can be no such rollup, or is one."""
+        key: Any
+        own: Any = name
+        table: dict[Any, Rollup] = self.rollups
+        entity, key, field = name
+        if isinstance(key, tuple):
+            table, own = self.devices[key[0]].processes[key[1]].rollups, (entity, field)
+        elif entity == "program":
+            table, own = self.programs[key].rollups, field
+        elif entity in ("device", "throttle"):
+            device = self.devices[key]
+            table, own = device.rollups if entity == "device" else device.throttle, field
+        elif not self._has_room(entity):
+            raise ValueError("a rollup that there is no room for")
+        if len(table.get(own, ())):
+            raise ValueError("a duplicate rollup")
+        table[own] = rollup
+
     def program(self, pid: int, first: float) -> Optional[ProgramFrame]:
         """None: there is no room for another."""
         found = self.programs.get(pid)
@@ -207,7 +237,13 @@ class Frame:
         return found
 
     def leave_out(self, what: str, count: int = 1) -> None:
-        self._left_out[what] += count
+        if what in self._left_out or len(self._left_out) < _MAX_LEFT_OUT:
+            self._left_out[what] += count
+
+    def add_path(self, label: str, path: str) -> None:
+        """Of a disk."""
+        if label in self.paths or len(self.paths) < MAX_ROLLUPS:
+            self.paths[label] = path
 
     def left_out(self) -> dict[str, int]:
         """What there was no room for, and how often."""
@@ -276,14 +312,20 @@ class Frame:
             is_kept = self._with_shown or KEPT.get(name[0], {}).get(name[2]) != SHOWN
             if is_kept and (own := self.rollup(name)) is not None:
                 own.extend(rollup)
-        self.paths.update(later.paths)
-        self.facts.update(later.facts)
+        for label, path in later.paths.items():
+            self.add_path(label, path)
         self.job.extend(later.job)
         for pid, program in later.programs.items():
             if (mine := self.program(pid, program.first)) is not None:
                 mine.extend(program)
+        for pid, facts in later.facts.items():
+            if pid in self.programs or self._has_rollup(pid):
+                self.facts[pid] = facts
         for what, count in later._left_out.items():
-            self._left_out[what] = max(self._left_out[what], count)
+            self.leave_out(what, max(count - self._left_out[what], 0))
+
+    def _has_rollup(self, pid: int) -> bool:
+        return any(("process", pid, field) in self.rollups for field in KEPT["process"])
 
     # -- parts
 
@@ -301,10 +343,10 @@ class Frame:
         """The same with other rollups or fewer, and without counters and the newest readings."""
         found = self.of_events()
         found.samples, found.extent, found.facts = self.samples, self.extent, self.facts
-        found.devices = [each.picked(pick) for each in self.devices]
-        for (entity, key, field), rollup in self.rollups.items():
-            if (own := pick(entity, field, rollup)) is not None:
-                found.rollups[entity, key, field] = own
+        found.devices = [each.bare() for each in self.devices]
+        for name, rollup in self.named():
+            if (own := pick(name[0], name[2], rollup)) is not None:
+                found.put(name, own)
         return found
 
     def until(self, end: float) -> Frame:
@@ -326,18 +368,12 @@ class Frame:
 
     # -- the grid
 
-    def all_rollups(self) -> Iterable[Rollup]:
-        """But those of programs."""
-        yield from self.rollups.values()
-        for device in self.devices:
-            yield from device.all_rollups()
-
     def coarsen(self, ratio: int) -> None:
         """Take a grid whose step is so many times as long."""
         if ratio == 1:
             return
         self.step_s *= ratio
-        for rollup in self.all_rollups():
+        for _, rollup in self.named():
             rollup.coarsen(ratio)
         for program in self.programs.values():
             program.coarsen(ratio)

@@ -22,9 +22,9 @@ from typing import Any, Callable, Optional, Union
 
 from gpumon.errors import WireError
 from gpumon.frames.device import DeviceFrame
-from gpumon.frames.frame import MAX_DEVICES, MAX_ROLLUPS, Frame
+from gpumon.frames.frame import MAX_DEVICES, Frame, Name
 from gpumon.frames.program import MAX_PROGRAMS, ProgramFrame
-from gpumon.model.fields import SHOWN, kept_field
+from gpumon.model.fields import OF_BOTH, SHOWN, kept_field
 from gpumon.model.rollup import STEP_S, Rollup
 from gpumon.model.sample import Event, Header, Key, Process, Rows, Sample
 from gpumon.model.text import clean
@@ -45,7 +45,6 @@ _EVENTS_A_LINE = 100
 #: so few that a line of them is one block of a recording, of which a reader unpacks no other
 _SERIES_A_LINE = 28
 _MAX_INDEX = 10**14
-_MAX_LEFT_OUT = 32  # kinds of things that there was no room for
 _STEPS_S = frozenset(STEP_S * 2**doublings for doublings in range(16))
 _BYTES = 4  # of a number
 _HAIR = 1e-6  # what float32 may add to a bound
@@ -63,16 +62,13 @@ MALFORMED = (
     WireError,
 )
 
-#: entity, field, key: of a rollup in a file; keys of devices are their places
-_Name = tuple[str, str, Any]
-
 
 # -- writing ---------------------------------------------------------------------------------------
 
 
 def lines_of(frame: Frame, number: int) -> list[str]:
     """The lines of a frame with this number; none where it has too much for lines."""
-    named = list(_named(frame))
+    named = [(name, rollup) for name, rollup in frame.named() if len(rollup)]
     first, last = _span(rollup for _, rollup in named)
     if frame.header is None or last - first >= MAX_BUCKETS:
         return []
@@ -104,30 +100,9 @@ def _span(rollups: Iterable[Rollup]) -> tuple[int, int]:
     )
 
 
-def _named(frame: Frame) -> Iterator[tuple[_Name, Rollup]]:
-    """All rollups that hold something."""
-    found: Iterable[tuple[_Name, Rollup]] = (
-        *(((entity, field, key), rollup) for (entity, key, field), rollup in frame.rollups.items()),
-        *(
-            (("program", field, pid), rollup)
-            for pid, program in frame.programs.items()
-            for field, rollup in program.rollups.items()
-        ),
-    )
-    yield from (each for each in found if len(each[1]))
-    for place, device in enumerate(frame.devices):
-        of_device = [("device", name, rollup) for name, rollup in device.rollups.items()]
-        of_device += [("throttle", word, rollup) for word, rollup in device.throttle.items()]
-        yield from (((entity, name, place), each) for entity, name, each in of_device if len(each))
-        for number, process in enumerate(device.processes):
-            for entity, field, rollup in process.rollups():
-                if len(rollup):
-                    yield (entity, field, [place, number]), rollup
-
-
-def _is_shown(name: _Name) -> bool:
+def _is_shown(name: Name) -> bool:
     """Whether no rule asks for it."""
-    return kept_field(*name[:2]).kept == SHOWN
+    return kept_field(name[0], name[2]).kept == SHOWN
 
 
 def _head(frame: Frame, first: int, last: int) -> dict[str, Any]:
@@ -176,20 +151,25 @@ def _event_lines(events: Iterable[Event]) -> list[str]:
     ]
 
 
-def _packed(named: Sequence[tuple[_Name, Rollup]], first: int) -> Iterator[dict[str, Any]]:
+def _packed(named: Sequence[tuple[Name, Rollup]], first: int) -> Iterator[dict[str, Any]]:
     """The rollups as columns. `first`: the frame's first bucket."""
     # the values of one field of many devices resemble each other
-    ordered = sorted(named, key=lambda each: (each[0][:2], str(each[0][2])))
+    ordered = sorted(named, key=lambda each: (*_field(each), str(each[0][1])))
     for at in range(0, len(ordered), _SERIES_A_LINE):
         some = ordered[at : at + _SERIES_A_LINE]
         names = [
-            [entity, field, [name[2] for name, _ in same]]
-            for (entity, field), same in groupby(some, key=lambda each: each[0][:2])
+            [*field, [name[1] for name, _ in same]] for field, same in groupby(some, key=_field)
         ]
         begins, sizes, counts, widths, values = zip(*(_row(found, first) for _, found in some))
         # hexadecimal digits pack better than others of theirs
         yield {"names": names, "begins": begins, "sizes": sizes, "counts": counts,
                "widths": widths, "values": b"".join(values).hex()}  # fmt: skip
+
+
+def _field(each: tuple[Name, Rollup]) -> tuple[str, str]:
+    """The entity and the field."""
+    (entity, _, field), _ = each
+    return entity, field
 
 
 def _row(found: Rollup, first: int) -> tuple[int, int, Union[int, list[int]], int, bytes]:
@@ -272,11 +252,11 @@ def _opened(lines: Sequence[bytes]) -> Frame:
         frame.add_event(event)
     _take_devices(frame, decoder, head)
     frame.job.take(head["job"])
-    paths = list(head["paths"].items())[:MAX_ROLLUPS]
-    frame.paths = {clean(label, 255): clean(path) for label, path in paths}
+    for label, path in head["paths"].items():
+        frame.add_path(clean(label, 255), clean(path))
     for pid, told in head["programs"][:MAX_PROGRAMS]:
         frame.programs[int_of(pid)] = ProgramFrame.of(told, first, last)
-    for what, count in list(head["left_out"].items())[:_MAX_LEFT_OUT]:
+    for what, count in head["left_out"].items():
         frame.leave_out(clean(what, 80), max(int_of(count), 0))
     for body in bodies:
         if "values" in body:
@@ -360,7 +340,7 @@ def _events(decoder: Decoder, lines: Iterable[str]) -> list[Event]:
 def _take_rollups(frame: Frame, body: Mapping[str, Any], first: int, last: int) -> None:
     """One line of them."""
     values = bytes.fromhex(body["values"])
-    names = [(entity, field, key) for entity, field, keys in body["names"] for key in keys]
+    names = [(entity, key, field) for entity, field, keys in body["names"] for key in keys]
     columns = [body[name] for name in ("begins", "sizes", "counts", "widths")]
     widths = [_int(width) for width in columns[-1]]
     if {len(names)} != {*map(len, columns)} or sum(widths) * _BYTES != len(values):
@@ -374,7 +354,9 @@ def _take_rollups(frame: Frame, body: Mapping[str, Any], first: int, last: int) 
         if not (_int(begin) >= 0 and 0 < _int(size) <= last - first + 1 - begin):
             raise ValueError("buckets outside of their frame")
         own = _rollup(size, counts, numbers[end - width : end], has_gaps=has_gaps)
-        _put(frame, name, Rollup.of(frame.step_s, first + begin, *own))
+        entity, key, field = name
+        rollup = Rollup.of(frame.step_s, first + begin, *own)
+        frame.put((entity, _key(entity, key), field), rollup)
 
 
 def _rollup(
@@ -392,28 +374,14 @@ def _rollup(
     return known, numbers if width == size else numbers * size, None, None
 
 
-def _put(frame: Frame, name: _Name, rollup: Rollup) -> None:
-    """Raises LookupError, TypeError, ValueError where there can be no such rollup."""
-    entity, field, key = name
-    if entity in ("usage", "pool"):
+def _key(entity: str, key: Any) -> Key:
+    """Whose a rollup of a file is."""
+    if entity in OF_BOTH:
         place, number = map(_place, key)
-        frame.devices[place].processes[number].put(entity, field, rollup)
-        return
-    if entity == "device":
-        kept = frame.devices[_place(key)].rollups
-    elif entity == "throttle":
-        kept = frame.devices[_place(key)].throttle
-    elif entity == "program":
-        kept = frame.programs[int_of(key)].rollups
-    else:
-        own: Key = int_of(key) if entity == "process" else clean(key, 255)
-        if (entity, own, field) in frame.rollups or frame.rollup((entity, own, field)) is None:
-            raise ValueError("a rollup that cannot be")
-        frame.rollups[entity, own, field] = rollup
-        return
-    if field in kept and len(kept[field]):
-        raise ValueError("a duplicate rollup")
-    kept[field] = rollup
+        return place, number
+    if entity in ("device", "throttle"):
+        return _place(key)
+    return int_of(key) if entity in ("process", "program") else clean(key, 255)
 
 
 # -- ranges ----------------------------------------------------------------------------------------

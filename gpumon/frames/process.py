@@ -8,6 +8,7 @@ from itertools import accumulate, groupby
 from typing import Any, Optional
 
 from gpumon.frames.counting import finite, greatest, of_field, optional
+from gpumon.model.fields import FIELDS, KEPT
 from gpumon.model.reading import Reading, number
 from gpumon.model.rollup import Rollup
 from gpumon.model.sample import Process
@@ -20,52 +21,6 @@ Rows = Sequence[tuple[float, Row]]
 #: for so long after it came is a process's memory kept in full resolution
 RISE_S = 600.0
 MAX_RISE = 6000  # readings; the shortest interval is 0.1 s
-#: of a pool, of which only the most is kept: a program may reset its own peaks
-_MOST = (
-    "used_bytes", "reserved_bytes", "peak_bytes", "reserved_peak_bytes", "limit_bytes", "retries",
-    "ooms",
-)  # fmt: skip
-_USAGE, _POOL = ("mem_bytes", "sm_percent"), ("used_bytes", "reserved_bytes")
-
-
-class PoolFrame:
-    """One pool, as a probe reports it."""
-
-    def __init__(self) -> None:
-        self.rollups = {field: Rollup() for field in _POOL}
-        self.most: dict[str, float] = {}
-        self.last = 0.0  # epoch s of the newest reading
-
-    def add(self, index: int, rows: Rows) -> None:
-        """Its rows of one bucket, in order of time."""
-        self.last = max(self.last, rows[-1][0])
-        for field in _MOST:
-            known = [v for _, row in rows if (v := number(row.get(field))) is not None]
-            if known:
-                self._raise(field, max(known))
-                if field in self.rollups:
-                    self.rollups[field].put(index, known)
-
-    def _raise(self, field: str, value: float) -> None:
-        self.most[field] = float(max(value, self.most.get(field, 0.0)))
-
-    def extend(self, later: PoolFrame) -> None:
-        for field, rollup in later.rollups.items():
-            self.rollups[field].extend(rollup)
-        for field, value in later.most.items():
-            self._raise(field, value)
-        self.last = max(self.last, later.last)
-
-    def told(self) -> list[Any]:
-        return [self.last, self.most]
-
-    def take(self, told: Sequence[Any]) -> None:
-        """Raises what Python does on what `told` never gives."""
-        last, most = told
-        self.last = time_of(last)
-        if not most.keys() <= set(_MOST):
-            raise ValueError("no such figure of a pool")
-        self.most = {field: of_field(value, "pool", field) for field, value in most.items()}
 
 
 class ProcessFrame:
@@ -78,21 +33,40 @@ class ProcessFrame:
         self.appeared = appeared  # it came while its device was watched
         self.ended = False
         self.others_bytes: Optional[float] = None  # in use beside it when it came
-        self.mem_bytes, self.sm_percent = Rollup(), Rollup()
-        self.pool: Optional[PoolFrame] = None  # where a probe tells of it
+        self.rollups: dict[tuple[str, str], Rollup] = {}  # by entity and field
+        self.pool: dict[str, float] = {}  # the most of each figure, where a probe tells of it
+        self.pool_last = first  # epoch s of its newest
         self.rise = array("d"), array("d")  # of its first minutes: epoch s, bytes
 
     def add(self, index: int, rows: Rows) -> None:
         """Its rows of one bucket, in order of time."""
         self.last = max(self.last, rows[-1][0])
-        held = [(time, v) for time, row in rows if (v := number(row.get("mem_bytes"))) is not None]
-        if held:
-            self.mem_bytes.put(index, [value for _, value in held])
-            if held[0][0] <= self.first + RISE_S:
-                self._add_rise(held)
-        sm = [v for _, row in rows if (v := number(row.get("sm_percent"))) is not None]
-        if sm:
-            self.sm_percent.put(index, sm)
+        self._put("usage", index, rows)
+        if rows[0][0] <= self.first + RISE_S:
+            held = ((time, number(row.get("mem_bytes"))) for time, row in rows)
+            self._add_rise((time, value) for time, value in held if value is not None)
+
+    def add_pool(self, index: int, rows: Rows) -> None:
+        self.pool_last = max(self.pool_last, rows[-1][0])
+        self._put("pool", index, rows)
+        for field in FIELDS["pool"]:  # the most, because a program may reset its own peaks
+            known = (number(row.get(field)) for _, row in rows)
+            most = greatest(self.pool.get(field), *known)
+            if most is not None:
+                self.pool[field] = most
+
+    def _put(self, entity: str, index: int, rows: Rows) -> None:
+        for field in KEPT[entity]:
+            known = [v for _, row in rows if (v := number(row.get(field))) is not None]
+            if known:
+                self.rollup(entity, field).put(index, known)
+
+    def rollup(self, entity: str, field: str) -> Rollup:
+        """To put something in."""
+        found = self.rollups.get((entity, field))
+        if found is None:
+            found = self.rollups[entity, field] = Rollup()
+        return found
 
     def _add_rise(self, points: Iterable[tuple[float, float]]) -> None:
         times, values = self.rise
@@ -100,28 +74,6 @@ class ProcessFrame:
             if time <= self.first + RISE_S and len(times) < MAX_RISE:
                 times.append(time)
                 values.append(value)
-
-    def add_pool(self, index: int, rows: Rows) -> None:
-        self.pool = self.pool or PoolFrame()
-        self.pool.add(index, rows)
-
-    def rollups(self) -> Iterable[tuple[str, str, Rollup]]:
-        """(entity, field, rollup) of those that it has."""
-        yield "usage", "mem_bytes", self.mem_bytes
-        yield "usage", "sm_percent", self.sm_percent
-        if self.pool is not None:
-            for field, rollup in self.pool.rollups.items():
-                yield "pool", field, rollup
-
-    def put(self, entity: str, field: str, rollup: Rollup) -> None:
-        """One of them, as a file has it. Raises KeyError where there can be no such rollup."""
-        if entity == "usage" and field in _USAGE:
-            setattr(self, field, rollup)
-        elif entity == "pool" and field in _POOL:
-            self.pool = self.pool or PoolFrame()
-            self.pool.rollups[field] = rollup
-        else:
-            raise KeyError(field)
 
     def is_same(self, later: ProcessFrame) -> bool:
         """Whether one of the next frame with the same PID is this one."""
@@ -132,12 +84,12 @@ class ProcessFrame:
     def extend(self, later: ProcessFrame) -> None:
         self.facts, self.ended, self.came = later.facts, later.ended, later.came
         self.last = max(self.last, later.last)
-        self.mem_bytes.extend(later.mem_bytes)
-        self.sm_percent.extend(later.sm_percent)
+        for name, rollup in later.rollups.items():
+            self.rollup(*name).extend(rollup)
         self._add_rise(zip(*later.rise))
-        if later.pool is not None:
-            self.pool = self.pool or PoolFrame()
-            self.pool.extend(later.pool)
+        self.pool_last = max(self.pool_last, later.pool_last)
+        for field, most in later.pool.items():
+            self.pool[field] = max(most, self.pool.get(field, most))
 
     def copy(self) -> ProcessFrame:
         """With rollups of its own."""
@@ -160,7 +112,7 @@ class ProcessFrame:
         return [
             self.first, self.last, self.appeared, self.ended, self.others_bytes,
             [_runs(steps), _runs(self.rise[1])] if times else None,
-            None if self.pool is None else self.pool.told(),
+            [self.pool_last, self.pool] if self.pool else None,
         ]  # fmt: skip
 
     @classmethod
@@ -179,8 +131,9 @@ class ProcessFrame:
             of_field(max(values), "usage", "mem_bytes")
             found._add_rise(zip(times, values))
         if pool is not None:
-            found.pool = PoolFrame()
-            found.pool.take(pool)
+            last, most = pool
+            found.pool_last = time_of(last)
+            found.pool = {field: of_field(value, "pool", field) for field, value in most.items()}
         return found
 
 
@@ -192,11 +145,6 @@ def beside(row: Row, usage: Mapping[int, Row]) -> Optional[float]:
     if used is None or len(known) < len(held):
         return None
     return max(0.0, used - sum(known))
-
-
-def pool_peak(pool: PoolFrame, *fields: str) -> Optional[float]:
-    """The most of any of these."""
-    return greatest(*(pool.most.get(field) for field in fields))
 
 
 def _runs(values: Iterable[float]) -> list[list[float]]:

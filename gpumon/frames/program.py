@@ -81,9 +81,7 @@ class ProgramFrame:
         self.workers = max(self.workers, later.workers)
 
     def coarsen(self, ratio: int) -> None:
-        """The grid's buckets are so many times as long from now on."""
-        for rollup in self.rollups.values():
-            rollup.coarsen(ratio)
+        """The grid's buckets are so many times as long from now on; its rollups apart."""
         self.looks.coarsen(ratio)
         self.worker_looks.coarsen(ratio)
 

@@ -42,7 +42,6 @@ class Field(NamedTuple):
     low: float = 0.0
     text: bool = False
     digits: int = 0  # significant ones that the wire carries; 0: all
-    course: bool = False  # of processes on GPUs kept over time, of some on few nodes
     kept: str = ""  # in frames: JUDGED where rules ask for it, SHOWN where only screens do
     metric: str = "gauge"  # what it is in Prometheus; "counter" of what only grows, "" of no metric
 
@@ -168,9 +167,9 @@ GROUPS: tuple[Group, ...] = (
     _group(
         "usage", "usage", 2,
         _text("type"),  # C compute, G graphics, M compute through MPS; joined when several
-        Field("mem_bytes", "B", _GPU_BYTES, course=True, kept=JUDGED),
+        Field("mem_bytes", "B", _GPU_BYTES, series=True, kept=JUDGED),
         # over the driver's last period
-        Field("sm_percent", "%", _PERCENT, course=True, kept=JUDGED),
+        Field("sm_percent", "%", _PERCENT, series=True, kept=JUDGED),
         Field("mem_percent", "%", _PERCENT),
         Field("encoder_percent", "%", _PERCENT),
         Field("decoder_percent", "%", _PERCENT),
@@ -180,8 +179,8 @@ GROUPS: tuple[Group, ...] = (
     _group(
         "process", "process", 2,
         # of one core; above 100 with several threads
-        Field("cpu_percent", "%", 1e6, course=True, kept=JUDGED),
-        Field("rss_bytes", "B", _BYTES, digits=_NOISY, course=True, kept=SHOWN),
+        Field("cpu_percent", "%", 1e6, series=True, kept=JUDGED),
+        Field("rss_bytes", "B", _BYTES, digits=_NOISY, series=True, kept=SHOWN),
         Field("threads", "", 1e7),
         _text("state"),  # R S D T Z …, as /proc says
         Field("cpu_s", "s", 1e12, metric="counter"),
@@ -193,7 +192,7 @@ GROUPS: tuple[Group, ...] = (
     # [device key, pid])
     _group(
         "pool", "pool", 2,
-        Field("used_bytes", "B", _GPU_BYTES, course=True, kept=JUDGED),  # by tensors
+        Field("used_bytes", "B", _GPU_BYTES, series=True, kept=JUDGED),  # by tensors
         Field("peak_bytes", "B", _GPU_BYTES),  # ... at most so far
         Field("reserved_bytes", "B", _GPU_BYTES, kept=JUDGED),
         Field("reserved_peak_bytes", "B", _GPU_BYTES),
@@ -325,12 +324,8 @@ SERIES: dict[str, frozenset[str]] = {
     entity: frozenset(name for name, field in fields.items() if field.series)
     for entity, fields in FIELDS.items()
 }
-#: the same of processes on GPUs
-COURSES: dict[str, frozenset[str]] = {
-    entity: frozenset(name for name, field in fields.items() if field.course)
-    for entity, fields in FIELDS.items()
-    if any(field.course for field in fields.values())
-}
+#: whose series are those of processes on GPUs, and are kept of some on few nodes
+COURSES = (*OF_BOTH, "process")
 #: entity -> the fields that frames keep -> JUDGED or SHOWN
 KEPT: dict[str, dict[str, str]] = {
     entity: {name: field.kept for name, field in fields.items() if field.kept}

@@ -45,6 +45,12 @@ class Device(NamedTuple):
             return str(self.index)
         return f"{self.index}/gi{self.mig.gi}" + (f".{self.mig.ci}" if self.mig.ci else "")
 
+    def is_same(self, other: Device) -> bool:
+        """By the UUID; by the place where one was lost before it could be asked for its."""
+        if self.uuid and other.uuid:
+            return self.uuid == other.uuid
+        return (self.index, self.mig) == (other.index, other.mig)
+
 
 def leaves(devices: Iterable[Device]) -> List[Device]:
     """What Slurm counts as GPUs: instances, and GPUs that are not divided."""

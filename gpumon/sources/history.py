@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Union
 
 from gpumon.frames.frame import Frame
-from gpumon.model.fields import COURSES, SERIES
+from gpumon.model.fields import SERIES
 from gpumon.model.rollup import Rollup
 from gpumon.model.sample import Header, Sample
 from gpumon.recording.reader import Stretch
@@ -88,5 +88,4 @@ class History:
 
 def _shown(entity: str, field: str, rollup: Rollup) -> Rollup | None:
     """The rollup, where a screen has its series."""
-    is_shown = field in SERIES.get(entity, ()) or field in COURSES.get(entity, ())
-    return rollup if is_shown or field in _EXTREMES else None
+    return rollup if field in SERIES.get(entity, ()) or field in _EXTREMES else None

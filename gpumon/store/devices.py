@@ -17,13 +17,6 @@ _Rule = Callable[[Device], Optional[int]]
 DEVICES_KEPT = 256
 
 
-def is_same(one: Device, other: Device) -> bool:
-    """By the UUID; by the place where one was lost before it could be asked for its."""
-    if one.uuid and other.uuid:
-        return one.uuid == other.uuid
-    return (one.index, one.mig) == (other.index, other.mig)
-
-
 class DeviceRecord:
     """One device, as the latest header and sample tell it."""
 
@@ -80,7 +73,7 @@ class Devices:
             place: key
             for place, device in enumerate(devices)
             for key, record in self._records.items()
-            if is_same(record.device, device)
+            if record.device.is_same(device)
         }
 
     def leave(self) -> None:

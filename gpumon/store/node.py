@@ -360,7 +360,8 @@ class NodeView:
         is no room for a new row, none.
         """
         table = self._tables.setdefault(entity, {})
-        usual = SERIES.get(entity, frozenset()), partial(self._new_series, entity)
+        new_usual = partial(self._new_series, entity)
+        usual = SERIES.get(entity, frozenset()), new_usual
         watched = self._watched(entity, keys)
         for key in keys:
             row = table.get(key)
@@ -370,7 +371,9 @@ class NodeView:
                 row = table[key] = Row()
             if key in watched:
                 new = partial(self._courses.new, entity, key, interval_s=self.interval_s)
-                yield key, row, COURSES[entity], new
+                yield key, row, SERIES[entity], new
+            elif entity in COURSES:
+                yield key, row, frozenset(), new_usual
             else:
                 yield (key, row, *usual)
 
@@ -433,12 +436,14 @@ class NodeView:
         """Series of this node, each with what its own earlier recordings have of it, and since
         when. What only these have gets a series, whose first sample is still to come.
         """
-        from gpumon.store.past import only, parts_of, processes_of
+        from gpumon.store.past import parts_of, processes_of
 
         devices = self._devices.keys_of(each.device for each in past.devices)
         same = self._processes.same_in(processes_of(past))
-        for part in only(parts_of(past, devices), same):
+        for part in parts_of(past, devices):
             entity, key, field = part[:3]
+            if entity in COURSES and (key[1] if isinstance(key, tuple) else key) not in same:
+                continue
             row = self._tables.get(entity, {}).get(key)
             is_course = entity in COURSES
             if row is None or not (row.series if is_course else field in SERIES[entity]):

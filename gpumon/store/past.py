@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from array import array
-from typing import Collection, Iterable, Iterator, Mapping, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
-from gpumon.frames.device import DeviceFrame
 from gpumon.frames.frame import Frame
-from gpumon.model.fields import COURSES, SERIES
+from gpumon.model.fields import SERIES
 from gpumon.model.rollup import STEP_S, Rollup
 from gpumon.model.sample import Key
-from gpumon.store.row import EXTREMES, PEAKS
+from gpumon.store.row import EXTREMES
 
 #: a process whose rollups end so long before the frame does is not there any more
 _RECENT_S = 60.0
@@ -27,31 +27,24 @@ class Part(NamedTuple):
     first_time: float
 
 
-def parts_of(frame: Frame, devices: Mapping[int, int]) -> Iterator[Part]:
-    """All of a frame. `devices`: the key of each, by its place in the frame."""
-    for place, device in enumerate(frame.devices):
-        if place in devices:
-            yield from _of_device(frame, device, devices[place])
-    for (entity, key, field), rollup in frame.rollups.items():
-        if field in SERIES.get(entity, ()) or (field in COURSES.get(entity, ())):
-            yield _part(frame, entity, key, field, rollup)
-
-
-def _of_device(frame: Frame, device: DeviceFrame, key: int) -> Iterator[Part]:
-    for field in [name for name in device.rollups if name in SERIES["device"] or name in PEAKS]:
-        inner = [device.rollups[n] for n in EXTREMES.get(field, ()) if n in device.rollups]
-        yield _part(frame, "device", key, field, _widened(device.rollups[field], inner))
-    for process in device.processes:
-        for entity, field, rollup in process.rollups():
-            if field in COURSES[entity] and len(rollup):
-                yield _part(frame, entity, (key, process.facts.pid), field, rollup)
-
-
-def _part(frame: Frame, entity: str, key: Key, field: str, rollup: Rollup) -> Part:
-    first_time = max(rollup.first * frame.step_s, frame.samples.first)
-    if _MINUTE_S % frame.step_s:  # steps that no series has
-        rollup = rollup.expanded(round(frame.step_s / STEP_S))
-    return Part(entity, key, field, rollup, first_time)
+def parts_of(frame: Frame, keys: Mapping[int, int]) -> Iterator[Part]:
+    """All of a frame. `keys`: of devices, by their places in the frame; others are left out."""
+    key: Any
+    for (entity, key, field), rollup in frame.named():
+        if field not in SERIES.get(entity, ()) or not len(rollup):
+            continue
+        first_time = max(rollup.first * frame.step_s, frame.samples.first)
+        if isinstance(key, tuple):
+            place, number = key
+            key = keys.get(place), frame.devices[place].processes[number].facts.pid
+        elif entity == "device":
+            own = frame.devices[key].rollups
+            inner = [own[name] for name in EXTREMES.get(field, ()) if name in own]
+            key, rollup = keys.get(key), _widened(rollup, inner)
+        if _MINUTE_S % frame.step_s:  # steps that no series has
+            rollup = rollup.expanded(round(frame.step_s / STEP_S))
+        if None not in (key, key[0] if isinstance(key, tuple) else key):
+            yield Part(entity, key, field, rollup, first_time)
 
 
 def is_recent(frame: Frame, rollup: Rollup) -> bool:
@@ -66,14 +59,6 @@ def processes_of(frame: Frame) -> Mapping[int, float]:
     for device in frame.devices:
         found.update((each.facts.pid, each.facts.start) for each in device.processes)
     return found
-
-
-def only(parts: Iterable[Part], pids: Collection[int]) -> Iterator[Part]:
-    """Without those of processes that are not among these."""
-    for part in parts:
-        pid = part.key[1] if isinstance(part.key, tuple) else part.key
-        if part.entity not in COURSES or pid in pids:
-            yield part
 
 
 def _widened(rollup: Rollup, inner: Iterable[Rollup]) -> Rollup:

@@ -49,13 +49,7 @@ def test_every_reading_that_is_kept_is_read_from_frames(tmp_path):
     found = set()
     with Recording(str(path)) as recording:
         for frame in recording.frames(shown=True):
-            found |= {(entity, field) for entity, _, field in frame.rollups}
-            for device in frame.devices:
-                found |= {("device", name) for name in device.rollups}
-                found |= {("throttle", name) for name in device.throttle}
-                found |= {each[:2] for process in device.processes for each in process.rollups()}
-            for program in frame.programs.values():
-                found |= {("program", name) for name in program.rollups}
+            found |= {(entity, field) for (entity, _, field), _ in frame.named()}
         assert recording.built == 0
     kept = {(entity, name) for entity, names in KEPT.items() for name in names}
     derived = {(entity, name) for entity, names in DERIVED.items() for name in names}

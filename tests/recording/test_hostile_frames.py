@@ -90,17 +90,14 @@ def outside(frame):
         ("job", "cpu_cores_used", frame.job.cores.peak60()),
         ("job", "cpu_s", frame.job.cpu_s.result()),
     ]
-    rollups = [(entity, field, own) for (entity, _, field), own in frame.rollups.items()]
+    rollups = [(entity, field, own) for (entity, _, field), own in frame.named()]
     for device in frame.devices:
         amounts += [("device", name, each.newest) for name, each in device.counters.items()]
         amounts += [("device", "mem_used_bytes", device.mem_before_bytes)]
-        rollups += [("device", name, own) for name, own in device.rollups.items()]
         for process in device.processes:
             times += [process.first, process.last, *process.rise[0]]
             amounts += [("usage", "mem_bytes", value) for value in process.rise[1]]
-            rollups += process.rollups()
-            if process.pool is not None:
-                amounts += [("pool", name, most) for name, most in process.pool.most.items()]
+            amounts += [("pool", name, most) for name, most in process.pool.items()]
     for program in frame.programs.values():
         times += [program.first, program.last, program.since, program.stepped or 0.0]
         amounts += [("program", "rank", program.rank), ("program", "steps", program.steps.newest)]

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.collect.base import Schedule
-from gpumon.model.fields import GROUPS
 from gpumon.model.reading import MIG, REASONS, Missing
 from gpumon.model.reading import number as number_of
 from gpumon.model.sample import Device, Event, Header, JobContext, Sample, State
@@ -318,17 +317,6 @@ def test_missing_readings_leave_gaps():
         store.add("gpu01", sample(at, busy(value)))
     shown = node.window("device", 0, "busy_percent", T0 + 3, 4, 4)
     assert [bucket and bucket.mean for bucket in shown] == [50, None, None, 60]
-
-
-def test_every_series_field_of_the_table_becomes_a_series():
-    store, node = store_of("A")
-    keys = {"device": 0, "net": "eth0", "disk": "tmp"}
-    for group in GROUPS:
-        row = {field.name: 1.0 for field in group.fields if not field.text}
-        store.add("gpu01", sample(0, {group.entity: {keys.get(group.entity, ""): row}}))
-        for field in group.fields:
-            known = node.first_time(group.entity, keys.get(group.entity, ""), field.name)
-            assert (known == T0) == field.series
 
 
 def test_a_broken_stream_fills_no_memory():
