@@ -32,11 +32,10 @@ from gpumon.model.bounded import left_out_text
 from gpumon.model.sample import Header, Sample
 from gpumon.model.units import plural
 from gpumon.model.untrusted import MAX_TIME, time_of
-from gpumon.recording.checks import Identity
-from gpumon.recording.file import Opened
-from gpumon.recording.frames import Frame as Part
-from gpumon.recording.frames import (
-    find_frames,
+from gpumon.recording.blocks import (
+    Identity,
+    Part,
+    find_parts,
     first_identity,
     foreign_lines,
     is_zstd,
@@ -44,6 +43,7 @@ from gpumon.recording.frames import (
     lines,
     prove_foreign,
 )
+from gpumon.recording.file import Opened
 from gpumon.recording.writer import RESTATED
 from gpumon.recording.zstd import Broken, Torn
 from gpumon.wire import MAX_LINE_BYTES
@@ -127,7 +127,7 @@ class Recording:
         self.size_bytes = status.st_size
         if not self.size_bytes:
             raise WireError(f"{self.path} is empty: nothing was recorded")
-        self._frames = find_frames(self._file.read, self.size_bytes)
+        self._frames = find_parts(self._file.read, self.size_bytes)
         if not self._frames:
             raise WireError(f"{self.path} is not a gpumon recording")
         self._foreign: List[Part] = []  # what is packed in a file that no recorder wrote

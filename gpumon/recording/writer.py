@@ -16,8 +16,7 @@ from gpumon.model import clock as our_clock
 from gpumon.model.axis import Axis
 from gpumon.model.bounded import Known
 from gpumon.model.sample import Event, Header, Received, Sample
-from gpumon.recording import frames
-from gpumon.recording.checks import Checking, Identity
+from gpumon.recording.blocks import Checking, Identity, trailer
 from gpumon.recording.file import File
 from gpumon.recording.zstd import Packer, packer
 from gpumon.wire.encoder import Encoder
@@ -431,8 +430,6 @@ class _Writer:
             self._frame_bytes += len(data)
             return data
         data += self._packer.finish()
-        data += frames.trailer(
-            self._frame_bytes + len(data), *write.times, write.ended, write.frame
-        )
+        data += trailer(self._frame_bytes + len(data), *write.times, write.ended, write.frame)
         self._packer, self._checking, self._frame_bytes = None, None, 0
         return data

@@ -8,14 +8,14 @@ KiB, so nothing stays behind in it and no input can fill the memory.
 from __future__ import annotations
 
 import zlib
-from typing import Any, Callable, Iterator, Optional, Protocol, Tuple, Type
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 from gpumon.errors import GpumonError
 
-#: reads at most so many bytes of packed data; b"" at the end
-Read = Callable[[int], bytes]
+#: at most so many bytes of a file at a place; fewer only at its end. Raises OSError
+ReadAt = Callable[[int, int], bytes]
 
-HEADER_BYTES = 18  # at most
 _SHORTEST_HEADER_BYTES = 6
 _BLOCK_HEADER_BYTES = 3
 _CHECKSUM_BYTES = 4
@@ -31,7 +31,7 @@ WINDOW_LOG, TABLE_LOG = 16, 14
 #: of many recorders: 0.16 MiB each, for 3 % more bytes
 SMALL_WINDOW_LOG, SMALL_TABLE_LOG = 15, 13
 _CHUNK_BYTES = 1 << 14
-_LEAST_BYTES = 1 << 12
+LEAST_BYTES = 1 << 12
 #: what RFC 8878 asks every decoder to support; more could be asked of us only by a hostile file
 MAX_WINDOW_LOG = 23
 
@@ -51,81 +51,64 @@ class Torn(Broken):
         self.useful = useful
 
 
-def header(data: bytes) -> Tuple[int, bool]:
-    """Of a frame that begins with `data`: the bytes of its header, and whether it has a checksum.
+def blocks(read: ReadAt, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """Where the header of the frame at `begin` lies, then each block, the last with the checksum.
 
-    Raises Torn where `data` is too short to tell.
+    Reads nothing but their heads. Raises Torn where the frame ends behind `end`, and Broken.
     """
-    if len(data) < _SHORTEST_HEADER_BYTES:
+    head = read(min(_SHORTEST_HEADER_BYTES, end - begin), begin)
+    if len(head) < _SHORTEST_HEADER_BYTES:
         raise Torn
-    descriptor = data[4]
+    descriptor = head[4]
     single = descriptor >> 5 & 1
+    checksum_bytes = _CHECKSUM_BYTES * (descriptor >> 2 & 1)
     content_size = (single, 2, 4, 8)[descriptor >> 6]
-    size = 5 + (1 - single) + (0, 1, 2, 4)[descriptor & 3] + content_size
-    return size, bool(descriptor >> 2 & 1)
-
-
-def block(head: bytes) -> Tuple[bool, int]:
-    """Of a block's header: whether it is the last of its frame, and the bytes that follow it.
-
-    Raises Torn, and Broken for a block of unknown kind.
-    """
-    if len(head) < _BLOCK_HEADER_BYTES:
-        raise Torn
-    bits = int.from_bytes(head, "little")
-    kind, size = bits >> 1 & 3, bits >> 3
-    if kind == 3:
-        raise Broken("a block of unknown kind")
-    return bool(bits & 1), 1 if kind == 1 else size
-
-
-def parts(read: Read) -> Iterator[bytes]:
-    """The header of a frame, then each block, the last one with the checksum.
-
-    Returns at the end of the frame. Raises Torn and Broken.
-    """
-    take = _Taking(read).take
-    start = take(_SHORTEST_HEADER_BYTES)
-    size, has_checksum = header(start)
-    yield start + take(size - len(start))
+    behind = begin + 5 + (1 - single) + (0, 1, 2, 4)[descriptor & 3] + content_size
+    is_last = False
     for _ in range(MAX_BLOCKS):
-        head = take(_BLOCK_HEADER_BYTES)
-        is_last, size = block(head)
-        yield head + take(size + (_CHECKSUM_BYTES if is_last and has_checksum else 0))
+        if behind > end:
+            raise Torn
+        yield begin, behind
         if is_last:
             return
+        begin = behind
+        head = read(min(_BLOCK_HEADER_BYTES, end - begin), begin)
+        if len(head) < _BLOCK_HEADER_BYTES:
+            raise Torn
+        bits = int.from_bytes(head, "little")
+        is_last, kind = bool(bits & 1), bits >> 1 & 3
+        if kind == 3:
+            raise Broken("a block of unknown kind")
+        size = 1 if kind == 1 else bits >> 3
+        behind = begin + _BLOCK_HEADER_BYTES + size + checksum_bytes * is_last
     raise Broken("too many blocks")
 
 
-class _Taking:
-    """Reads exactly as much as is asked for, a little ahead."""
+def _ahead(read: ReadAt) -> ReadAt:
+    """The same in larger pieces: the next small ones cost no call."""
+    data, begin = b"", 0
 
-    def __init__(self, read: Read) -> None:
-        self._read = read
-        self._data, self._at = b"", 0
+    def read_at(size: int, at: int) -> bytes:
+        nonlocal data, begin
+        if not begin <= at <= at + size <= begin + len(data):
+            data, begin = read(max(size, _READ_BYTES), at), at
+        return data[at - begin : at - begin + size]
 
-    def take(self, size: int) -> bytes:
-        while len(self._data) - self._at < size:
-            more = self._read(_READ_BYTES)
-            if not more:
-                raise Torn
-            self._data, self._at = self._data[self._at :] + more, 0
-        found = self._data[self._at : self._at + size]
-        self._at += size
-        return found
+    return read_at
 
 
 # -- packing
 
 
-class Packer(Protocol):
-    """Packs one frame."""
+class Packer(NamedTuple):
+    """Packs one frame.
 
-    def block(self, data: bytes) -> bytes:
-        """All of `data`, packed so that it can be read although the frame continues."""
+    block: all of these data, packed so that they can be read although the frame continues.
+    finish: the rest of the frame, with its checksum.
+    """
 
-    def finish(self) -> bytes:
-        """The rest of the frame, with its checksum."""
+    block: Callable[[bytes], bytes]
+    finish: Callable[[], bytes]
 
 
 def packer(*, is_small: bool = False) -> Packer:
@@ -135,47 +118,28 @@ def packer(*, is_small: bool = False) -> Packer:
     try:
         import zstandard
     except ImportError:
-        return _StandardPacker(_standard(), window_log, table_log)
+        module = _standard()
+        names = module.CompressionParameter
+        options = {
+            names.compression_level: LEVEL, names.window_log: window_log, names.checksum_flag: 1,
+            names.hash_log: table_log, names.chain_log: table_log,
+        }  # fmt: skip
+        stream = module.ZstdCompressor(options=options)
+        return Packer(
+            lambda data: stream.compress(data, stream.FLUSH_BLOCK),
+            lambda: stream.flush(stream.FLUSH_FRAME),
+        )
     parameters = zstandard.ZstdCompressionParameters.from_level(
         LEVEL, window_log=window_log, hash_log=table_log, chain_log=table_log,
         write_checksum=True, write_content_size=False,
     )  # fmt: skip
-    return _PackagePacker(zstandard.ZstdCompressor(compression_params=parameters))
-
-
-class _PackagePacker:
-    """Its `compressobj` would hold 128 KiB for what it puts out, in each of many recorders."""
-
-    def __init__(self, compressor: Any) -> None:
-        self._chunker = compressor.chunker(chunk_size=_CHUNK_BYTES)
-
-    def block(self, data: bytes) -> bytes:
-        return b"".join((*self._chunker.compress(data), *self._chunker.flush()))
-
-    def finish(self) -> bytes:
-        return b"".join(self._chunker.finish())
-
-
-class _StandardPacker:
-    def __init__(self, module: Any, window_log: int, table_log: int) -> None:
-        parameter = module.CompressionParameter
-        self._stream = module.ZstdCompressor(
-            options={
-                parameter.compression_level: LEVEL,
-                parameter.window_log: window_log,
-                parameter.hash_log: table_log,
-                parameter.chain_log: table_log,
-                parameter.checksum_flag: 1,
-            }
-        )
-
-    def block(self, data: bytes) -> bytes:
-        packed: bytes = self._stream.compress(data, self._stream.FLUSH_BLOCK)
-        return packed
-
-    def finish(self) -> bytes:
-        packed: bytes = self._stream.flush(self._stream.FLUSH_FRAME)
-        return packed
+    # its `compressobj` would hold 128 KiB for what it puts out, in each of many recorders
+    compressor = zstandard.ZstdCompressor(compression_params=parameters)
+    chunker: Any = compressor.chunker(chunk_size=_CHUNK_BYTES)
+    return Packer(
+        lambda data: b"".join((*chunker.compress(data), *chunker.flush())),
+        lambda: b"".join(chunker.finish()),
+    )
 
 
 def _standard() -> Any:
@@ -189,23 +153,23 @@ def _standard() -> Any:
 # -- unpacking
 
 
-def unpacked(read: Read) -> Iterator[bytes]:
-    """What one frame holds, in pieces: a block of at most 128 KiB, and small ones before it.
+def unpacked(read: ReadAt, begin: int, end: int) -> Iterator[bytes]:
+    """What the frame at `begin` holds, in pieces: a block of at most 128 KiB, and small ones
+    before it.
 
-    Where the frame has a checksum it is verified behind the last block. Raises Torn where the data
-    ends before the frame does, Broken where it is damaged, after what came before.
+    Where the frame has a checksum it is verified behind the last block. Raises Torn where the frame
+    ends behind `end`, Broken where it is damaged, after what came before.
     """
     unpack, error = _unpacker()
-    seen = useful = 0
-    piece = b""
-    why: Optional[Broken] = None
+    read = _ahead(read)
+    useful, piece = 0, b""
+    why: Broken | None = None
     try:
-        for part in parts(read):
-            data = unpack(part)
-            seen += len(part)
-            useful = seen if data else useful
+        for at, behind in blocks(read, begin, end):
+            data = unpack(read(behind - at, at))
+            useful = behind - begin if data else useful
             piece += data
-            if len(piece) >= _LEAST_BYTES:
+            if len(piece) >= LEAST_BYTES:
                 yield piece
                 piece = b""
     except Torn:
@@ -222,22 +186,23 @@ def unpacked(read: Read) -> Iterator[bytes]:
         raise why
 
 
-def gunzipped(read: Read) -> Iterator[bytes]:
+def gunzipped(packed: Iterable[bytes]) -> Iterator[bytes]:
     """What a gzip file holds, in pieces. Raises as `unpacked` does."""
-    unpack, data = zlib.decompressobj(wbits=31), b""
+    unpack = zlib.decompressobj(wbits=31)
     try:
-        while data := data or read(_LEAST_BYTES):
-            if unpack.eof:  # such files may be put together
-                unpack = zlib.decompressobj(wbits=31)
-            yield unpack.decompress(data)
-            data = unpack.unused_data
+        for data in packed:
+            while data:
+                if unpack.eof:  # such files may be put together
+                    unpack = zlib.decompressobj(wbits=31)
+                yield unpack.decompress(data)
+                data = unpack.unused_data
     except zlib.error as refused:
         raise Broken(str(refused)) from None
     if not unpack.eof:
         raise Torn
 
 
-def _unpacker() -> Tuple[Callable[[bytes], bytes], Type[Exception]]:
+def _unpacker() -> tuple[Callable[[bytes], bytes], type[Exception]]:
     """Unpacks a frame part by part, and what it raises. Raises GpumonError."""
     try:
         import zstandard

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from gpumon.errors import GpumonError, NotFoundError, WireError
 from gpumon.model.sample import Header, Sample
-from gpumon.recording import Recording, frames
-from gpumon.recording.checks import Identity
+from gpumon.recording import Recording
+from gpumon.recording.blocks import Identity, trailer
 from gpumon.wire import MAX_LINE_BYTES
 from gpumon.wire.encoder import Encoder
 from tests.e2e.program import ROOT
@@ -67,7 +67,7 @@ def test_nobody_waits_for_a_pipe(tmp_path):
 _BOMB = """
 import resource, sys
 from gpumon.errors import GpumonError
-from gpumon.recording import Recording, frames
+from gpumon.recording import Recording
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
     with Recording(sys.argv[1]) as recording:
@@ -118,11 +118,11 @@ def test_trailers_that_lie_mislead_to_nothing(tmp_path, small):
     data = small.read_bytes()
     path = tmp_path / "x.gpumon"
     for lie in (
-        frames.trailer(10, 0.0, 0.0, True, ANY),
-        frames.trailer(len(data), float("nan"), 1.0, True, ANY),
-        frames.trailer(0, 1.0, 2.0, False, ANY),
-        frames.trailer(0xFFFFFFFF, 1.0, 2.0, True, ANY),
-        frames.trailer(len(data), 1.0, float("nan"), True, ANY),
+        trailer(10, 0.0, 0.0, True, ANY),
+        trailer(len(data), float("nan"), 1.0, True, ANY),
+        trailer(0, 1.0, 2.0, False, ANY),
+        trailer(0xFFFFFFFF, 1.0, 2.0, True, ANY),
+        trailer(len(data), 1.0, float("nan"), True, ANY),
     ):
         path.write_bytes(data + lie)
         with Recording(str(path)) as recording:
@@ -135,7 +135,7 @@ def test_times_that_no_clock_has(tmp_path, small, few):
     with Recording(str(small)) as recording:
         last, end = recording._frames[-1], recording.end
     for time in (1e300, -1e300, 1e12):
-        lie = frames.trailer(last.end - last.begin, last.start, time, False, last.identity)
+        lie = trailer(last.end - last.begin, last.start, time, False, last.identity)
         path.write_bytes(small.read_bytes()[: last.end] + lie)
         with Recording(str(path)) as recording:
             assert recording.end == end
@@ -156,7 +156,7 @@ def test_random_bytes_raise_nothing_but_one_line(tmp_path_factory, data, kind):
     start = f"{encoder.header(made.header())}\n{encoder.sample(Sample(1.0, 1.0, {}))}\n".encode()
     content = {
         "frame": zstandard.FRAME_HEADER + data,
-        "trailer": zstd(start) + data + frames.trailer(len(data), 1.0, 2.0, True, ANY),
+        "trailer": zstd(start) + data + trailer(len(data), 1.0, 2.0, True, ANY),
         "lines": zstd(start + data),
     }[kind]
     path = tmp_path_factory.getbasetemp() / "random.gpumon"

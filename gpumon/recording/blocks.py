@@ -1,4 +1,4 @@
-"""Where the frames of a recording lie, and the lines in them.
+"""Where the frames of a recording lie, and the lines in them, each proven by a check.
 
 Behind each frame that was finished stands a *trailer*, a skippable frame that zstd passes over: how
 long the frame is and from when to when. They are the index: read backwards from the end of the file
@@ -8,24 +8,37 @@ block headers tell where a frame ends (RFC 8878, 3.1.1).
 
 A file of lines that no recorder wrote, as `gpumon collect` prints them, is plain or packed by gzip
 or zstd; it has neither trailers nor checks, and what there is of it is one piece.
+
+zstd has one checksum, at a frame's end: too late for reading the frame from its beginning, and
+missing in an unfinished frame. So the last line of each part that is flushed ends
+with the key `"check":"0a1b2c3d"`: the CRC-32 of the frame's lines so far, without these keys. It
+begins with the recording's random id and the frame's number, which the frame's first line tells. So
+a part that was skipped, repeated, changed or comes from elsewhere does not fit, and nothing behind
+it in its frame either.
 """
 
 from __future__ import annotations
 
+import re
 import struct
-from functools import partial
+from collections.abc import Iterator
 from itertools import chain
-from typing import Callable, Iterator, List, NamedTuple, Optional
+from typing import NamedTuple
 from zlib import crc32
 
 from gpumon.model.untrusted import MAX_TIME
-from gpumon.recording import zstd
-from gpumon.recording.checks import ANY_CHECK, CHECK_BYTES, Identity, Proving, identity_of
-from gpumon.recording.zstd import GZIP, MAGIC, Broken, Torn, gunzipped, unpacked
+from gpumon.recording.zstd import (
+    GZIP,
+    LEAST_BYTES,
+    MAGIC,
+    Broken,
+    ReadAt,
+    Torn,
+    blocks,
+    gunzipped,
+    unpacked,
+)
 from gpumon.wire import MAX_LINE_BYTES
-
-#: at most so many bytes of a file at a place; fewer only at its end. Raises OSError
-ReadAt = Callable[[int, int], bytes]
 
 _HEAD = struct.Struct("<4sI")  # magic, the bytes that follow
 _SKIPPABLE = b"\x5a\x2a\x4d\x18"  # of the 16 that zstd sets apart, ours
@@ -56,9 +69,39 @@ _SIGNATURES = (
     (b"<", "an HTML or XML file"),
     (b"{", "a JSON file"),
 )
+#: how a line with a check ends: no other can, as their last values are no texts
+_CHECK = b',"check":"%08x"}\n'
+CHECK_BYTES = len(_CHECK % 0)
+ANY_CHECK = re.compile(rb',"check":"[0-9a-f]{8}"\}\n')
+_END = b"}\n"
+#: packed, a part is one block of zstd: what can be unpacked can be proven
+_PART_BYTES = 48 << 10
+_MAX_PART_BYTES = _PART_BYTES + MAX_LINE_BYTES + CHECK_BYTES
+_BEGINNING = re.compile(rb'\{(?:"restated":true,)?"frame":\["([0-9a-f]{16})",([0-9]{1,9})\],')
 
 
-class Frame(NamedTuple):
+class Identity(NamedTuple):
+    """Which frame of which recording."""
+
+    stream: bytes  # 8, random
+    number: int  # from 0
+
+    def begun(self, line: bytes) -> bytes:
+        """The object in `line`, which is the frame's first, with the identity as its first key."""
+        return b'{"frame":["%s",%d],%s' % (self.stream.hex().encode(), self.number, line[1:])
+
+    @property
+    def seed(self) -> int:
+        return crc32(self.stream + self.number.to_bytes(4, "little"))
+
+
+def identity_of(line: bytes) -> Identity | None:
+    """Identity from a frame's first line; None for a recording without checks."""
+    found = _BEGINNING.match(line)
+    return Identity(bytes.fromhex(found[1].decode()), int(found[2])) if found else None
+
+
+class Part(NamedTuple):
     """zstd data at [begin, end) of a file.
 
     `start`, `last` and `identity` are None where no trailer proves them.
@@ -67,11 +110,11 @@ class Frame(NamedTuple):
     begin: int
     end: int
     whole: bool
-    start: Optional[float] = None  # epoch s of its first sample
-    last: Optional[float] = None  # and of its last
+    start: float | None = None  # epoch s of its first sample
+    last: float | None = None  # and of its last
     ended: bool = False  # the recording was closed behind it
     behind: int = 0  # where its trailer ends
-    identity: Optional[Identity] = None
+    identity: Identity | None = None
 
 
 def trailer(frame_bytes: int, start: float, last: float, ended: bool, identity: Identity) -> bytes:
@@ -85,11 +128,11 @@ def is_zstd(head: bytes) -> bool:
     return head == MAGIC or int.from_bytes(head, "little") in _SKIPPABLES
 
 
-def find_frames(read: ReadAt, size_bytes: int) -> List[Frame]:
+def find_parts(read: ReadAt, size_bytes: int) -> list[Part]:
     """All frames in the first `size_bytes` of a file, in order; costs three small reads a frame."""
     if not is_zstd(read(len(MAGIC), 0)):
-        return [Frame(0, size_bytes, True)]
-    found: List[Frame] = []
+        return [Part(0, size_bytes, True)]
+    found: list[Part] = []
     end = size_bytes
     while end > 0 and len(found) < _MAX_FRAMES:
         frame = _trailed(read, end)
@@ -104,7 +147,7 @@ def find_frames(read: ReadAt, size_bytes: int) -> List[Frame]:
     return found
 
 
-def lines(read: ReadAt, frame: Frame) -> Iterator[bytes]:
+def lines(read: ReadAt, frame: Part) -> Iterator[bytes]:
     """The whole lines of a frame, without their ends, proven by their checks.
 
     Raises Broken at a damaged place, behind the lines before it, and Torn where a frame that was
@@ -116,7 +159,7 @@ def lines(read: ReadAt, frame: Frame) -> Iterator[bytes]:
     proving.end(whole=frame.whole)
 
 
-def first_identity(read: ReadAt, frame: Frame) -> Optional[Identity]:
+def first_identity(read: ReadAt, frame: Part) -> Identity | None:
     """As the trailer tells it, else the first line; None where no recorder wrote that."""
     try:
         return frame.identity or identity_of(next(_unpacked(read, frame), b""))
@@ -124,23 +167,16 @@ def first_identity(read: ReadAt, frame: Frame) -> Optional[Identity]:
         return None
 
 
-def _unpacked(read: ReadAt, frame: Frame) -> Iterator[bytes]:
+def _unpacked(read: ReadAt, frame: Part) -> Iterator[bytes]:
     """What a frame holds, unpacked; or a file that is none, by how it begins."""
-    at = frame.begin
-
-    def following(size: int) -> bytes:
-        nonlocal at
-        data = read(min(size, frame.end - at), at)
-        at += len(data)
-        return data
-
     head = read(len(MAGIC), frame.begin)
+    pieces: Iterator[bytes]
     if head == MAGIC:
-        pieces, ratio = unpacked(following), _MAX_RATIO
+        pieces, ratio = unpacked(read, frame.begin, frame.end), _MAX_RATIO
     elif head.startswith(GZIP):
-        pieces, ratio = gunzipped(following), _MAX_GZIP_RATIO
+        pieces, ratio = gunzipped(_pieces(read, frame, LEAST_BYTES)), _MAX_GZIP_RATIO
     else:
-        pieces, ratio = iter(partial(following, _PIECE_BYTES), b""), 1
+        pieces, ratio = _pieces(read, frame, _PIECE_BYTES), 1
     limit = max(ratio * (frame.end - frame.begin), _ALWAYS_FINE_BYTES)
     try:
         for piece in pieces:
@@ -153,7 +189,12 @@ def _unpacked(read: ReadAt, frame: Frame) -> Iterator[bytes]:
             raise
 
 
-def _trailed(read: ReadAt, end: int) -> Optional[Frame]:
+def _pieces(read: ReadAt, frame: Part, size: int) -> Iterator[bytes]:
+    for at in range(frame.begin, frame.end, size):
+        yield read(min(size, frame.end - at), at)
+
+
+def _trailed(read: ReadAt, end: int) -> Part | None:
     """The frame whose trailer ends at `end`; None also where the trailer is damaged."""
     at = end - _TRAILER_BYTES
     data = read(_TRAILER_BYTES, at) if at > 0 else b""
@@ -166,7 +207,7 @@ def _trailed(read: ReadAt, end: int) -> Optional[Frame]:
     if read(4, at - length) != MAGIC:
         return None
     identity = Identity(stream, number)
-    return Frame(at - length, at, True, start, last, bool(ended), end, identity)
+    return Part(at - length, at, True, start, last, bool(ended), end, identity)
 
 
 def _behind_last_trailer(read: ReadAt, end: int) -> int:
@@ -186,7 +227,7 @@ def _behind_last_trailer(read: ReadAt, end: int) -> int:
     return 0
 
 
-def _walked(read: ReadAt, begin: int, end: int) -> Iterator[Frame]:
+def _walked(read: ReadAt, begin: int, end: int) -> Iterator[Part]:
     """Frames without trailers in [begin, end); what is none is passed over."""
     restarts = 0
     while begin < end:
@@ -197,32 +238,22 @@ def _walked(read: ReadAt, begin: int, end: int) -> Iterator[Frame]:
         is_frame = magic[:4] == MAGIC
         behind = _end_of_frame(read, begin, end) if is_frame else None
         if behind is not None:
-            yield Frame(begin, behind, True)
+            yield Part(begin, behind, True)
             begin = behind
             continue
         restarts += 1
         following = _find(read, MAGIC, begin + 1, end) if restarts <= _MAX_RESTARTS else end
         if is_frame:
-            yield Frame(begin, following, False)
+            yield Part(begin, following, False)
         begin = following
 
 
-def _end_of_frame(read: ReadAt, begin: int, end: int) -> Optional[int]:
+def _end_of_frame(read: ReadAt, begin: int, end: int) -> int | None:
     """Where the frame at `begin` ends; None when that is not before `end`."""
     try:
-        size, has_checksum = zstd.header(read(zstd.HEADER_BYTES, begin))
-        at = begin + size
-        for _ in range(zstd.MAX_BLOCKS):
-            last, size = zstd.block(read(3, at))
-            at += 3 + size
-            if at > end:
-                return None
-            if last:
-                at += 4 * has_checksum
-                return at if at <= end else None
+        return max(behind for _, behind in blocks(read, begin, end))
     except Broken:
-        pass
-    return None
+        return None
 
 
 def _find(read: ReadAt, wanted: bytes, begin: int, end: int) -> int:
@@ -238,10 +269,78 @@ def _find(read: ReadAt, wanted: bytes, begin: int, end: int) -> int:
     return end
 
 
+# -- checks
+
+
+class Checking:
+    """Adds checks to the lines of one frame."""
+
+    def __init__(self, identity: Identity) -> None:
+        self._crc = identity.seed
+
+    def parts(self, lines: bytes) -> Iterator[bytes]:
+        """What is to be flushed, in parts that a block can hold."""
+        while lines:
+            end = len(lines)
+            if end > _PART_BYTES:
+                end = lines.rfind(b"\n", 0, _PART_BYTES) + 1 or lines.index(b"\n") + 1
+            part, lines = lines[:end], lines[end:]
+            self._crc = crc32(part, self._crc)
+            yield part[: -len(_END)] + _CHECK % self._crc
+
+
+class Proving:
+    """Gives the lines of one frame as they come, as soon as a check has proven them."""
+
+    def __init__(self) -> None:
+        self._identity: Identity | None = None
+        self._crc = 0
+        self._rest = b""  # not proven yet
+        self._frames = 0
+
+    def take(self, chunk: bytes) -> list[bytes]:
+        """The next bytes; gives the lines that they prove. Raises Broken where they do not fit.
+
+        Frames that were packed again are one, in which first lines of others come.
+        """
+        text, begin = self._rest + chunk, 0
+        proven: list[bytes] = []
+        for check in ANY_CHECK.finditer(text):
+            at = check.start()
+            self._begin(identity_of(text[begin : begin + 80]))
+            self._crc = crc32(_END, crc32(text[begin:at], self._crc))
+            if check[0] != _CHECK % self._crc:
+                raise Broken("a checksum does not match")
+            proven += (text[begin:at] + b"}").split(b"\n")
+            begin = check.end()
+        self._rest = text[begin:]
+        if len(self._rest) > _MAX_PART_BYTES:
+            raise Broken("a checksum is missing")
+        return proven
+
+    def _begin(self, identity: Identity | None) -> None:
+        if identity is None:
+            return
+        if identity == self._identity:
+            raise Broken("a part is repeated")
+        self._identity, self._crc = identity, identity.seed
+        self._frames += 1
+
+    def end(self, *, whole: bool) -> None:
+        """Of the frame, and whether it was finished. Raises Broken where lines were not proven.
+
+        Two recorded frames in one that was not finished: what was between them is gone.
+        """
+        if self._rest:
+            raise Broken("a checksum is missing at its end")
+        if self._frames > 1 and not whole:
+            raise Broken("a part of it is missing")
+
+
 # -- lines that no recorder wrote
 
 
-def prove_foreign(read: ReadAt, parts: List[Frame]) -> None:
+def prove_foreign(read: ReadAt, parts: list[Part]) -> None:
     """That a file of lines that no recorder wrote was packed whole. Raises Torn where it ends too
     early, and Broken where it is damaged, or a recorder wrote it all the same.
     """
@@ -256,7 +355,7 @@ def prove_foreign(read: ReadAt, parts: List[Frame]) -> None:
         raise Torn
 
 
-def foreign_lines(read: ReadAt, parts: List[Frame]) -> Iterator[bytes]:
+def foreign_lines(read: ReadAt, parts: list[Part]) -> Iterator[bytes]:
     """The whole lines of such a file, without their ends. At most one unfinished line is dropped;
     one that is too long is cut to one that the decoder refuses.
 
@@ -278,7 +377,7 @@ def foreign_lines(read: ReadAt, parts: List[Frame]) -> Iterator[bytes]:
         yield rest
 
 
-def kind_of(read: ReadAt, frame: Frame) -> str:
+def kind_of(read: ReadAt, frame: Part) -> str:
     """What a file that is no recording seems to be, by how it begins: `a script`, `empty`; "" where
     a stream begins so.
     """
