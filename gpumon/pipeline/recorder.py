@@ -17,14 +17,13 @@ from gpumon.errors import GpumonError
 from gpumon.frames.frame import Frame
 from gpumon.frames.framer import Framer
 from gpumon.model import clock
-from gpumon.model.bounded import Known
 from gpumon.model.sample import Event, Header, Sample
 from gpumon.model.view import NotRecorded, Status
 from gpumon.recording import CannotRecordError, Recorder, new_path
 from gpumon.recording.attempts import is_same_attempt
 from gpumon.recording.claims import Claims
 from gpumon.recording.marks import Mark, MarkSpool, mark_event, mark_text
-from gpumon.recording.writer import MAX_PROCESSES, PROCESSES_BYTES, Lane
+from gpumon.recording.writer import Lane, Living
 from gpumon.sources.base import FrameSink, Sink, Source
 
 #: nodes whose recordings get the lines of frames: 0.4 MiB each
@@ -325,7 +324,7 @@ class _Node:
         self.is_framed = True  # its recording gets the lines of frames
         self.framer = Framer()
         self.take(header)
-        self._living: Known[int, Event] = Known(MAX_PROCESSES, PROCESSES_BYTES)
+        self._living = Living()
 
     def take(self, item: Header | Sample) -> list[Frame]:
         """The frames that end before the item, which is aggregated, too."""
@@ -345,11 +344,7 @@ class _Node:
 
     def remember(self, sample: Sample) -> None:
         self.last = sample.time
-        for event in sample.events:
-            if event.pid is not None and event.kind == "process":
-                self._living.keep(event.pid, event)
-            elif event.pid is not None and event.kind == "process-end":
-                self._living.pop(event.pid, None)
+        self._living.take(sample.events)
 
 
 def _spread(marks: list[Mark], nodes: Mapping[str, _Node], news: deque[str]) -> None:

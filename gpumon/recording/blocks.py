@@ -23,6 +23,7 @@ import re
 import struct
 from collections.abc import Iterator
 from itertools import chain
+from math import inf
 from typing import NamedTuple
 from zlib import crc32
 
@@ -91,6 +92,10 @@ class Identity(NamedTuple):
         return b'{"frame":["%s",%d],%s' % (self.stream.hex().encode(), self.number, line[1:])
 
     @property
+    def next(self) -> Identity:
+        return Identity(self.stream, self.number + 1)
+
+    @property
     def seed(self) -> int:
         return crc32(self.stream + self.number.to_bytes(4, "little"))
 
@@ -102,16 +107,16 @@ def identity_of(line: bytes) -> Identity | None:
 
 
 class Part(NamedTuple):
-    """zstd data at [begin, end) of a file.
+    """A frame: zstd data at [begin, end) of a file.
 
-    `start`, `last` and `identity` are None where no trailer proves them.
+    `start`, `last` and `identity` are -inf and None where no trailer proves them.
     """
 
     begin: int
     end: int
     whole: bool
-    start: float | None = None  # epoch s of its first sample
-    last: float | None = None  # and of its last
+    start: float = -inf  # epoch s of its first sample
+    last: float = -inf  # and of its last
     ended: bool = False  # the recording was closed behind it
     behind: int = 0  # where its trailer ends
     identity: Identity | None = None

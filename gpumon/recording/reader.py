@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 import stat
 import time
-from collections import deque
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
 from math import inf
-from typing import (
-    Callable,
-    Deque,
-    Iterable,
-    Iterator,
-    List,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Set,
-    Union,
-)
+from typing import NamedTuple
 
 from gpumon.errors import ForeignLineError, GpumonError, NotFoundError, WireError
 from gpumon.frames.builder import built
@@ -31,18 +20,9 @@ from gpumon.model.axis import Axis
 from gpumon.model.bounded import left_out_text
 from gpumon.model.sample import Header, Sample
 from gpumon.model.units import plural
-from gpumon.model.untrusted import MAX_TIME, time_of
-from gpumon.recording.blocks import (
-    Identity,
-    Part,
-    find_parts,
-    first_identity,
-    foreign_lines,
-    is_zstd,
-    kind_of,
-    lines,
-    prove_foreign,
-)
+from gpumon.model.untrusted import time_of
+from gpumon.recording import blocks
+from gpumon.recording.blocks import Identity, Part
 from gpumon.recording.file import Opened
 from gpumon.recording.writer import RESTATED
 from gpumon.recording.zstd import Broken, Torn
@@ -53,15 +33,17 @@ from gpumon.wire.decoder import Decoder
 _SILENT_S = 60.0
 #: lines before the first of a stream, as a login shell may print
 _MOST_BEFORE = 1000
-#: how the line of a sample with readings begins, as recorders write it
-_TICK = re.compile(rb'\{"t":(-?[0-9.]{1,30}),"m":([0-9.]{1,30}),"rows":')
+#: how the line of a sample begins, as recorders and agents write it
+_SAMPLE = re.compile(rb'\{"t":(-?[0-9.]{1,30}),"m":([0-9.]{1,30})(,"rows":)?')
+#: what a sample's line holds beside readings
+_MORE = (b'"events":', b'"states":', b'"why":')
 
 
 def is_recording(path: str) -> bool:
     """Whether a regular file begins as a recording does, whatever its name is."""
     try:
         with open(path, "rb") as file:
-            return is_zstd(file.read(4))
+            return blocks.is_zstd(file.read(4))
     except OSError:
         return False
 
@@ -71,13 +53,13 @@ class Stretch(NamedTuple):
 
     first: float
     last: float
-    items: Callable[[], Iterator[Union[Header, Sample]]]  # behind the header in force
-    opened: Callable[[], Optional[Frame]]  # None: it has to be built of the items
+    items: Callable[[], Iterator[Header | Sample]]  # behind the header in force
+    opened: Callable[[], Frame | None]  # None: it has to be built of the items
 
 
 def frames_of(stretches: Iterable[Stretch]) -> Iterator[Frame]:
     """Those that were recorded, and the others built, neighbours together."""
-    waiting: List[Stretch] = []
+    waiting: list[Stretch] = []
     for stretch in stretches:
         frame = stretch.opened()
         if frame is None:
@@ -106,11 +88,11 @@ class Recording:
     def __init__(self, path: str) -> None:
         """Raises NotFoundError, GpumonError (unreadable) or WireError (no recording)."""
         self.path = path
-        self.problems: List[str] = []
+        self.problems: list[str] = []
         self.built = 0  # parts of which a frame was asked for that had to be built
         self._bad_lines = 0  # in this reading
-        self._damaged: Set[int] = set()  # where frames begin that are not whole inside
-        self._alone: Set[int] = set()  # and those that do not follow on the one before them
+        self._damaged: set[int] = set()  # where parts begin that are not whole inside
+        self._alone: set[int] = set()  # and those that do not follow on the one before them
         self._unread_bytes = 0  # behind the last whole part of a frame that was not finished
         try:
             self._file = Opened(path)
@@ -127,30 +109,30 @@ class Recording:
         self.size_bytes = status.st_size
         if not self.size_bytes:
             raise WireError(f"{self.path} is empty: nothing was recorded")
-        self._frames = find_parts(self._file.read, self.size_bytes)
-        if not self._frames:
+        self._parts = blocks.find_parts(self._file.read, self.size_bytes)
+        if not self._parts:
             raise WireError(f"{self.path} is not a gpumon recording")
-        self._foreign: List[Part] = []  # what is packed in a file that no recorder wrote
+        self._foreign: list[Part] = []  # what is packed in a file that no recorder wrote
         if not self._note_order():
             self._take_foreign()
         self.header = self._first_header()
-        first = next(filter(None, map(self._start, range(len(self._frames)))), None)
-        if first is None:
+        self._note_times()
+        self.start = next((part.start for part in self._parts if part.start > -inf), -inf)
+        if self.start == -inf:
             raise WireError(f"{self.path} was cut off before the first sample: nothing to show")
-        self.start: float = first
-        self.end: float = max(self._last_time(), first)
+        self.end = max(self._parts[-1].last, self.start)
         silent_s = time.time() - status.st_mtime
         self.state = "torn" if self._foreign and self.problems else "ended"
-        if not self._frames[-1].ended and not self._foreign:
+        if not self._parts[-1].ended and not self._foreign:
             live = silent_s < _SILENT_S + 3 * self.header.interval_s
             self.state = "recording" if live else "torn"
         self._note_gaps()
 
     def _take_foreign(self) -> None:
         """Take the whole file as one frame, of which nothing but its packing is proven."""
-        self._foreign, self._frames = self._frames, [Part(0, self.size_bytes, True)]
+        self._foreign, self._parts = self._parts, [Part(0, self.size_bytes, True)]
         try:
-            prove_foreign(self._file.read, self._foreign)
+            blocks.prove_foreign(self._file.read, self._foreign)
         except Torn:
             self._note("the end is missing: the file was cut off")
         except Broken as error:
@@ -158,9 +140,9 @@ class Recording:
 
     def _first_header(self) -> Header:
         decoder = Decoder()
-        refused: Optional[WireError] = None
-        for frame in self._frames:
-            for line in islice(self._lines(frame), _MOST_BEFORE if self._foreign else 1):
+        refused: WireError | None = None
+        for part in self._parts:
+            for line in islice(self._lines(part), _MOST_BEFORE if self._foreign else 1):
                 try:
                     item = decoder.line(line)
                 except WireError as error:
@@ -172,26 +154,54 @@ class Recording:
             raise WireError(f"{self.path} is damaged at its beginning and cannot be read")
         if refused is not None and not isinstance(refused, ForeignLineError):
             raise WireError(f"{self.path}: {refused}")
-        if self._foreign and (kind := kind_of(self._file.read, self._foreign[0])):
+        if self._foreign and (kind := blocks.kind_of(self._file.read, self._foreign[0])):
             raise WireError(
                 f"{self.path} is {kind}, not a recording; expected a .gpumon file or the output of "
                 "'gpumon collect'"
             )
         raise WireError(f"{self.path} was cut off before the first sample: nothing to show")
 
+    def _note_times(self) -> None:
+        """When the first and the last sample of each part was made, where no trailer tells; of a
+        part without any: when the last one before it was.
+        """
+        last = -inf
+        for at, part in enumerate(self._parts):
+            first = part.start
+            if first > -inf:
+                last = part.last
+                continue
+            for line in self._lines(part):
+                if (time := _time(line)) is not None:
+                    first, last = time if first == -inf else first, time
+            self._parts[at] = part._replace(start=last if first == -inf else first, last=last)
+
     def items(
-        self, since: Optional[float] = None, decoder: Optional[Decoder] = None
-    ) -> Iterator[Union[Header, Sample]]:
-        """Headers and samples, from the beginning of the frame that holds `since`.
+        self, since: float | None = None, decoder: Decoder | None = None
+    ) -> Iterator[Header | Sample]:
+        """Headers and samples, from the beginning of the part that holds `since`.
 
         Samples before that have their events and states, and no rows.
-        The first item is a header. What the writer repeats at the beginning of each frame is left
-        out, unless the frame before it is not read or is damaged.
+        The first item is a header. What the writer repeats at the beginning of each part is left
+        out, unless the part before it is not read or is damaged.
         """
-        decoder, axis = decoder or Decoder(), self._axis()
-        begin = -inf if since is None else since
-        is_early = since is not None
-        for line in self._fresh_lines(decoder, self._frames[self._at(since) :], alone=True):
+        if since is None:
+            return self._read(self._parts, decoder=decoder)
+        at = bisect_right(self._parts, since, key=lambda part: part.start) - 1
+        return self._read(self._parts[max(at, 0) :], since, decoder)
+
+    def ticks(self) -> Iterator[Header | Sample]:
+        """Headers and samples without their rows: of `items` what costs least."""
+        return self._read(self._parts, inf)
+
+    def _read(
+        self, parts: Sequence[Part], begin: float = -inf, decoder: Decoder | None = None
+    ) -> Iterator[Header | Sample]:
+        """Of parts that follow each other; what came before them was not read."""
+        decoder, axis = decoder or Decoder(), Axis()
+        axis.header(self.header)  # from wherever it is read, its time begins with the file
+        is_early = begin > -inf
+        for line in self._fresh_lines(decoder, parts):
             bare = _bare(line) if is_early else None
             if bare is not None:
                 bare = axis.sample(bare)
@@ -207,77 +217,35 @@ class Recording:
                 yield axis.header(item)
         self._note_bad_lines(decoder)
 
-    def newest(self, samples: int) -> List[Union[Header, Sample]]:
-        """The last samples, at most so many, behind what they need to be read; of two frames."""
-        decoder = Decoder()
-        self._decode(next(self._lines(self._frames[0]), b""), decoder)
-        found: List[Union[Header, Sample, None]] = []
-        kept: Deque[bytes] = deque(maxlen=samples)
-        for frame in self._frames[-2:]:
-            for line in self._lines(frame):
-                if line.startswith(b'{"t"'):
-                    kept.append(line)
-                elif not is_rollup(line):
-                    found.append(self._decode(line, decoder))
-        found += [self._decode(line, decoder) for line in kept]
-        return [item for item in found if item is not None]
-
-    def _axis(self) -> Axis:
-        """For a reading from anywhere: it begins with the file."""
-        axis = Axis()
-        axis.header(self.header)
-        return axis
-
-    def _fresh_lines(self, decoder: Decoder, frames: List[Part], *, alone: bool) -> Iterator[bytes]:
-        """Lines without those that repeat what is known: these only the decoder gets to see.
-
-        `alone`: what came before the first of the frames was not read.
-        """
-        for frame in frames:
-            alone = alone or frame.begin in self._alone
-            for line in self._lines(frame):
+    def _fresh_lines(self, decoder: Decoder, parts: Sequence[Part]) -> Iterator[bytes]:
+        """Lines without those that repeat what is known: these only the decoder gets to see."""
+        is_alone = True
+        for part in parts:
+            is_alone = is_alone or part.begin in self._alone
+            for line in self._lines(part):
                 if is_rollup(line):
                     continue
-                if alone or not line.startswith(RESTATED):
+                if is_alone or not line.startswith(RESTATED):
                     yield line
                 else:
                     self._decode(line, decoder)
-            alone = not frame.whole or frame.begin in self._damaged
+            is_alone = not part.whole or part.begin in self._damaged
 
-    def _decode(self, line: bytes, decoder: Decoder) -> Union[Header, Sample, None]:
+    def _decode(self, line: bytes, decoder: Decoder) -> Header | Sample | None:
         try:
             return decoder.line(line)
         except WireError:
             self._bad_lines += 1
             return None
 
-    def ticks(self) -> Iterator[Union[Header, float]]:
-        """Headers, and when there was a sample with readings: of `items` what costs least."""
-        decoder, axis = Decoder(), self._axis()
-        for line in self._fresh_lines(decoder, self._frames, alone=True):
-            bare = _bare(line)
-            if bare is not None:
-                yield axis.sample(bare).time
-                continue
-            item = self._decode(line, decoder)
-            if item is not None:
-                item = axis.item(item)
-                if isinstance(item, Header):
-                    yield item
-                elif item.rows:
-                    yield item.time
-
     def stretches(self, *, shown: bool = False) -> Iterator[Stretch]:
         """The file in parts of up to ten minutes, in its order."""
-        for at in range(len(self._frames)):
-            if at and self._start(at) == self._last(at) == self._last(at - 1):
-                continue  # behind the last samples: lines of their frame
-            yield Stretch(
-                self._start(at) or self.start,
-                self._last(at),
-                partial(self._items, at),
-                partial(self._opened, at, shown),
-            )
+        last = -inf
+        for at, part in enumerate(self._parts):
+            if not part.start == part.last == last:  # else no sample, but lines of those before
+                items = partial(self._read, self._parts[at : at + 1])
+                yield Stretch(part.start, part.last, items, partial(self._opened, at, shown))
+            last = part.last
 
     def frames(self, *, shown: bool = False) -> Iterator[Frame]:
         """What the samples were aggregated to when they were recorded; where that cannot be read,
@@ -288,12 +256,12 @@ class Recording:
         """
         yield from frames_of(self.stretches(shown=shown))
 
-    def _opened(self, at: int, shown: bool) -> Optional[Frame]:
-        """Of the part `at` of the file."""
-        own, following = (self._identity(each) for each in (at, at + 1))
-        if own is not None and following == own._replace(number=own.number + 1):
-            lines = at_beginning(self._lines(self._frames[at + 1]))
-            opened = frame_of(lines, own.number, shown=shown)
+    def _opened(self, at: int, shown: bool) -> Frame | None:
+        """Of the part `at` of the file: its lines stand in the next one."""
+        own, *following = self._parts[at : at + 2]
+        if own.identity is not None and following and following[0].identity == own.identity.next:
+            lines = at_beginning(self._lines(following[0]))
+            opened = frame_of(lines, own.identity.number, shown=shown)
             try:
                 if opened is not None:
                     return opened()
@@ -301,21 +269,6 @@ class Recording:
                 pass
         self.built += 1
         return None
-
-    def _identity(self, at: int) -> Optional[Identity]:
-        """Of which recording the part `at` of the file is, and which frame."""
-        if at >= len(self._frames):
-            return None
-        return first_identity(self._file.read, self._frames[at])
-
-    def _items(self, at: int) -> Iterator[Union[Header, Sample]]:
-        """Of the part `at` of the file alone: who lives at its begin, too."""
-        decoder, axis = Decoder(), self._axis()
-        for line in self._fresh_lines(decoder, self._frames[at : at + 1], alone=True):
-            item = self._decode(line, decoder)
-            if item is not None:
-                yield axis.item(item)
-        self._note_bad_lines(decoder)
 
     def close(self) -> None:
         self._file.close()
@@ -326,77 +279,29 @@ class Recording:
     def __exit__(self, *_exception: object) -> None:
         self.close()
 
-    # -- frames
-
-    def _lines(self, frame: Part) -> Iterator[bytes]:
+    def _lines(self, part: Part) -> Iterator[bytes]:
         read = self._file.read
         try:
             if self._foreign:
-                yield from foreign_lines(read, self._foreign)
+                yield from blocks.foreign_lines(read, self._foreign)
             else:
-                yield from lines(read, frame)
+                yield from blocks.lines(read, part)
         except Broken as error:
             if self._foreign:
                 if not isinstance(error, Torn):
                     self._note(str(error))
                 return
-            if isinstance(error, Torn) and not frame.whole:
-                self._unread_bytes = frame.end - frame.begin - error.useful
+            if isinstance(error, Torn) and not part.whole:
+                self._unread_bytes = part.end - part.begin - error.useful
                 return
-            self._damaged.add(frame.begin)
+            self._damaged.add(part.begin)
             self._note(
-                f"damaged between bytes {frame.begin} and {frame.end} ({error}): "
+                f"damaged between bytes {part.begin} and {part.end} ({error}): "
                 "samples of up to ten minutes are missing"
             )
         except OSError as error:
-            self._damaged.add(frame.begin)
-            self._note(f"bytes {frame.begin} to {frame.end} cannot be read: {error.strerror}")
-
-    def _at(self, since: Optional[float]) -> int:
-        """The last frame that begins at or before `since`."""
-        low, high = 0, len(self._frames)
-        if since is None or high == 0:
-            return 0
-        while high - low > 1:
-            middle = (low + high) // 2
-            start = self._start(middle)
-            if start is not None and start <= since:
-                low = middle
-            else:
-                high = middle
-        return low
-
-    def _start(self, at: int) -> Optional[float]:
-        """Time of a frame's first sample."""
-        frame = self._frames[at]
-        if frame.start is not None:
-            return frame.start
-        for line in self._lines(frame):
-            found = None if is_rollup(line) else _time(line)
-            if found is not None:
-                self._frames[at] = frame._replace(start=found)
-                return found
-        return None
-
-    def _last(self, at: int) -> float:
-        """No sample of a frame is later than this."""
-        found = self._frames[at].last
-        if found is None and at + 1 < len(self._frames):
-            found = self._start(at + 1)
-        return self.end if found is None else found
-
-    def _last_time(self) -> float:
-        """Time of the last sample; unpacks no frame of which a trailer tells."""
-        for frame in reversed(self._frames):
-            if frame.last is not None:
-                return frame.last
-            last = None
-            for line in self._lines(frame):
-                last = line if line.startswith(b'{"t"') else last
-            found = None if last is None else _time(last)
-            if found is not None:
-                return found
-        return self.start
+            self._damaged.add(part.begin)
+            self._note(f"bytes {part.begin} to {part.end} cannot be read: {error.strerror}")
 
     # -- what is missing
 
@@ -415,10 +320,11 @@ class Recording:
         """Frames that are missing, come again or elsewhere than they were written; whether a
         recorder wrote any of them.
         """
-        before: Optional[Identity] = None
-        passed = 0  # frames since then of which nothing tells their number
-        for frame in self._frames:
-            identity = first_identity(self._file.read, frame)
+        before: Identity | None = None
+        passed = 0  # parts since then of which nothing tells their number
+        for at, part in enumerate(self._parts):
+            identity = blocks.first_identity(self._file.read, part)
+            self._parts[at] = part._replace(identity=identity)
             if identity is None:
                 passed += 1
                 continue
@@ -426,7 +332,7 @@ class Recording:
                 before = Identity(identity.stream, -1)
             missing = identity.number - before.number - 1 - passed
             if missing:
-                self._alone.add(frame.begin)
+                self._alone.add(part.begin)
             if missing > 0:
                 where = "the beginning is missing" if before.number < 0 else "a gap"
                 self._note(f"{where}: {missing} frames of up to ten minutes each are missing")
@@ -436,66 +342,53 @@ class Recording:
         return before is not None
 
     def _note_gaps(self) -> None:
-        covered = 0
-        for at, frame in enumerate(self._frames):
-            covered += max(frame.behind, frame.end) - frame.begin
-            if frame.whole:
+        covered = sum(max(part.behind, part.end) - part.begin for part in self._parts)
+        for at, part in enumerate(self._parts):
+            if part.whole:
                 continue
-            if at < len(self._frames) - 1:
+            if at < len(self._parts) - 1:
                 self._note("a part in the middle is missing: a frame was cut off there")
             elif self.state == "torn":
                 self._note(
                     "the end is missing: the file ends in the middle of a frame. The last readable "
-                    f"sample is from {_clock(self.end)}; {self._lost_at_end(frame)}"
+                    f"sample is from {_clock(self.end)}; {self._lost_at_end(part)}"
                 )
         if self.state == "recording" and self._unread_bytes:
             self._note(f"the last {self._unread_bytes} bytes are incomplete, as during writing")
         foreign = self.size_bytes - covered
         if foreign > 0:
             self._note(f"{foreign} bytes of the file do not belong to a recording and were skipped")
-        if self.state == "torn" and self._frames[-1].whole and not self._foreign:
+        if self.state == "torn" and self._parts[-1].whole and not self._foreign:
             self._note(
                 f"the end is missing: the file stops after {_clock(self.end)} without an end line"
             )
 
-    def _lost_at_end(self, frame: Part) -> str:
-        if frame.begin in self._damaged:
+    def _lost_at_end(self, part: Part) -> str:
+        if part.begin in self._damaged:
             return "the rest is damaged"
         if self._unread_bytes:
             return f"the {self._unread_bytes} bytes after it are incomplete"
         return "up to 10 s more were measured but not written"
 
 
-def _is_plain(line: bytes) -> bool:
-    """Whether it holds rows and nothing that happened."""
-    return (
-        len(line) <= MAX_LINE_BYTES
-        and b'"events":' not in line
-        and b'"states":' not in line
-        and b'"why":' not in line
-    )
-
-
-def _bare(line: bytes) -> Optional[Sample]:
-    """A sample of nothing but rows without them; None for any other line."""
-    found = _TICK.match(line)
-    if found is None or not _is_plain(line):
-        return None
+def _time(line: bytes) -> float | None:
+    """The time of a sample's line; None for another or a bad one."""
+    found = _SAMPLE.match(line)
     try:
-        time, mono = time_of(float(found[1])), float(found[2])
+        return time_of(float(found[1])) if found is not None else None
     except (ValueError, TypeError):
         return None
-    return Sample(time, mono, {})
 
 
-def _time(line: bytes) -> Optional[float]:
-    """The time of a sample's line; None for another or a bad one."""
-    try:
-        body = json.loads(line)
-        found = float(body["t"]) if "wire" not in body else None
-    except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
+def _bare(line: bytes) -> Sample | None:
+    """A sample of nothing but rows without them; None for any other line."""
+    found = _SAMPLE.match(line)
+    if found is None or not found[3] or len(line) > MAX_LINE_BYTES or any(map(line.count, _MORE)):
         return None
-    return found if found is not None and abs(found) <= MAX_TIME else None
+    try:
+        return Sample(time_of(float(found[1])), float(found[2]), {})
+    except (ValueError, TypeError):
+        return None
 
 
 def _clock(at: float) -> str:

@@ -6,9 +6,10 @@ import os
 import queue
 import threading
 import time
+from collections.abc import Callable, Iterable
 from functools import partial
 from math import floor
-from typing import Callable, List, NamedTuple, Optional
+from typing import NamedTuple
 
 from gpumon.frames.frame import Frame
 from gpumon.frames.lines import MAX_BUCKETS, lines_of
@@ -40,12 +41,26 @@ _CLOSE_S = 5.0
 _HANGS = "its file system is not responding"
 
 
+class Living(Known[int, Event]):
+    """What describes the processes that live, by the events of a stream."""
+
+    def __init__(self) -> None:
+        super().__init__(MAX_PROCESSES, PROCESSES_BYTES)
+
+    def take(self, events: Iterable[Event]) -> None:
+        for event in events:
+            if event.pid is not None and event.kind == "process":
+                self.keep(event.pid, event)
+            elif event.pid is not None and event.kind == "process-end":
+                self.pop(event.pid, None)
+
+
 class _Write(NamedTuple):
     """Lines of a frame to write; `times` of the frame's samples where it ends with them."""
 
     frame: Identity
     lines: bytes
-    times: Optional[tuple[float, float]] = None
+    times: tuple[float, float] | None = None
     ended: bool = False
 
 
@@ -69,7 +84,7 @@ class Recorder:
         frame_s: float = 600.0,
         max_bytes: int = MAX_BYTES,
         phase: float = 0.0,
-        lane: Optional[Lane] = None,
+        lane: Lane | None = None,
         is_small: bool = False,
         is_synced: bool = True,
     ) -> None:
@@ -91,12 +106,12 @@ class Recorder:
         self._frame = Identity(os.urandom(8), 0)  # the open one, else the next
         self._axis = Axis()  # so that no clock that is set takes a run apart
         self._lock = threading.Lock()
-        self._header: Optional[Header] = None
-        self._processes: Known[int, Event] = Known(MAX_PROCESSES, PROCESSES_BYTES)
-        self._lines: List[bytes] = []
+        self._header: Header | None = None
+        self._living = Living()
+        self._lines: list[bytes] = []
         self._line_bytes = 0
-        self._times: Optional[tuple[float, float]] = None  # of the samples of the open frame
-        self._last: Optional[Sample] = None
+        self._times: tuple[float, float] | None = None  # of the samples of the open frame
+        self._last: Sample | None = None
         self._frame_began = self._flushed = 0.0
         self._closed = False
         self._max_bytes = max_bytes
@@ -105,7 +120,7 @@ class Recorder:
         pack = partial(packer, is_small=is_small)
         first = pack()  # where there is no zstd, no file is made
         #: what the open frame's samples were aggregated to; None: not all of them could be
-        self._rolled: Optional[Frame] = Frame()
+        self._rolled: Frame | None = Frame()
         self._step_s = self._rolled.step_s  # of its buckets
         self._newest = 0.0  # epoch s of the newest sample with readings
         self._samples = 0
@@ -226,7 +241,7 @@ class Recorder:
         ):
             self._flush(now)
 
-    def _rolled_lines(self, number: int) -> List[str]:
+    def _rolled_lines(self, number: int) -> list[str]:
         """Of the frame that ended."""
         rolled, self._rolled = self._rolled, Frame()
         try:
@@ -256,7 +271,7 @@ class Recorder:
         at = round(sample.time, 3)  # as on the wire
         self._times = (self._times[0] if self._times else at, at)
         self._last = sample
-        self._remember(sample.events)
+        self._living.take(sample.events)
 
     def _encoded(self, header: Header) -> bytes:
         self._are_details_due = True  # a header makes readers forget them
@@ -273,7 +288,7 @@ class Recorder:
             self._are_details_due = False
         return sample.line
 
-    def _begin_frame(self, header: Header, sample: Sample, now: float, rollups: List[str]) -> None:
+    def _begin_frame(self, header: Header, sample: Sample, now: float, rollups: list[str]) -> None:
         """Write what is needed to read the frame alone; after the file's first, that is repetition.
 
         `rollups`: the lines of the frame before.
@@ -286,7 +301,7 @@ class Recorder:
         self._wait(RESTATED + line[1:])
         for rollup in rollups:
             self._wait(rollup.encode("ascii"))
-        facts = list(self._processes.values())
+        facts = list(self._living.values())
         for at in range(0, max(len(facts), 1), _FACTS_PER_LINE):
             some = facts[at : at + _FACTS_PER_LINE]
             restated = Sample(sample.time, sample.mono, {}, sample.states, some)
@@ -295,15 +310,6 @@ class Recorder:
     def _wait(self, line: bytes) -> None:
         self._lines.append(line)
         self._line_bytes += len(line)
-
-    def _remember(self, events: List[Event]) -> None:
-        for event in events:
-            if event.pid is None:
-                continue
-            if event.kind == "process":
-                self._processes.keep(event.pid, event)
-            elif event.kind == "process-end":
-                self._processes.pop(event.pid, None)
 
     def _flush(self, now: float, ago_s: float = 0.0) -> None:
         """The next one comes earlier by `ago_s`."""
@@ -328,7 +334,7 @@ class Lane:
     """
 
     def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[Optional[Callable[[], None]]] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._users = 0
         self._is_running = False
@@ -354,7 +360,7 @@ class Lane:
             if work is not None:
                 work()
 
-    def _has_ended(self, work: Optional[Callable[[], None]]) -> bool:
+    def _has_ended(self, work: Callable[[], None] | None) -> bool:
         with self._lock:
             self._is_running = work is not None or self._users > 0 or not self._queue.empty()
             return not self._is_running
@@ -370,8 +376,8 @@ class _Writer:
         self._why = ""
         self._lane = lane
         self._put_bytes = self._done_bytes = 0  # each changed by one thread only
-        self._packer: Optional[Packer] = first
-        self._checking: Optional[Checking] = None  # None: the frame has not begun
+        self._packer: Packer | None = first
+        self._checking: Checking | None = None  # None: the frame has not begun
         self._frame_bytes = 0
         self._has_ended = False
         self._is_closed = threading.Event()

@@ -32,7 +32,6 @@ from gpumon.slurm.job import Job
 _NEWEST_S = 60.0
 #: s; a recording to which nobody wrote for so long does not grow
 _GROWING_S = 120.0
-_MOST_SAMPLES = 120  # of a node, read for that
 #: percent: a GPU that did less was idle
 _ACTIVE_PERCENT = 1.0
 
@@ -117,7 +116,7 @@ def newest(files: Sequence[File]) -> Figures:
 
 
 def _newest(recording: Recording) -> Figures:
-    items = recording.newest(_MOST_SAMPLES)
+    items = list(recording.items(recording.end - _NEWEST_S))
     headers = [item for item in items if isinstance(item, Header)]
     header = headers[-1] if headers else recording.header
     samples = [

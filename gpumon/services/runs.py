@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpumon.analysis.rundata import RunData
     from gpumon.frames.frame import Frame
     from gpumon.recording import Recording
-    from gpumon.recording.joined import Joined
+    from gpumon.recording.join import Joined
 
 
 class Stream(NamedTuple):
@@ -115,7 +115,7 @@ def _recordings(run: str) -> tuple[list[Recording], list[str]]:
 
 
 def _streams(recordings: Sequence[Recording], unread: Sequence[str]) -> list[Stream]:
-    from gpumon.recording.joined import Joined, by_node
+    from gpumon.recording.join import Joined, by_node
 
     streams = []
     for node, parts in by_node(recordings):

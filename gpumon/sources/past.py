@@ -142,7 +142,7 @@ class Past:
 
     def _gathered(self, recordings: Sequence[Recording], end: float) -> Frame:
         """What they hold of the time before `end`."""
-        from gpumon.recording.joined import Joined
+        from gpumon.recording.join import Joined
         from gpumon.sources.history import History
 
         joined = Joined(recordings)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from gpumon.errors import GpumonError
 from gpumon.model.sample import Header, Sample
 from gpumon.recording import Recording
-from gpumon.recording.joined import Joined, by_node
+from gpumon.recording.join import Joined, by_node
 from gpumon.recording.reader import Stretch
 
 

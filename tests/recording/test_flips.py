@@ -71,7 +71,7 @@ class Truth(Read):
         super().__init__(path)
         self.path = path
         with Recording(str(path)) as recording:
-            starts = [recording._start(at) for at in range(len(recording._frames))]
+            starts = [part.start for part in recording._parts]
             every = [item for at in starts for item in recording.items(at)]
         self.headers = [item for item in every if isinstance(item, Header)]
         self.samples = {}
@@ -173,7 +173,7 @@ def edges_of(path):
     data = path.read_bytes()
     found = {0, len(data)}
     with Recording(str(path)) as recording:
-        for frame in recording._frames:
+        for frame in recording._parts:
             found |= {frame.begin, frame.end, frame.behind or frame.end}
             with suppress(zstd.Torn):
                 for begin, _ in zstd.blocks(lambda size, at: data[at : at + size],

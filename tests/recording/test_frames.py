@@ -34,7 +34,7 @@ def whole(tmp_path_factory):
 
 def parts_of(path):
     with Recording(str(path)) as recording:
-        return list(recording._frames)
+        return list(recording._parts)
 
 
 def test_every_reading_that_is_kept_is_read_from_frames(tmp_path):
@@ -106,7 +106,7 @@ def test_cut_at_any_byte(tmp_path, whole):
 def test_lines_that_end_among_those_that_only_screens_need(whole):
     """A frame comes with all its series, or as its samples: what follows may not be written yet."""
     with Recording(str(whole)) as recording:
-        lines = list(recording._lines(recording._frames[1]))
+        lines = list(recording._lines(recording._parts[1]))
 
     def series(count, shown):
         opened = frame_of(at_beginning(iter(lines[:count])), 0, shown=shown)
@@ -228,7 +228,7 @@ def worked(folder, phase):
             time.sleep(0)
     recorder.close()
     with Recording(str(path)) as recording:
-        frame = recording._frames[0]
+        frame = recording._parts[0]
     return wrote, frame.last
 
 

@@ -57,7 +57,7 @@ def test_a_line_is_recorded_as_it_came(tmp_path):
     spaced = line(1, rows=FAST).replace(b":", b": ", 1).replace(b"{", b"{", 1)
     sent = line(1.5, rows=FAST, states=[[1, "lost", made.START, "Xid 79"]])
     with recorded(tmp_path / "run.gpumon", received(sent, spaced)) as recording:
-        frame = recording._frames[0]
+        frame = recording._parts[0]
         lines = list(recording._lines(frame))
     assert sent in lines
     assert spaced not in lines  # it begins differently, and was encoded anew

@@ -176,7 +176,7 @@ def test_a_job_of_which_nothing_can_be_read_is_not_called_unrecorded(partly):
 def test_damage_is_told_by_a_replay_and_a_report(many, tmp_path):
     data = bytearray((many / "n000.gpumon").read_bytes())
     with Recording(str(many / "n000.gpumon")) as recording:
-        data[recording._frames[0].end - 2] ^= 1  # in zstd's checksum: found behind all samples
+        data[recording._parts[0].end - 2] ^= 1  # in zstd's checksum: found behind all samples
     path = tmp_path / "x.gpumon"
     path.write_bytes(data)
     assert "damaged" in gpumon("report", path).stderr

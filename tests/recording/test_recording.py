@@ -46,9 +46,9 @@ def test_files_and_folders_are_the_users_own(tmp_path, few):
 
 def test_each_frame_is_read_alone(small, few):
     with Recording(str(small)) as recording:
-        assert len(recording._frames) == 4
-        for at, frame in enumerate(recording._frames):
-            items = list(recording.items(recording._start(at)))
+        assert len(recording._parts) == 4
+        for at, frame in enumerate(recording._parts):
+            items = list(recording.items(recording._parts[at].start))
             assert isinstance(items[0], Header)
             pids = [event.pid for event in items[1].events if event.kind == "process"]
             assert pids == [9000, 9001, 9002]
@@ -65,7 +65,7 @@ def test_a_seek_begins_in_the_frame_that_holds_the_time(small, few):
                 -0.001 <= sample.time - first.time < 22
             )  # a frame, and the sample that begins the next
         assert samples_of(recording.items(0.0))[0].time == recording.start
-        assert samples_of(recording.items(1e12))[0].time == recording._frames[-1].start
+        assert samples_of(recording.items(1e12))[0].time == recording._parts[-1].start
 
 
 def test_ended_processes_are_not_restated(tmp_path, few):

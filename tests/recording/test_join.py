@@ -15,7 +15,7 @@ from gpumon.analysis.run import run_of
 from gpumon.export import tables
 from gpumon.model.sample import Event, Header, JobContext, Sample
 from gpumon.recording import Recorder, Recording
-from gpumon.recording.joined import Joined
+from gpumon.recording.join import Joined
 from gpumon.report.build import build
 from tests.frames.alike import differences
 from tests.frames.framing import FramedRecorder, gather

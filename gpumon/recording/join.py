@@ -1,0 +1,466 @@
+"""Several recordings of one node read as one: no moment of it counts twice.
+
+Dashboards and `gpumon record` may have recorded one node at the same time, each with gaps of its
+own. A *span* is the time that one of them covers without a gap. Spans are laid end to end, always
+the one that reaches furthest, so that there are few seams: a *leg* is the time between two seams.
+Recordings that saw different GPUs of the node (tasks with GPUs of their own) share a leg, each with
+what only it has: a *lane* is one GPU, or the rest of the node.
+
+Recordings of one boot are laid on one time axis by the node's monotonic clock, because a recorder
+keeps the wall clock that it began with.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby, repeat
+from math import inf
+from typing import NamedTuple, Union
+
+from gpumon.frames.frame import Frame
+from gpumon.model.bounded import Known
+from gpumon.model.fields import OF_BOTH
+from gpumon.model.sample import Device, Event, Header, Key, Rows, Sample, State
+from gpumon.model.series import BRIDGE_PERIODS
+from gpumon.recording.reader import Recording, Stretch, frames_of
+from gpumon.recording.writer import Living
+from gpumon.wire.decoder import Decoder
+
+Item = Union[Header, Sample]
+#: names of lanes
+Lanes = frozenset[str]
+#: the lane of all that belongs to no device
+_NODE = ""
+#: of rows whose key names a device, alone or with a process
+_OF_DEVICES = ("device", *OF_BOTH)
+#: events by which each recording describes its processes
+_OF_PROCESSES = ("process", "process-end")
+#: s; clocks that differ by less agree, and corrections are whole seconds, as on any axis
+_NEAR_S = 1.0
+#: s; an event comes with one of the samples that follow it
+_LATE_S = 15.0
+#: s; so near to a seam both of its sides may tell of an event, at times that differ by as much
+_SEAM_S = 2.0
+#: events that the next leg is compared with
+_MAX_EVENTS = 100
+#: processes that were described
+_MAX_PROCESSES, _PROCESSES_BYTES = 20_000, 16 << 20
+
+
+class _Span(NamedTuple):
+    """Samples of one recording from `first` to `last` (epoch s) without a gap."""
+
+    number: int  # of the recording
+    first: float
+    last: float
+    interval_s: float
+    is_beginning: bool  # of its file, from which on rollup lines can be used
+
+
+class _Leg(NamedTuple):
+    """The samples later than `begin`, up to and with `until` (epoch s).
+
+    `parts`: which recording gives which lanes; None: all that it has.
+    """
+
+    begin: float
+    until: float
+    parts: Mapping[int, Lanes | None]
+
+
+def by_node(recordings: Iterable[Recording]) -> list[tuple[str, list[Recording]]]:
+    """The recordings of each node, in order of the nodes' names and of their begin."""
+    ordered = sorted(recordings, key=lambda each: (each.header.node, each.start, each.path))
+    groups = groupby(ordered, key=lambda each: each.header.node)
+    return [(node, list(parts)) for node, parts in groups]
+
+
+class Joined:
+    """The recordings of one node, in the order of their begin; read as one of them is."""
+
+    def __init__(self, recordings: Sequence[Recording]) -> None:
+        self.recordings = recordings
+        self._shifts = _shifts(recordings)
+        self._times = [
+            (each.start + by, each.end + by) for each, by in zip(recordings, self._shifts)
+        ]
+        self.start = min(start for start, _ in self._times)
+        self.end = max(end for _, end in self._times)
+        self._legs = [_Leg(-inf, inf, {0: None})] if len(recordings) == 1 else []
+
+    @property
+    def problems(self) -> list[str]:
+        """What the files lack, in sentences; grows while they are read."""
+        return [said for each in self.recordings for said in each.problems]
+
+    @property
+    def built(self) -> int:
+        """Parts of files of which a frame was asked for that had to be built."""
+        return sum(each.built for each in self.recordings)
+
+    def items(
+        self, since: float | None = None, decoder: Callable[[], Decoder] = Decoder
+    ) -> Iterator[Item]:
+        """Headers and samples, from the beginning of the frame that holds `since`.
+
+        `decoder`: of a file that is read alone, where it makes something else of rows.
+        """
+        told = _Told()
+        for leg in self._plan():
+            if since is None or leg.until >= since:
+                yield from self._once(told, self._items(leg, since, decoder))
+                told.end_leg()
+
+    def frames(self, *, shown: bool = False) -> Iterator[Frame]:
+        """The same from the beginning, aggregated; see `Recording.frames`."""
+        yield from frames_of(self.stretches(shown=shown))
+
+    def stretches(self, *, shown: bool = False) -> Iterator[Stretch]:
+        """All of it in parts. What lies in a leg is taken as it was recorded; where it does not, or
+        where legs are of several recordings or moved, the samples have to be aggregated.
+        """
+        told = _Told()
+        for leg in self._plan():
+            number, *others = leg.parts
+            if others or self._shifts[number]:
+                items = partial(self._once, told, self._items(leg, None))
+                begin, end = max(leg.begin, self.start), min(leg.until, self.end)
+                yield Stretch(begin, end, items, lambda: None)
+            else:
+                with self.recordings[number] as recording:
+                    for part in recording.stretches(shown=shown):
+                        if part.first <= leg.until + _LATE_S and part.last > leg.begin:
+                            yield part._replace(
+                                items=partial(self._within, told, part, leg),
+                                opened=partial(self._opened, told, part, leg),
+                            )
+            told.end_leg()
+
+    def _once(self, told: _Told, items: Iterator[Item]) -> Iterator[Item]:
+        return items if len(self._plan()) == 1 else told.once(items)
+
+    def _within(self, told: _Told, part: Stretch, leg: _Leg) -> Iterator[Item]:
+        """What of a part belongs to the leg."""
+        return self._once(told, _between(part.items(), leg))
+
+    def _opened(self, told: _Told, part: Stretch, leg: _Leg) -> Frame | None:
+        """Its frame, where all of it does."""
+        is_whole = leg.begin < part.first and part.last <= leg.until
+        frame = part.opened() if is_whole else None
+        if frame is not None and len(self._plan()) > 1:
+            frame.keep_events(told.new(frame.events))
+        return frame
+
+    def _items(
+        self, leg: _Leg, since: float | None, decoder: Callable[[], Decoder] = Decoder
+    ) -> Iterator[Item]:
+        """Of one leg."""
+        decoder = decoder if len(leg.parts) == 1 else Decoder
+        parts = {number: self._part(number, leg, since, decoder()) for number in leg.parts}
+        return next(iter(parts.values())) if len(parts) == 1 else _mixed(parts, leg)
+
+    def _part(
+        self, number: int, leg: _Leg, since: float | None, decoder: Decoder
+    ) -> Iterator[Item]:
+        """Data of one recording for a leg."""
+        by = self._shifts[number]
+        begin = max(leg.begin, -inf if since is None else since) - by
+        with self.recordings[number] as recording:
+            items = recording.items(begin if begin >= recording.start else None, decoder)
+            if by:
+                items = (_shifted(item, by) for item in items)
+            yield from _between(items, leg)
+
+    def _plan(self) -> list[_Leg]:
+        if not self._legs:
+            surveys = [self._survey(number) for number in range(len(self.recordings))]
+            spans = [each for spans, _ in surveys for each in spans]
+            self._legs = _legs_of(spans, [lanes for _, lanes in surveys])
+        return self._legs
+
+    def _survey(self, number: int) -> tuple[list[_Span], Lanes]:
+        """Spans and lanes of one; it is only looked into where it overlaps with others."""
+        recording, by = self.recordings[number], self._shifts[number]
+        start, end = self._times[number]
+        times = [*self._times[:number], *self._times[number + 1 :]]
+        if not any(begin <= end and start <= until for begin, until in times):
+            span = _Span(number, start, end, recording.header.interval_s, True)
+            return [span], frozenset(map(_lane, recording.header.devices))
+        spans: list[_Span] = []
+        lanes: set[str] = set()
+        interval_s = recording.header.interval_s
+        with recording:
+            for item in recording.ticks():
+                if isinstance(item, Header):
+                    lanes.update(map(_lane, item.devices))
+                    interval_s = item.interval_s
+                elif spans and item.time + by - spans[-1].last <= BRIDGE_PERIODS * interval_s:
+                    spans[-1] = spans[-1]._replace(last=item.time + by, interval_s=interval_s)
+                else:
+                    at = item.time + by
+                    spans.append(_Span(number, at, at, interval_s, not spans))
+        return spans, frozenset(lanes)
+
+
+def _shifts(recordings: Sequence[Recording]) -> list[float]:
+    """Seconds by which each is to be moved so that those of one boot agree on its time.
+
+    They agree with the one that lasts longest.
+    """
+    longest: dict[str, Header] = {}
+    for each in sorted(recordings, key=lambda each: each.start - each.end):
+        longest.setdefault(each.header.boot_id, each.header)
+    found = []
+    for header in (each.header for each in recordings):
+        other = longest[header.boot_id]
+        apart = (other.time - other.mono) - (header.time - header.mono)
+        is_known = bool(header.boot_id) and header.mono > 0 and other.mono > 0
+        found.append(float(round(apart)) if is_known and abs(apart) >= _NEAR_S else 0.0)
+    return found
+
+
+# -- planning
+
+
+def _lane(device: Device) -> str:
+    """What a device is called in every recording: by its UUID, else by its place."""
+    return device.uuid or f"at {device.label}"
+
+
+def _legs_of(spans: Sequence[_Span], lanes: Sequence[Lanes]) -> list[_Leg]:
+    """The whole of time in legs; `lanes`: of each recording, without `_NODE`, which all have."""
+    holders: dict[str, frozenset[int]] = {_NODE: frozenset(range(len(lanes)))}
+    for number, own in enumerate(lanes):
+        for name in own:
+            holders[name] = holders.get(name, frozenset()) | {number}
+    covers = {
+        these: _cover([each for each in spans if each.number in these])
+        for these in set(holders.values())
+    }
+    edges = sorted({begin for cover in covers.values() for begin, _ in cover})
+    legs: list[_Leg] = []
+    for begin, until in zip(edges, [*edges[1:], inf]):
+        shares: dict[int, set[str]] = {}
+        for name, these in holders.items():
+            at = bisect_left(covers[these], (begin, inf)) - 1  # who holds what follows
+            shares.setdefault(covers[these][max(at, 0)][1], set()).add(name)
+        parts: dict[int, Lanes | None] = (
+            {n: frozenset(share) for n, share in shares.items()}
+            if len(shares) > 1
+            else dict.fromkeys(shares)
+        )
+        if legs and legs[-1].parts == parts:
+            legs[-1] = legs[-1]._replace(until=until)
+        else:
+            legs.append(_Leg(begin, until, parts))
+    return legs
+
+
+def _cover(spans: Iterable[_Span]) -> list[tuple[float, int]]:
+    """From which moment on (-inf first) which recording is used: fewest seams, deterministic."""
+    waiting = sorted(spans, key=lambda each: (each.first, -each.last, each.number), reverse=True)
+    found: list[tuple[float, int]] = []
+    here: _Span | None = None
+    while waiting:  # of those that have begun: the one that reaches furthest
+        best = waiting.pop()
+        until = best.first + best.interval_s / 2
+        if here is not None:
+            until = max(until, here.last + here.interval_s)
+        while waiting and waiting[-1].first <= until:
+            best = _further(best, waiting.pop())
+        if here is None or best.last > here.last:
+            seam = _seam(here, best)
+            found.append((max(seam, found[-1][0]) if found else seam, best.number))
+            here = best
+    return found
+
+
+def _further(one: _Span, other: _Span) -> _Span:
+    """The one that reaches further; of two that end together the one that began first."""
+    longer = other.last > one.last + min(one.interval_s, other.interval_s)
+    return other if longer else one
+
+
+def _seam(here: _Span | None, following: _Span) -> float:
+    """Between samples of either: where the next one begins its file, or where this one ends."""
+    if here is None:
+        return -inf
+    half_s = min(here.interval_s, following.interval_s) / 2
+    if following.is_beginning or following.first > here.last:
+        return following.first - half_s
+    return here.last + half_s
+
+
+# -- reading a leg
+
+
+def _shifted(item: Item, by: float) -> Item:
+    """On the axis of the others; the monotonic clock stays."""
+    if isinstance(item, Header):
+        return item._replace(time=item.time + by)
+    states = {key: state._replace(since=state.since + by) for key, state in item.states.items()}
+    events = [event._replace(time=event.time + by) for event in item.events]
+    return item._replace(time=item.time + by, states=states, events=events)
+
+
+def _not_before(header: Header, begin: float) -> Header:
+    """Its clocks moved on to the begin of a leg that it was there before."""
+    ahead = begin - header.time
+    if ahead <= 0:
+        return header
+    return header._replace(time=begin, mono=header.mono + ahead if header.mono > 0 else 0.0)
+
+
+def _between(items: Iterator[Item], leg: _Leg) -> Iterator[Item]:
+    """What belongs to the leg: its samples, the events of its time, and who lives at its begin."""
+    living, near = Living(), list[Event]()  # what came before; both sides of a seam may tell of it
+    for item in items:
+        if isinstance(item, Header):
+            if item.time <= leg.until:
+                yield _not_before(item, leg.begin)
+            continue
+        others = [event for event in item.events if event.kind not in _OF_PROCESSES]
+        if item.time > leg.until + _LATE_S:
+            return
+        if item.time > leg.until:
+            if late := [event for event in others if event.time <= leg.until]:
+                mono = item.mono + leg.until - item.time
+                yield Sample(leg.until, mono, {}, item.states, late)
+        elif item.time <= leg.begin:
+            living.take(item.events)
+            near += [event for event in others if event.time > leg.begin - _SEAM_S]
+        else:
+            if living or near or others:
+                of_leg = [e for e in item.events
+                          if e.kind in _OF_PROCESSES or e.time > leg.begin - _SEAM_S]  # fmt: skip
+                item = item._replace(events=[*living.values(), *near, *of_leg])
+                living, near = Living(), []
+            yield item
+
+
+class _Told:
+    """Events of the legs so far: another recording may repeat them."""
+
+    def __init__(self) -> None:
+        self._processes: Known[int, Event] = Known(_MAX_PROCESSES, _PROCESSES_BYTES)
+        self._before: list[Event] = []  # others, of the newest leg that is over
+        self._newest: deque[Event] = deque(maxlen=_MAX_EVENTS)  # and of this one
+
+    def once(self, leg: Iterable[Item]) -> Iterator[Item]:
+        """The next leg without repeated events."""
+        for item in leg:
+            if isinstance(item, Sample) and item.events:
+                events = self.new(item.events)
+                if not events and not item.rows:
+                    continue
+                item = item._replace(events=events)
+            yield item
+
+    def new(self, events: Iterable[Event]) -> list[Event]:
+        """Of some of the leg, those that were not told before."""
+        found = list(filter(self._is_new, events))
+        self._newest.extend(event for event in found if event.kind not in _OF_PROCESSES)
+        return found
+
+    def end_leg(self) -> None:
+        """What follows is of another recording."""
+        self._before = list(self._newest)
+        self._newest.clear()
+
+    def _is_new(self, event: Event) -> bool:
+        if event.kind == "process" and event.pid is not None:
+            known = self._processes.get(event.pid)
+            self._processes.keep(event.pid, event)
+            return known is None or known.data != event.data
+        if event.kind == "process-end" and event.pid is not None:
+            self._processes.pop(event.pid, None)
+            return True
+        return not any(
+            abs(event.time - other.time) <= _SEAM_S
+            and (event.kind, event.pid, event.text) == (other.kind, other.pid, other.text)
+            for other in self._before
+        )
+
+
+# -- recordings that each saw other GPUs at the same time
+
+
+def _mixed(parts: Mapping[int, Iterator[Item]], leg: _Leg) -> Iterator[Item]:
+    """Data of several recordings for one leg, each of its own lanes, in order of time."""
+    mixed = _Mixed({number: lanes for number, lanes in leg.parts.items() if lanes is not None})
+    streams = []
+    for number, items in parts.items():
+        head = next(items, None)
+        if isinstance(head, Header):
+            mixed.add_header(number, head)
+            streams.append(zip(repeat(number), items))
+    yield from mixed.header()
+    for number, item in heapq.merge(*streams, key=lambda entry: entry[1].time):
+        if isinstance(item, Header):
+            mixed.add_header(number, item)
+            yield from (_not_before(header, item.time) for header in mixed.header())
+        else:
+            yield from mixed.sample(number, item)
+
+
+class _Mixed:
+    """Renumbers devices and leaves out what another recording covers. Each lane has one source."""
+
+    def __init__(self, lanes: Mapping[int, Lanes]) -> None:
+        """`lanes` of each recording, by its number."""
+        self._lanes = lanes
+        self._headers: dict[int, Header] = {}
+        self._keys: dict[str, int] = {}  # lane -> device number in this stream
+        self._ours: dict[int, dict[Key, int]] = {}  # of each recording: device number -> ours
+        self._states: dict[int, dict[int, State]] = {}
+
+    def add_header(self, number: int, header: Header) -> None:
+        self._headers[number] = header
+        self._ours[number] = {
+            device.key: self._keys.setdefault(_lane(device), len(self._keys))
+            for device in header.devices
+            if _lane(device) in self._lanes[number]
+        }
+
+    def header(self) -> list[Header]:
+        """Of all together; none as long as the node itself is not known."""
+        base = next((h for n, h in self._headers.items() if _NODE in self._lanes[n]), None)
+        devices = [
+            device._replace(key=self._ours[number][device.key])
+            for number, header in self._headers.items()
+            for device in header.devices
+            if device.key in self._ours[number]
+        ]
+        devices.sort(key=lambda device: device.index)
+        return [] if base is None else [base._replace(devices=devices)]
+
+    def sample(self, number: int, sample: Sample) -> list[Sample]:
+        """The sample of one recording without what others cover; none if nothing is left."""
+        ours, is_of_node = self._ours[number], _NODE in self._lanes[number]
+        rows: Rows = {}
+        for entity, table in sample.rows.items():
+            if entity in _OF_DEVICES:
+                table = {
+                    (ours[key[0]], key[1]) if isinstance(key, tuple) else ours[key]: row
+                    for key, row in table.items()
+                    if (key[0] if isinstance(key, tuple) else key) in ours
+                }
+            if table and (is_of_node or entity in _OF_DEVICES):
+                rows[entity] = table
+        self._states[number] = {
+            ours[key]: state for key, state in sample.states.items() if key in ours
+        }
+        events = [
+            event if event.device is None else event._replace(device=ours.get(event.device))
+            for event in sample.events
+            if event.kind in _OF_PROCESSES
+            or (is_of_node if event.device is None else event.device in ours)
+        ]
+        if not rows and not events:
+            return []
+        together = {key: each for own in self._states.values() for key, each in own.items()}
+        return [sample._replace(rows=rows, states=together, events=events)]
