@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import threading
 import time
-from typing import Callable, Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Tuple, Union
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from gpumon.model.sample import Header
 from gpumon.recording import sharing
@@ -41,7 +42,7 @@ class Claim(NamedTuple):
     job: str
     node: str
     lease: str
-    devices: FrozenSet[str]  # UUIDs
+    devices: frozenset[str]  # UUIDs
     is_asked_for: bool  # by `gpumon record`; a dashboard records by the way
     since: float  # epoch s
 
@@ -74,25 +75,25 @@ class Claims:
         self._mine = mine
         self._clock = clock
         self._lock = threading.Lock()
-        self._own: Dict[str, Claim] = {}  # by node, those that hold
+        self._own: dict[str, Claim] = {}  # by node, those that hold
         self._publishing = threading.Lock()
-        self._seen: Dict[str, Tuple[float, float]] = {}  # node -> when a sample came, and patience
+        self._seen: dict[str, tuple[float, float]] = {}  # node -> when a sample came, and patience
         #: lease -> its line, or the path of its file, which has another one with each line
-        self._parsed: Dict[str, Tuple[Union[bytes, str], List[Claim]]] = {}
-        self._beats: Dict[str, Tuple[int, float]] = {}  # lease -> its change, and when we saw it
-        self._here: List[Claim] = []
-        self._there: Optional[List[Claim]] = None  # of other machines; None: never looked
-        self._known: FrozenSet[str] = frozenset()  # leases of this machine, dead ones too
-        self._dead: FrozenSet[str] = frozenset()  # of other machines, as far as is known
+        self._parsed: dict[str, tuple[bytes | str, list[Claim]]] = {}
+        self._beats: dict[str, tuple[int, float]] = {}  # lease -> its change, and when we saw it
+        self._here: list[Claim] = []
+        self._there: list[Claim] | None = None  # of other machines; None: never looked
+        self._known: frozenset[str] = frozenset()  # leases of this machine, dead ones too
+        self._dead: frozenset[str] = frozenset()  # of other machines, as far as is known
         self._looks = 0
         self._looked = -_FRESH_S - 1.0  # on this machine
         self._turned = clock()
-        self._look: Optional[Callable[[], None]] = None
+        self._look: Callable[[], None] | None = None
         self._is_looking_next = False
         self._stopping = threading.Event()
-        self._thread: Optional[threading.Thread] = None
+        self._thread: threading.Thread | None = None
 
-    def start(self, look: Optional[Callable[[], None]] = None) -> None:
+    def start(self, look: Callable[[], None] | None = None) -> None:
         """Renew the lease from now on. `look`: is called where other processes may have changed;
         None: they do not matter.
         """
@@ -191,12 +192,12 @@ class Claims:
 
     def _look_here(self) -> None:
         mine = self._mine
-        found = list(sharing.here(mine.folder, mine.local, mine.key))
+        found = list(sharing.here(mine.folder, mine.local))
         self._known = frozenset(each.lease for each in found)
         living = [each for each in found if each.line and each.lease != mine.lease]
         self._here = [claim for each in living for claim in self._claims(each)]
 
-    def _note(self, there: List[sharing.Spool], passed_over: FrozenSet[str]) -> None:
+    def _note(self, there: list[sharing.Spool], passed_over: frozenset[str]) -> None:
         """What a look into the shared folder found."""
         now = self._clock()
         beats = {lease: beat for lease, beat in self._beats.items() if lease in passed_over}
@@ -216,7 +217,7 @@ class Claims:
         leases = {*self._known, *beats}
         self._parsed = {lease: kept for lease, kept in self._parsed.items() if lease in leases}
 
-    def _claims(self, of: sharing.Spool) -> List[Claim]:
+    def _claims(self, of: sharing.Spool) -> list[Claim]:
         version, claims = self._parsed.get(of.lease, (b"", []))
         if version != (of.line or of.path):
             read = of if of.line else self._mine.read(of)
@@ -229,32 +230,18 @@ class Claims:
 
 
 def _line(claims: Iterable[Claim]) -> bytes:
-    bodies = [
-        {
-            "job": each.job,
-            "node": each.node,
-            "devices": sorted(each.devices),
-            "asked_for": each.is_asked_for,
-            "since": each.since,
-        }
-        for each in claims
-    ]
-    return json.dumps({"claims": bodies} if bodies else {}).encode("ascii") + b"\n"
+    told = [[c.job, c.node, sorted(c.devices), c.is_asked_for, c.since] for c in claims]
+    return json.dumps({"claims": told} if told else {}).encode("ascii") + b"\n"
 
 
-def _claims_in(line: bytes, lease: str) -> Optional[List[Claim]]:
+def _claims_in(line: bytes, lease: str) -> list[Claim] | None:
     """None where it is not a line of ours."""
     try:
         return [
             Claim(
-                str(body["job"]),
-                str(body["node"]),
-                lease,
-                frozenset(map(str, body["devices"])),
-                body["asked_for"] is True,
-                float(body["since"]),
+                str(job), str(node), lease, frozenset(map(str, devices)), asked is True, float(at)
             )
-            for body in json.loads(line).get("claims", [])
+            for job, node, devices, asked, at in json.loads(line).get("claims", [])
         ]
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         return None

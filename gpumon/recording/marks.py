@@ -12,7 +12,8 @@ import os
 import threading
 import time
 from collections import deque
-from typing import Deque, FrozenSet, List, NamedTuple, Optional
+from contextlib import suppress
+from typing import NamedTuple
 
 from gpumon import private
 from gpumon.model.sample import Event
@@ -48,7 +49,7 @@ def mark_event(mark: Mark) -> Event:
 class MarkSpool:
     """A recorder's end: its files from its start to `close`. Thread-safe."""
 
-    def __init__(self, folder: str, job: str, node: str, *, local: Optional[str] = None) -> None:
+    def __init__(self, folder: str, job: str, node: str, *, local: str | None = None) -> None:
         """Raises OSError where the folder cannot be written, or is not the user's alone.
 
         `local`: the folder of this machine; by default the user's, where there is one.
@@ -57,13 +58,16 @@ class MarkSpool:
         self.local = local or private.local_folder()
         self.lease = f"{os.getpid()}-{os.urandom(6).hex()}@{machine()}"  # which process it is
         self._name = f"{job_name(job)},{safe(node)},{self.lease}"
-        self.key = sharing.key(folder)
-        self._line = self._told = sharing.NOTHING
-        self._arrived: Deque[Mark] = deque()
+        self._line = sharing.NOTHING
+        self._arrived: deque[Mark] = deque()
         self._is_closed = False
         self._locking, self._beating = threading.Lock(), threading.Lock()
+        self._here: SpoolFile | None = None
         # that of this machine first: who finds it locked leaves the other one alone
-        self._here = self._made_here()
+        with suppress(OSError):
+            if self.local:
+                name = sharing.key(folder) + self._name
+                self._here = SpoolFile(self.local, name, is_here=True)
         try:
             self._there = SpoolFile(folder, self._name, is_here=False)
         except BaseException:
@@ -76,90 +80,66 @@ class MarkSpool:
         """Of the file in the shared folder."""
         return self._there.path
 
-    def _made_here(self) -> Optional[SpoolFile]:
-        try:
-            name = self.key + self._name
-            return SpoolFile(self.local, name, is_here=True) if self.local else None
-        except OSError:
-            return None
-
     def publish(self, line: bytes) -> None:
         """What others shall know of this process; on other machines, after the first time, from
         the next beat on.
         """
-        is_first = self._told == sharing.NOTHING
+        is_first = self._there.told == sharing.NOTHING
         self._line = line
-        self._publish_here()
+        with self._locking:
+            self._tell(self._here)
         if is_first:
             self.beat()
-
-    def _publish_here(self) -> None:
-        with self._locking:
-            if self._here is not None and not self._is_closed:
-                try:
-                    self._keep(self._here.replace(self._line))
-                except OSError:
-                    pass
 
     def beat(self) -> None:
         """Show other machines that this process lives, and take their marks; a file system that
         hangs may take long.
         """
         with self._beating:
-            if self._is_closed:
-                return
-            try:
-                line = self._line
-                if line != self._told:
-                    self._keep(self._there.replace(line))
-                    self._told = line
-                else:
-                    self._there.renew()
-                self._keep(self._there.take())
-            except OSError:
-                pass
+            self._tell(self._there)
 
-    def look(self, but: FrozenSet[str]) -> List[Spool]:
+    def _tell(self, file: SpoolFile | None) -> None:
+        if file is not None and not self._is_closed:
+            with suppress(OSError):
+                self._keep(file.tell(self._line))
+
+    def look(self, but: frozenset[str]) -> list[Spool]:
         """Files of others in the shared folder but for some leases; who of them lives must be seen
         by their time. Raises OSError.
         """
         with self._beating:
             if self._is_closed:
                 return []
-            names = os.listdir(self._there.within)
-            if os.path.basename(self.path) not in names:  # somebody emptied or moved the folder
-                self._keep(self._there.close())
-                self._there = SpoolFile(self.folder, self._name, is_here=False)
-                self._told = sharing.NOTHING
-                names = os.listdir(self._there.within)
-            return list(sharing.there(self.folder, self._there.within, names, {*but, self.lease}))
+            found = sharing.listed(self.folder, self._there.within)
+            if all(each.lease != self.lease for each in found):  # somebody emptied or moved it
+                self._keep(self._there.make_again())
+                found = sharing.listed(self.folder, self._there.within)
+            return list(sharing.there(self._there.within, found, {*but, self.lease}))
 
-    def read(self, spool: Spool) -> Optional[Spool]:
+    def read(self, spool: Spool) -> Spool | None:
         """Another's file afresh, with its line; None where it is gone."""
         return sharing.read(self._there.within, spool)
 
-    def take(self) -> List[Mark]:
+    def take(self) -> list[Mark]:
         """The marks that came since the last call; what is not a mark is passed over."""
         with self._locking:
             if self._here is not None and not self._is_closed:
                 self._keep(self._here.take())
-                is_wiped = self._here.is_gone
-                if is_wiped:
-                    self._keep(self._here.close())
-                    self._here = self._made_here()
-            else:
-                is_wiped = False
-        if is_wiped:
-            self._publish_here()
+                if self._here.is_gone:
+                    try:
+                        self._keep(self._here.make_again())
+                    except OSError:
+                        self._here = None
+                    self._tell(self._here)
         return self._taken()
 
     def _keep(self, lines: bytes) -> None:
         self._arrived.extend(mark for line in lines.splitlines() if (mark := _parsed(line)))
 
-    def _taken(self) -> List[Mark]:
+    def _taken(self) -> list[Mark]:
         return [self._arrived.popleft() for _ in range(len(self._arrived))]
 
-    def close(self) -> List[Mark]:
+    def close(self) -> list[Mark]:
         """Remove the files; returns the last marks."""
         with self._locking:
             if self._here is not None and not self._is_closed:
@@ -171,24 +151,18 @@ class MarkSpool:
         return self._taken()
 
 
-def running(folder: str, *, local: Optional[str] = None) -> List[Spool]:
+def running(folder: str, *, local: str | None = None) -> list[Spool]:
     """The files of recorders that live; those of dead ones are removed.
 
     `local`: as of `MarkSpool`. Raises OSError where the folder is not the user's alone.
     """
-    found = list(sharing.here(folder, local or private.local_folder(), sharing.key(folder)))
+    found = list(sharing.here(folder, local or private.local_folder()))
     known = {spool.lease for spool in found}
     living = [spool for spool in found if spool.line]
     oldest_ns = (time.time() - _YOUNG_S) * 1e9
-    try:
-        within = private.open_folder(folder)
-    except FileNotFoundError:
-        return living
-    try:
-        others = sharing.there(folder, within, sorted(os.listdir(within)), known)
+    with suppress(FileNotFoundError), sharing.opened(folder) as within:
+        others = sharing.there(within, sharing.listed(folder, within), known)
         living += [each for each in others if each.changed_ns > oldest_ns]
-    finally:
-        os.close(within)
     return [each._replace(job="" if each.job == _NO_JOB else each.job) for each in living]
 
 
@@ -198,7 +172,7 @@ def send(spool: Spool, mark: Mark) -> bool:
     return sharing.append(spool, line.encode("ascii"))
 
 
-def choose(spools: List[Spool], job: str, node: str) -> List[Spool]:
+def choose(spools: list[Spool], job: str, node: str) -> list[Spool]:
     """The recorders that a mark made on `node` in `job` ("": outside) is for.
 
     The recorders of the job, on this node if there are any here; outside of a job all of this
@@ -211,7 +185,7 @@ def choose(spools: List[Spool], job: str, node: str) -> List[Spool]:
     return mine if len({spool.job for spool in mine}) == 1 else []
 
 
-def _parsed(line: bytes) -> Optional[Mark]:
+def _parsed(line: bytes) -> Mark | None:
     try:
         body = json.loads(line)
         time, text = float(body["t"]), mark_text(str(body["text"]))

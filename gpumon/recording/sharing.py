@@ -14,8 +14,10 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from collections.abc import Container, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
-from typing import Container, Iterator, NamedTuple, Optional, Sequence
+from typing import NamedTuple
 
 from gpumon import private
 
@@ -48,27 +50,33 @@ class SpoolFile:
 
         `name`: all but the end. `is_here`: it is one of this machine.
         """
-        private.make_folder(folder)
-        self._folder = folder
-        self._stem, self._number = name, 0
+        self._folder, self._stem, self._number = folder, name, 0
         self._is_here = is_here
+        self._make()
+
+    def _make(self) -> None:
+        private.make_folder(self._folder)
+        self.told = NOTHING
         self._at = len(NOTHING)  # of the marks that were not taken yet
-        self.within = private.open_folder(folder)
+        self.within = private.open_folder(self._folder)
+        self._file = -1
         try:
             # nobody finds it before it is held
-            first = f".{self._name}" if is_here else self._name
+            first = f".{self._name}" if self._is_here else self._name
             self._file = private.new_file(self.within, first)
-        except BaseException:
-            os.close(self.within)
-            raise
-        try:
             os.write(self._file, NOTHING)
-            if is_here:
-                hold(self._file)
+            if self._is_here:
+                fcntl.flock(self._file, fcntl.LOCK_EX)  # until it is closed: its process lives
                 os.rename(first, self._name, src_dir_fd=self.within, dst_dir_fd=self.within)
         except BaseException:
             self.close()
             raise
+
+    def make_again(self) -> bytes:
+        """Somebody removed it; gives the last lines of the old one. Raises OSError."""
+        marks = self.close()
+        self._make()
+        return marks
 
     @property
     def _name(self) -> str:
@@ -83,14 +91,14 @@ class SpoolFile:
         """Whether somebody removed it."""
         return os.fstat(self._file).st_nlink == 0
 
-    def renew(self) -> None:
-        """Show that this process lives. Raises OSError."""
-        os.utime(self._file)
-
-    def replace(self, line: bytes) -> bytes:
-        """Another line about this process; gives the marks that came before. Raises OSError."""
-        lock(self._file, _WRITING)
-        try:
+    def tell(self, line: bytes) -> bytes:
+        """Show that this process lives, and this line about it; gives the marks that came. Raises
+        OSError.
+        """
+        if line == self.told:
+            os.utime(self._file)
+            return self.take()
+        with _writing(self._file):
             marks = self.take()
             self._at = len(line)
             os.pwrite(self._file, line, 0)
@@ -100,8 +108,7 @@ class SpoolFile:
                 before = self._name
                 self._number += 1
                 os.rename(before, self._name, src_dir_fd=self.within, dst_dir_fd=self.within)
-        finally:
-            unlock(self._file, _WRITING)
+        self.told = line
         return marks
 
     def take(self) -> bytes:
@@ -118,10 +125,11 @@ class SpoolFile:
 
     def close(self) -> bytes:
         """Remove it; gives the last lines."""
-        lock(self._file, _WRITING)
-        _remove(self.within, self._name)
-        marks = self.take()
-        os.close(self._file)  # and with it the locks
+        with _writing(self._file):
+            _remove(self.within, self._name)
+            marks = self.take()
+        with suppress(OSError):
+            os.close(self._file)  # and with it the locks
         os.close(self.within)
         return marks
 
@@ -130,122 +138,91 @@ def append(spool: Spool, line: bytes) -> bool:
     """Have another process take a line; False when it has ended meanwhile."""
     folder, name = os.path.split(spool.path)
     try:
-        within = private.open_folder(folder)
-        try:
-            file = private.open_file(within, name, os.O_APPEND)
-        finally:
-            os.close(within)
+        with opened(folder) as within:
+            found = private.open_file(within, name, os.O_APPEND)
+        with open(found, "ab", buffering=0) as file, _writing(found):
+            return os.fstat(found).st_nlink > 0 and file.write(line) == len(line)
     except OSError:
         return False
-    try:
-        lock(file, _WRITING)
-        return os.fstat(file).st_nlink > 0 and os.write(file, line) == len(line)
-    except OSError:
-        return False
-    finally:
-        os.close(file)
 
 
 # -- looking for others
 
 
-def key(folder: str) -> str:
-    """What the names of a shared folder's files begin with in a folder of this machine."""
-    import hashlib  # loading it would delay the first screen
+@contextmanager
+def opened(folder: str) -> Iterator[int]:
+    """A descriptor of a folder of the user's alone. Raises OSError."""
+    within = private.open_folder(folder)
+    try:
+        yield within
+    finally:
+        os.close(within)
 
-    return hashlib.sha256(os.path.realpath(folder).encode()).hexdigest()[:12] + ","
+
+def listed(folder: str, within: int, key: str = "") -> list[Spool]:
+    """Those in a folder, by their names, which begin with `key`. Raises OSError."""
+    found = []
+    for name in sorted(os.listdir(within)):
+        parts = name[len(key) : -len(SUFFIX)].split(",")
+        if name.startswith(key) and name.endswith(SUFFIX) and len(parts) == 4:
+            found.append(Spool(os.path.join(folder, name), parts[0], parts[1], parts[2]))
+    return found
 
 
-def here(folder: str, local: Optional[str], key: str) -> Iterator[Spool]:
+def here(folder: str, local: str | None) -> Iterator[Spool]:
     """Those of this machine that belong to the shared folder; a dead one's has no `line` and is
     removed. Raises OSError where the folder of this machine is not the user's alone.
     """
-    try:
-        within = private.open_folder(local) if local else -1
-    except FileNotFoundError:
-        within = -1
-    if local is None or within < 0:
-        return
     dead = []
-    try:
-        for name in sorted(os.listdir(within)):
-            spool = _spool(local, name, key)
-            found = spool and read(within, spool, if_held=True)
+    with suppress(FileNotFoundError), opened(local or "") as within:
+        for each in listed(local or "", within, key(folder)):
+            found = read(within, each, if_held=True)
             if found is not None:
                 yield found
                 if not found.line:
                     dead.append(found.lease)
-                    _remove(within, name)
-    finally:
-        os.close(within)
-    if dead:
-        _tidy(folder, dead)
+                    _remove(within, found.path)
+    if dead:  # what they left in the shared folder
+        with suppress(OSError), opened(folder) as within:
+            for each in listed(folder, within):
+                if each.lease in dead:
+                    _remove(within, each.path)
 
 
-def there(folder: str, within: int, names: Sequence[str], but: Container[str]) -> Iterator[Spool]:
-    """Those in the shared folder, by its descriptor and its files' names, but for some leases; who
-    of them lives must be seen by its time. Those that are a day old are removed.
+def there(within: int, spools: Iterable[Spool], but: Container[str]) -> Iterator[Spool]:
+    """Those in the shared folder, by its descriptor, but for some leases; who of them lives must be
+    seen by its time. Those that are a day old are removed.
     """
-    for name in names:
-        spool = _spool(folder, name, "")
-        if spool is None or spool.lease in but:
+    for spool in spools:
+        if spool.lease in but:
             continue
         try:
-            status = os.stat(name, dir_fd=within, follow_symlinks=False)
+            status = os.stat(os.path.basename(spool.path), dir_fd=within, follow_symlinks=False)
         except OSError:
             continue
         if time.time() - status.st_mtime > _ABANDONED_S:
-            _remove(within, name)
+            _remove(within, spool.path)
         elif private.is_own(status):
             yield spool._replace(changed_ns=status.st_mtime_ns)
 
 
-def read(within: int, spool: Spool, *, if_held: bool = False) -> Optional[Spool]:
+def read(within: int, spool: Spool, *, if_held: bool = False) -> Spool | None:
     """With its line and its time, which NFS answers afresh where a file is opened; None where it is
     gone. `if_held`: without a line where no process holds it.
     """
     try:
-        file = private.open_file(within, os.path.basename(spool.path))
+        with open(private.open_file(within, os.path.basename(spool.path)), "rb", 0) as file:
+            status, line = os.fstat(file.fileno()), b""
+            if not if_held or _is_held(file.fileno()):
+                line = file.read(min(status.st_size, _MAX_LINE)).partition(b"\n")[0] or NOTHING
+            return spool._replace(line=line, changed_ns=status.st_mtime_ns)
     except OSError:
         return None
-    try:
-        status, line = os.fstat(file), b""
-        if not if_held or is_held(file):
-            line = os.read(file, min(status.st_size, _MAX_LINE)).partition(b"\n")[0] or NOTHING
-        return spool._replace(line=line, changed_ns=status.st_mtime_ns)
-    except OSError:
-        return None
-    finally:
-        os.close(file)
 
 
-def _spool(folder: str, name: str, key: str) -> Optional[Spool]:
-    parts = name[len(key) : -len(SUFFIX)].split(",")
-    if not name.startswith(key) or not name.endswith(SUFFIX) or len(parts) != 4:
-        return None
-    return Spool(os.path.join(folder, name), parts[0], parts[1], parts[2])
-
-
-def _tidy(folder: str, dead: Container[str]) -> None:
-    """Remove what processes of this machine left in the shared folder."""
-    try:
-        within = private.open_folder(folder)
-    except OSError:
-        return
-    try:
-        for name in os.listdir(within):
-            spool = _spool(folder, name, "")
-            if spool is not None and spool.lease in dead:
-                _remove(within, name)
-    finally:
-        os.close(within)
-
-
-def _remove(within: int, name: str) -> None:
-    try:
-        os.unlink(name, dir_fd=within)
-    except OSError:
-        pass
+def _remove(within: int, path: str) -> None:
+    with suppress(OSError):
+        os.unlink(os.path.basename(path), dir_fd=within)
 
 
 # -- locks and names
@@ -256,29 +233,27 @@ def safe(name: str) -> str:
     return "".join(char if char.isalnum() or char in "._+-" else "_" for char in name)[:80]
 
 
-def lock(file: int, byte: int) -> None:
-    """Wait for the lock of one byte of a file, until it is closed or `unlock`; where locks do not
-    work, none is had.
-    """
+@cache
+def key(folder: str) -> str:
+    """What the names of a shared folder's files begin with in a folder of this machine."""
+    import hashlib  # loading it would delay the first screen
+
+    return hashlib.sha256(os.path.realpath(folder).encode()).hexdigest()[:12] + ","
+
+
+@contextmanager
+def _writing(file: int) -> Iterator[None]:
+    """Nobody else writes to it meanwhile; where locks do not work, somebody may."""
+    with suppress(OSError):
+        fcntl.lockf(file, fcntl.LOCK_EX, 1, _WRITING)
     try:
-        fcntl.lockf(file, fcntl.LOCK_EX, 1, byte)
-    except OSError:
-        pass
+        yield
+    finally:
+        with suppress(OSError):
+            fcntl.lockf(file, fcntl.LOCK_UN, 1, _WRITING)
 
 
-def unlock(file: int, byte: int) -> None:
-    try:
-        fcntl.lockf(file, fcntl.LOCK_UN, 1, byte)
-    except OSError:
-        pass
-
-
-def hold(file: int) -> None:
-    """Hold a file of this machine until it is closed: its process lives. Raises OSError."""
-    fcntl.flock(file, fcntl.LOCK_EX)
-
-
-def is_held(file: int) -> bool:
+def _is_held(file: int) -> bool:
     """Whether a living process holds a file of this machine."""
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
