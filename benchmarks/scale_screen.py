@@ -22,7 +22,7 @@ from gpumon.pipeline.pipeline import Pipeline
 from gpumon.pipeline.recorder import RecorderStage
 from gpumon.recording import marks_dir
 from gpumon.slurm.job import Job, NodeAllocation, Resources
-from gpumon.sources.attach import AttachSource, Plan
+from gpumon.sources.attach import Plan
 from gpumon.sources.tasks import tasks_of
 from gpumon.sources.watched import WatchedJob
 from gpumon.store import Store
@@ -155,7 +155,7 @@ def main() -> None:
         [job],
         lambda soon: [job],
         lambda jobs: Plan(tasks := tasks_of(jobs), {task.name: way for task in tasks}),
-        AttachSource((), {}, args.interval),
+        args.interval,
     )
     stage = RecorderStage(watched, marks_dir(), record=args.record)
     store = TimedStore()

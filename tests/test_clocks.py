@@ -5,6 +5,7 @@ Nodes and machines are simulated second by second; decoder, follower, store and 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -30,16 +31,17 @@ from gpumon.site import Site
 from gpumon.slurm.client import Slurm
 from gpumon.slurm.job import Job
 from gpumon.slurm.runner import Result
-from gpumon.sources.attach import AttachSource
-from gpumon.sources.follow import Follower
+from gpumon.sources.attempt import Attempt
 from gpumon.sources.replay import ReplaySource
 from gpumon.sources.tracks import tracks_of
 from gpumon.sources.watched import WatchedJob
 from gpumon.store import Store
+from gpumon.transport.stream import Failure
 from gpumon.tui.dialogs.signals import Target, send_signal
 from gpumon.tui.parts.title import time_row, title_row
 from gpumon.wire.encoder import Encoder
 from tests.frames.framing import FramedRecorder, Gathering
+from tests.sources.sinks import node
 from tests.support.examples import examples
 from tests.tui.looking import Looking
 
@@ -155,9 +157,10 @@ class Both:
 def follow(told, look=lambda sink, arrival: None):
     sink = Both()
     stream = Lines(told, lambda arrival: look(sink, arrival))
-    follower = Follower("n1", sink, lambda header: header, now=lambda: stream.now)
-    if isinstance(follower.arrive(stream, b"", lambda: None), Header):
-        while follower.take(stream):
+    attempt = Attempt(None, node(stream, sink), now=lambda: stream.now)
+    with contextlib.suppress(Failure):
+        attempt.arrive()
+        while attempt.take():
             pass
     return sink
 
@@ -408,8 +411,7 @@ def test_time_left_is_slurms_however_wrong_our_clock_is(skew_s, true, later_s, s
     controller.true = true
     told_at = T0 + true + skew_s
     slurm = Slurm(controller, now=lambda: told_at, clock=lambda: 1000.0)
-    nodes = AttachSource((), {}, 1.0)
-    job = WatchedJob(slurm.live("7"), lambda soon: (), not_wanted, nodes).job()
+    job = WatchedJob(slurm.live("7"), lambda soon: (), not_wanted, 1.0).job()
     now = told_at + later_s
     left_s = 12 * HOUR - (true - suspended_s + later_s)
     assert job.time_limit_s - job.elapsed_at(now) == pytest.approx(left_s, abs=1.1)

@@ -13,7 +13,7 @@ from gpumon.services.jobs import with_cluster
 from gpumon.services.library import RecordedRuns
 from gpumon.services.retention import start_retention
 from gpumon.services.this_site import site_of_screen
-from gpumon.sources.attach import AttachSource, Plan
+from gpumon.sources.attach import Plan
 from gpumon.sources.jobfiles import REMOTE_PERIOD_S, JobFiles, read_by
 from gpumon.sources.tasks import tasks_of
 from gpumon.sources.watched import WatchedJob
@@ -96,4 +96,4 @@ def watch_task(
     def plan(running: Sequence[Job]) -> Plan:
         return Plan(tasks_of(running), available.for_jobs(running))
 
-    return WatchedJob([job], look, plan, AttachSource((), {}, settings.interval_s))
+    return WatchedJob([job], look, plan, settings.interval_s)

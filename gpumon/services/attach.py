@@ -21,7 +21,7 @@ from gpumon.slurm.client import Slurm
 from gpumon.slurm.groups import JobGroup
 from gpumon.slurm.job import Job
 from gpumon.slurm.runner import SlurmError
-from gpumon.sources.attach import AttachSource, Plan
+from gpumon.sources.attach import Plan
 from gpumon.sources.tasks import tasks_of
 from gpumon.sources.watched import WatchedJob
 from gpumon.transport.available import AvailableTransports, here
@@ -213,5 +213,4 @@ def watch(
     def plan(running: Sequence[Job]) -> Plan:
         return Plan(tasks_of(running, nodes), available.for_jobs(running))
 
-    source = AttachSource((), {}, settings.interval_s)
-    return WatchedJob(jobs, look, plan, source, Restarts(slurm).explained)
+    return WatchedJob(jobs, look, plan, settings.interval_s, Restarts(slurm).explained)

@@ -110,9 +110,7 @@ def show_job(
         gc.freeze()  # to look through what a thousand nodes left would hold up the exit by seconds
 
 
-def _recorded(
-    source: AttachSource | WatchedJob, settings: Settings, job: JobSource | None = None
-) -> Pipeline:
+def _recorded(source: AttachSource, settings: Settings, job: JobSource | None = None) -> Pipeline:
     site = site_of_screen()
     if settings.record:
         start_retention(settings)
@@ -126,7 +124,7 @@ def _scraped_before(header: Header, end: float) -> list[Header | Sample]:
 
 
 def recorded(
-    source: AttachSource | WatchedJob,
+    source: AttachSource,
     settings: Settings,
     site: Callable[[], Site],
     job: JobSource | None,

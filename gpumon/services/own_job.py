@@ -18,7 +18,7 @@ from gpumon.slurm import hostlist
 from gpumon.slurm.ids import JobId
 from gpumon.slurm.job import Job
 from gpumon.slurm.runner import LocalRunner
-from gpumon.sources.attach import AttachSource, Plan
+from gpumon.sources.attach import Plan
 from gpumon.sources.tasks import tasks_of
 from gpumon.sources.watched import WatchedJob
 from gpumon.transport.fallback import Transports
@@ -136,9 +136,9 @@ def watch_here(job: Job, settings: Settings, prompter: Prompter) -> WatchedJob:
     def plan(running: Sequence[Job]) -> Plan:
         return _plan(running, node, prompter)
 
-    source = AttachSource.of_this_node(node, settings.interval_s)
-    watched = WatchedJob([job], look, plan, source, Restarts(slurm).explained)
-    watched.name = source.name
+    first, explained = Plan.of_this_node(node), Restarts(slurm).explained
+    watched = WatchedJob([job], look, plan, settings.interval_s, explained, first=first)
+    watched.name = "local"
     return watched
 
 

@@ -22,7 +22,6 @@ from gpumon.sources.attach import AttachSource
 if TYPE_CHECKING:
     from gpumon.config import Settings
     from gpumon.slurm.job import Job
-    from gpumon.sources.watched import WatchedJob
 
 #: a node that has not answered by then is reported as such; py-spy has 3 s for each rank
 _WAIT_S = 60.0
@@ -104,7 +103,7 @@ def print_stacks(
     remote = bool(via or login or nodes)
     pid = 0 if remote or target is None else _process_here(target)
     here = node_name(os.environ)
-    source: AttachSource | WatchedJob
+    source: AttachSource
     if pid or (target is None and not remote and not _jobs_around()):
         source, names = AttachSource.of_this_node(here, settings.interval_s), [here]
     else:
@@ -167,7 +166,7 @@ def _jobs_around() -> list[Job]:
     return jobs_around(os.environ)
 
 
-def _gather(source: AttachSource | WatchedJob, names: Sequence[str], wanted: Wanted) -> Gathered:
+def _gather(source: AttachSource, names: Sequence[str], wanted: Wanted) -> Gathered:
     gathered = Gathered(names, wanted, source.ask_stacks)
     source.tell = gathered.told
     source.start(gathered)

@@ -1,17 +1,27 @@
-"""One transport tried for one node, in a thread of its own, up to the first sample of the job."""
+"""One transport tried for one node: its stream, from opening it until it has ended, and why."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
 
-from gpumon.errors import shortage
+from gpumon.errors import WireError, shortage
 from gpumon.model import clock
-from gpumon.model.sample import Header
-from gpumon.sources.follow import Follower, Outcome
+from gpumon.model.sample import JOB_ENDED, NO_JOB, WRONG_JOB, Event, Header, Sample
+from gpumon.model.spacing import Spacing
+from gpumon.store.turn import TURNS
+from gpumon.transport.intake import Intake, Lines
+from gpumon.transport.rate import Rate, TooFast
 from gpumon.transport.stream import Failure, Stream, Transport
 from gpumon.transport.unhurried import is_unhurried
+from gpumon.wire.stacks import ANSWER
+
+if TYPE_CHECKING:
+    from gpumon.sources.node_run import NodeRun
 
 #: a stream without a line for so long is a connection that is gone
 SILENCE_S = 30.0
@@ -20,29 +30,37 @@ _SILENT_INTERVALS = 6
 _BEGIN_S = 50.0
 
 
+class Outcome(NamedTuple):
+    """How a stream ended, in words; `is_over`: with the job, or because gpumon is quit."""
+
+    text: str
+    is_over: bool = False
+
+
 class Attempt:
-    """Opens a stream and waits for what it brings; `header` or `failure` is the result."""
+    """Opens a stream and waits for the first sample of the job, in a thread of its own; `header` or
+    `failure` is the result. What comes then is taken by one thread at a time.
+    """
 
     def __init__(
-        self,
-        transport: Transport,
-        start: Callable[[], tuple[Stream, bytes]],
-        follower: Follower,
-        interval_s: float,
+        self, transport: Transport, node: NodeRun, now: Callable[[], float] = clock.now
     ) -> None:
-        """`start` opens the stream and gives what is to be sent first; it raises Failure."""
+        """`now`: our clock, epoch s."""
         self.transport = transport
         self.header: Header | None = None
         self.failure: Failure | None = None
         self.is_over = False  # the job has ended there
-        self._start = start
-        self._follower = follower
-        self._interval_s = interval_s
+        self._node = node
+        self._now = now
+        self._intake, self._lines, self._spacing = Intake(Rate()), Lines(), Spacing()
+        self._held: Iterable[tuple[Header | Sample, float]] = ()  # for `take`, each with its time
+        self._end: Event | None = None  # the agent's last word
+        self._why = ""  # why no more is taken
         self._lock = threading.Lock()
         self._stream: Stream | None = None
-        self._loaded = False
-        self._closed = False
+        self._is_loaded = self._is_closed = False
         self._thread: threading.Thread | None = None
+        self._last_line = clock.since_boot()
         self._checked = time.monotonic()
         self._waited_s = 0.0
 
@@ -51,12 +69,11 @@ class Attempt:
 
         def arrive() -> None:
             try:
-                self._arrive()
+                self.arrive()
             except Failure as failure:
                 self.failure = failure
             except Exception as error:  # a mistake of ours: said, and the other nodes continue
-                mistake = f"internal error: {type(error).__name__}: {error}"
-                self.failure = Failure(shortage(error) or mistake)
+                self.failure = Failure(shortage(error) or mistake(error))
             if self.header is None:
                 self.close()
             report(self)
@@ -69,33 +86,109 @@ class Attempt:
             self.failure = Failure(shortage(error) or str(error))
             report(self)
 
-    def _arrive(self) -> None:
-        stream, payload = self._start()
+    def arrive(self) -> None:
+        """Wait for the first sample of the job. Raises Failure with why there is none."""
+        stream, payload = self._node.open(self.transport)
         with self._lock:
-            self._stream, late = stream, self._closed
+            self._stream, late = stream, self._is_closed
         if late:  # given up while the stream was being opened
             stream.close()
             raise Failure("another transport was faster")
-        result = self._follower.arrive(stream, payload, self._set_loaded)
-        if isinstance(result, Outcome):
-            self.is_over = result.kind == "ended"
-            raise Failure(result.text, final=result.final)
-        self.header = result
+        try:
+            stream.write(payload)
+            self.forgive()  # it may have waited for its turn until now
+            self._is_loaded, self._waited_s = True, 0.0
+            if self._finds_first():
+                return
+        except OSError:  # it went away before it had read the agent; its complaint says why
+            pass
+        except (WireError, TooFast) as error:
+            self._why = str(error)
+        text, self.is_over = self.outcome()
+        raise Failure(text, final=self._ends_for(WRONG_JOB))
 
-    def _set_loaded(self) -> None:
-        self.forgive()  # it may have waited for its turn until now
-        self._loaded, self._waited_s = True, 0.0
+    def _finds_first(self) -> bool:
+        header: tuple[Header, float] | None = None
+        while (items := self._read()) is not None:
+            with TURNS.of_stream():
+                for item, received in items:
+                    if isinstance(item, Header):
+                        header = item, received
+                    elif self._is_the_jobs(item) and header is not None:
+                        self._held = chain([header, (item, received)], items)
+                        self.header = header[0]
+                        return True
+        return False
 
     def take(self) -> bool:
-        """Take what the stream brings next; False at its end."""
-        assert self._stream is not None
-        return self._follower.take(self._stream)
+        """Take what comes next, first of all what `arrive` has read; False when the agent or the
+        stream has ended.
+        """
+        held, self._held = self._held, ()
+        try:
+            items = held or self._read()
+            if items is None:
+                return False
+            with TURNS.of_stream():
+                for item, received in items:
+                    self._take(item, received)
+                    if self._end is not None:
+                        break
+        except OSError:
+            return False
+        except (WireError, TooFast) as error:
+            self._why = str(error)
+            return False
+        return self._end is None
+
+    def _read(self) -> Iterator[tuple[Header | Sample, float]] | None:
+        """What the next piece of the stream holds, to be decoded as it is taken; None: nothing
+        more is taken. Who quits must not wait for what a thousand nodes have sent.
+        """
+        data = b"" if self._node.is_done or self._stream is None else self._stream.read()
+        if not data:
+            return None
+        self.forgive()
+        self._node.heard()
+        return self._decoded(self._lines.feed(data))
+
+    def _decoded(self, lines: list[bytes]) -> Iterator[tuple[Header | Sample, float]]:
+        for line in lines:
+            if self._node.is_done:
+                return
+            if line.startswith(ANSWER):
+                if (answer := self._intake.answer(line)) is not None:
+                    self._node.told(answer)
+                continue
+            for item in self._intake.line(line):
+                yield item, self._now()
+
+    def _take(self, item: Header | Sample, received: float) -> None:
+        if isinstance(item, Header):
+            self._node.header(self.transport, self._node.axis.header(item, received))
+            return
+        self._is_the_jobs(item)
+        if item.rows:
+            self._spacing.note(clock.since_boot())
+        self._node.add(self._node.axis.sample(item, received), received)
+
+    def _is_the_jobs(self, sample: Sample) -> bool:
+        """Notes also whether it is the agent's last."""
+        self._end = next((event for event in sample.events if event.kind == "end"), None)
+        return not self._ends_for(WRONG_JOB, NO_JOB)
+
+    def _ends_for(self, *whys: str) -> bool:
+        return self._end is not None and self._end.data.get("why") in whys
 
     def outcome(self) -> Outcome:
         """How the stream ended, which is then closed."""
         assert self._stream is not None
         try:
-            return self._follower.outcome(self._stream)
+            if self._node.is_done:
+                return Outcome("", is_over=True)
+            if self._end is not None:
+                return Outcome(self._end.text, self._ends_for(JOB_ENDED))
+            return Outcome(self._why or self._stream.complaint() or "the connection was closed")
         finally:
             self.close()
 
@@ -117,43 +210,54 @@ class Attempt:
 
     @property
     def silent_s(self) -> float:
-        """For how long nothing has come, where that is more than its interval explains; else 0."""
-        if not self._loaded:
+        """For how long nothing has come, where that is more than its interval explains; else 0.
+
+        The interval is that of the samples, as the stream says, or as they come where that is less.
+        """
+        if not self._is_loaded:
             return 0.0
-        interval_s = max(self._interval_s, self._follower.interval_s)
+        interval_s, header = self._node.interval_s, self._intake.header
+        if header is not None:
+            interval_s = max(interval_s, self._spacing.interval_s(header.interval_s))
         begins_s = _BEGIN_S if self.header is None else 0.0
         least_s = max(SILENCE_S, _SILENT_INTERVALS * interval_s, begins_s)
-        silent_s = clock.since_boot() - self._follower.last_line
+        silent_s = clock.since_boot() - self._last_line
         return silent_s if silent_s > least_s else 0.0
 
     def forgive(self) -> None:
-        """There is a reason for its silence."""
-        self._follower.last_line = clock.since_boot()
+        """Something has come, or there is a reason for its silence."""
+        self._last_line = clock.since_boot()
+
+    @property
+    def _open(self) -> Stream | None:
+        """To send something on."""
+        return self._stream if self._is_loaded and not self._is_closed else None
 
     def keep(self) -> None:
         """A sign of life to the agent."""
-        if self._stream is not None and self._loaded and not self._closed:
-            try:
-                self._stream.write(b"\n")
-            except OSError:
-                pass  # its reader notices the same
+        if (stream := self._open) is not None:
+            with suppress(OSError):  # its reader notices the same
+                stream.write(b"\n")
 
     def ask(self, line: bytes) -> bool:
         """Send the agent a request; False where there is none to take it. May block."""
-        if self._stream is None or not self._loaded or self._closed:
-            return False
-        try:
-            self._stream.say(line)
-        except OSError:
-            return False
-        return True
+        if (stream := self._open) is not None:
+            with suppress(OSError):
+                stream.say(line)
+                return True
+        return False
 
     def give_up(self, why: str) -> None:
-        self._follower.given_up = why
+        self._why = why
         self.close()
 
     def close(self) -> None:
         with self._lock:
-            stream, again, self._closed = self._stream, self._closed, True
+            stream, again, self._is_closed = self._stream, self._is_closed, True
         if stream is not None and not again:
             stream.close()
+
+
+def mistake(error: Exception) -> str:
+    """One of ours, as people are told of it."""
+    return f"internal error: {type(error).__name__}: {error}"

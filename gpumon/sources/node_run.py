@@ -15,16 +15,14 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from gpumon.errors import shortage
 from gpumon.model.axis import Axis
-from gpumon.model.sample import Header, leaves
+from gpumon.model.sample import Header, Sample, leaves
 from gpumon.model.stack import Told
 from gpumon.model.view import Status
-from gpumon.sources.attempt import Attempt
-from gpumon.sources.base import Sink
-from gpumon.sources.follow import Follower, Outcome
+from gpumon.sources.attempt import Attempt, Outcome, mistake
 from gpumon.sources.tasks import NodeTask
 from gpumon.transport.fallback import Fallback, Transports, has_twin
 from gpumon.transport.local import LocalTransport
@@ -32,6 +30,9 @@ from gpumon.transport.payload import agent_argv, payload
 from gpumon.transport.reading import STREAMS
 from gpumon.transport.srun import SrunTransport
 from gpumon.transport.stream import BACK_OFF_S, Failure, Stream, Transport
+
+if TYPE_CHECKING:
+    from gpumon.sources.attach import AttachSource
 
 #: a transport may take so long before the next one is tried beside it
 _BESIDE_S = 5.0
@@ -41,52 +42,41 @@ _KEPT_S = 120.0
 _STEADY_S = 60.0
 
 
-class Followed(Protocol):
-    """What a node's run needs of the source of all nodes."""
-
-    stopping: threading.Event
-    held: str
-
-    def now(self) -> float:
-        """Epoch s."""
-
-    def broke(self) -> None:
-        """A live node is no longer."""
-
-    def tell(self, name: str, told: Told) -> None:
-        """What a node answered, by the task's name."""
-
-
 class NodeRun:
-    """One node, in a thread of its own or in that of all streams: in one at a time."""
+    """One node, in a thread of its own or in that of all streams: in one at a time.
+
+    A node may be followed anew under the same name, in the job's next attempt. What is still on its
+    way from the run before must not mix with that, so nothing passes once a run is left.
+    """
 
     def __init__(
         self,
         task: NodeTask,
         transports: Transports,
-        interval_s: float,
-        source: Followed,
+        source: AttachSource,
         *,
         is_spread: bool = False,
     ) -> None:
         """`is_spread`: the node ticks at a second of the interval that depends on its name."""
         self.task = task
         self.transports = transports
-        self._source = source
+        self.interval_s = source.interval_s
+        self.axis = Axis(ours=True)  # of all streams of the node
         self.fallback: Fallback = transports.fallback(task.node)
         self.over = threading.Event()  # the job has ended here, or nothing more can be tried
+        self.live = False
+        self._source = source
         self._ended = ""
-        self._interval_s = interval_s
         self._attempts: tuple[Attempt, ...] = ()  # replaced as a whole, by the node's thread
         self._tries = 0  # in a row that were not live for long
-        self._left: Attempt | None = None  # its stream has ended, and no thread could be started
+        self._waiting: Callable[[], bool] | None = None  # for a thread, of which there was none
         self._reports: queue.SimpleQueue[Attempt | None] = queue.SimpleQueue()
-        self._axis = Axis(ours=True)
         self._live_at: float | None = None
         self._lost: tuple[float, str] | None = None  # since when, and why, one that was live
         self._is_quiet = False
-        self.live = False
-        self._flags = ["--interval", f"{interval_s:g}"]
+        self._passing = threading.Lock()
+        self._is_left = False
+        self._flags = ["--interval", f"{self.interval_s:g}"]
         if is_spread:
             self._flags.append("--spread")
         if task.names:
@@ -94,12 +84,54 @@ class NodeRun:
         if task.gpus is not None:
             self._flags += ["--gpus", str(task.gpus)]
 
+    # -- what its streams bring
+
+    def header(self, transport: Transport, header: Header) -> None:
+        """With what the stream does not know, its node's name first."""
+        blind = transport.lacks and self.task.gpus and not header.devices
+        if blind and transport.lacks not in header.notes:
+            # what an agent says of a driver that it must not open is true of its transport only
+            header = header._replace(notes=[transport.lacks])
+        header = self.task.complete(header._replace(node=self.task.node))
+        with self._passing:
+            if not self._is_left:
+                self._source.sink.header(self.task.name, header)
+
+    def add(self, sample: Sample, received: float) -> None:
+        with self._passing:
+            if not self._is_left:
+                self._source.costs.add(self.task.name, sample)
+                self._source.sink.add(self.task.name, sample, received)
+
+    def _status(self, status: Status) -> None:
+        with self._passing:
+            if not self._is_left:
+                self._source.sink.status(self.task.name, status)
+
+    def heard(self) -> None:
+        if self._is_quiet:  # its silence is over
+            self._set_live(True)
+
+    def told(self, answer: Told) -> None:
+        self._source.tell(self.task.name, answer)
+
     # -- the node's thread
 
-    def run(self, sink: Sink) -> None:
+    def begin(self) -> None:
         """Connect until a stream is followed in the thread of all streams, or nothing is left."""
-        self._sink = sink
-        self._run(self._connect)
+        self._status(Status("connecting", self._source.now(), "", ""))
+        self._start(self._connect)
+
+    def _start(self, work: Callable[[], bool]) -> None:
+        """In a thread of the node's own; where there can be none, `keep` tries again."""
+        name = self.task.name
+        thread = threading.Thread(target=self._run, args=(work,), daemon=True, name=name)
+        try:
+            thread.start()
+            self._waiting = None
+        except RuntimeError as error:
+            self._waiting = work
+            self._say("lost", shortage(error) or str(error))
 
     def _run(self, work: Callable[[], bool]) -> None:
         """`work` gives whether the stream is followed elsewhere; else this is the node's end."""
@@ -107,14 +139,14 @@ class NodeRun:
             if work():
                 return
         except Exception as error:  # a mistake of ours: said, and the other nodes continue
-            self._say("lost", _mistake(error))
+            self._say("lost", mistake(error))
         self.transports.settle(self.task.node)
         self.over.set()
         if self._ended:
             self._say("ended", self._ended)
 
     def _connect(self) -> bool:
-        while not self._done:
+        while not self.is_done:
             self._live_at = None
             found = self._round()
             outcome = self._follow(found) if isinstance(found, Attempt) else found
@@ -131,9 +163,9 @@ class NodeRun:
         self._set_live(False)
         if self._live_at is not None:
             self._lost = self._lost or (self._source.now(), outcome.text)
-        if outcome.kind == "ended":
+        if outcome.is_over:
             self._ended = self._ended or outcome.text
-        if self._done:
+        if self.is_done:
             return False
         if self._live_at is not None and time.monotonic() - self._live_at > _STEADY_S:
             self._tries = 0
@@ -152,7 +184,7 @@ class NodeRun:
         """Try the transports, the next beside a slow one, until one delivers or none is left."""
         self._reports = queue.SimpleQueue()
         try:
-            while not self._done:
+            while not self.is_done:
                 if not self._try_next() and not self._attempts:
                     break
                 attempt = self._report()
@@ -160,7 +192,7 @@ class NodeRun:
                     continue
                 self._attempts = tuple(each for each in self._attempts if each is not attempt)
                 if attempt.is_over:
-                    return Outcome("ended", attempt.failure.text if attempt.failure else "")
+                    return Outcome(attempt.failure.text if attempt.failure else "", is_over=True)
                 if attempt.header is None:
                     self.fallback.refuse(attempt.transport, attempt.failure or Failure(""))
                 elif self._takes(attempt.transport, attempt.header):
@@ -169,7 +201,7 @@ class NodeRun:
                     attempt.close()
         finally:
             self._give_up_others()
-        return Outcome("lost", self.fallback.refusals or "no transport reaches this node")
+        return Outcome(self.fallback.refusals or "no transport reaches this node")
 
     def _try_next(self) -> bool:
         """Begin with the next transport, if there is one, and time for it."""
@@ -183,16 +215,7 @@ class NodeRun:
         if transport is None:
             return False
         self._say("connecting", self.fallback.refusals, transport.name)
-        follower = Follower(
-            self.task.name,
-            self._sink,
-            partial(self._complete, transport),
-            done=lambda: self._done,
-            heard=self._heard,
-            told=partial(self._source.tell, self.task.name),
-            axis=self._axis,
-        )
-        attempt = Attempt(transport, partial(self._open, transport), follower, self._interval_s)
+        attempt = Attempt(transport, self)
         self._attempts = (*self._attempts, attempt)
         attempt.run(self._reports.put)
         return True
@@ -205,7 +228,7 @@ class NodeRun:
         except queue.Empty:
             return None
 
-    def _open(self, transport: Transport) -> tuple[Stream, bytes]:
+    def open(self, transport: Transport) -> tuple[Stream, bytes]:
         """A stream, and what is to be sent first. Raises Failure."""
         if isinstance(transport, LocalTransport):
             return transport.open_agent(self._flags), b""
@@ -223,7 +246,7 @@ class NodeRun:
     def _follow(self, attempt: Attempt) -> Outcome | None:
         """Until its end, here; None: it goes on in the thread of all streams."""
         self._attempts = (attempt,)
-        if self._done:  # `close` may have missed it
+        if self.is_done:  # `close` may have missed it
             attempt.close()
         self._live_at = time.monotonic()
         self.fallback.take(attempt.transport)
@@ -251,7 +274,7 @@ class NodeRun:
         self.transports.settle(self.task.node)
         attempts, self._attempts = self._attempts, ()
         for attempt in attempts:
-            threading.Thread(target=attempt.close, daemon=True).start()
+            beside(attempt.close)
 
     def _set_live(self, live: bool) -> None:
         was, self.live = self.live, live
@@ -260,13 +283,6 @@ class NodeRun:
             self._say("live", self.fallback.refusals)
         elif was and not live:
             self._source.broke()
-
-    def _complete(self, transport: Transport, header: Header) -> Header:
-        blind = transport.lacks and self.task.gpus and not header.devices
-        if blind and transport.lacks not in header.notes:
-            # what an agent says of a driver that it must not open is true of its transport only
-            header = header._replace(notes=[transport.lacks])
-        return self.task.complete(header._replace(node=self.task.node))
 
     def _say(self, state: str, detail: str, source: str = "") -> None:
         """Tell how it fares. One that was live is lost until it is again, for the same reason."""
@@ -280,20 +296,16 @@ class NodeRun:
             tries = f"trying {source}" if state == "connecting" else ""
             told = detail if detail.startswith(why) else "; ".join(filter(None, (why, detail)))
             state, detail = "lost", "; ".join(filter(None, (told, tries)))
-        self._sink.status(self.task.name, Status(state, since, detail, source))
+        self._status(Status(state, since, detail, source))
 
     def _pause(self, seconds: float) -> None:
         until = time.monotonic() + seconds
-        while not self._done and (time.monotonic() < until or self._source.held):
+        while not self.is_done and (time.monotonic() < until or self._source.held):
             self._source.stopping.wait(0.2)
 
     @property
-    def _done(self) -> bool:
+    def is_done(self) -> bool:
         return self._source.stopping.is_set() or bool(self._ended)
-
-    def _heard(self) -> None:
-        if self._is_quiet:  # its silence is over
-            self._set_live(True)
 
     # -- the thread of all streams
 
@@ -303,33 +315,19 @@ class NodeRun:
             if attempt.take():
                 return True
         except Exception as error:
-            attempt.give_up(_mistake(error))
+            attempt.give_up(mistake(error))
         if self._source.stopping.is_set():  # a thread for each of a thousand takes seconds
             self.over.set()
         else:
-            self._resume(attempt)
+            self._start(lambda: self._tries_again(attempt.outcome()) and self._connect())
         return False
-
-    def _resume(self, attempt: Attempt) -> None:
-        def connect() -> bool:
-            return self._tries_again(attempt.outcome()) and self._connect()
-
-        thread = threading.Thread(
-            target=self._run, args=(connect,), daemon=True, name=self.task.name
-        )
-        try:
-            thread.start()
-            self._left = None
-        except RuntimeError as error:
-            self._left = attempt  # `keep` tries again
-            self._say("lost", shortage(error) or str(error))
 
     # -- from other threads
 
     def keep(self) -> None:
         """Signs of life to the agents; a stream without one from there is given up."""
-        if self._left is not None:
-            self._resume(self._left)
+        if self._waiting is not None:
+            self._start(self._waiting)
         for attempt in self._attempts:
             attempt.keep()
             if self._source.held:  # the agent stands still with the job, and continues with it
@@ -355,6 +353,12 @@ class NodeRun:
         """Send a request to the agent; False where none is followed. May block."""
         return self.live and any(each.ask(line) for each in self._attempts)
 
+    def leave(self, why: str) -> None:
+        """The node is the job's no more: close it, in a thread, as a stream may hang."""
+        with self._passing:
+            self._is_left = True
+        beside(lambda: self.end(why))
+
     def end(self, text: str) -> None:
         """The job has ended, as Slurm says."""
         if self.over.is_set() and not self._ended:  # was given up
@@ -368,5 +372,12 @@ class NodeRun:
             attempt.close()
 
 
-def _mistake(error: Exception) -> str:
-    return f"internal error: {type(error).__name__}: {error}"
+def beside(call: Callable[[], None]) -> threading.Thread | None:
+    """The thread that runs this; None where there can be none (`ulimit -u`): then it was run."""
+    thread = threading.Thread(target=call, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        call()
+        return None
+    return thread

@@ -45,45 +45,31 @@ def tasks_of(jobs: Sequence[Job], only: Sequence[str] = ()) -> list[NodeTask]:
         share = next((share for share in job.allocations if share.node == node), None)
         names = tuple(name for name in (job.raw_id, job.sluid) if name)
         gpus = share.gpus if share is not None else None
-        notes = [] if name == node else [_beside(job, node)]
+        shares = f"Component {job.id} also runs on {node}"
+        notes = [] if name == node else [f"{shares}; figures of the host cover all components."]
         tasks.append(NodeTask(node, names, gpus, _completer(job, share, notes), name))
     return tasks
 
 
-def _beside(job: Job, node: str) -> str:
-    return f"Component {job.id} also runs on {node}; figures of the host cover all components."
-
-
 def _completer(
-    job: Job, share: NodeAllocation | None, notes: Sequence[str] = ()
+    job: Job, share: NodeAllocation | None, notes: Sequence[str]
 ) -> Callable[[Header], Header]:
     """Adds what Slurm knows of the job to what the node's own environment tells."""
+    known = ("name", "user", "account", "partition", "cluster", "start", "end", "restarts")
+    told = {name: getattr(job, name) for name in known} | {
+        "id": job.raw_id,
+        "nodes": job.node_list,
+        "node_count": len(job.nodes),
+        "array": f"{job.array_job_id}_{job.array_task}" if job.array_task else "",
+        "cpus": share and share.cpus,
+        "gpus": share and share.gpus,
+    }
+    told = {name: value for name, value in told.items() if value is not None and value != ""}
 
     def complete(header: Header) -> Header:
-        own = header.job or JobContext(job.raw_id)
-        told = JobContext(
-            id=job.raw_id,
-            name=job.name,
-            user=job.user,
-            account=job.account,
-            partition=job.partition,
-            cluster=job.cluster,
-            nodes=job.node_list,
-            node_count=len(job.nodes),
-            array=f"{job.array_job_id}_{job.array_task}" if job.array_task else "",
-            cpus=share.cpus if share is not None else None,
-            mem_limit_bytes=own.mem_limit_bytes,  # the cgroup's is what kills
-            gpus=share.gpus if share is not None else None,
-            start=job.start,
-            end=job.end,
-            source="slurm",
-            restarts=job.restarts,
-        )
-        filled = {
-            name: getattr(own, name)
-            for name, value in told._asdict().items()
-            if (value is None or value == "") and name != "step"  # the agent's is not the job's
-        }
-        return header._replace(job=told._replace(**filled), notes=[*header.notes, *notes])
+        own = header.job or JobContext(job.raw_id)  # whose limit of memory is the one that kills
+        # the agent's step is not the job's
+        whole = own._replace(**told, step="", own_step=False, source="slurm")
+        return header._replace(job=whole, notes=[*header.notes, *notes])
 
     return complete

@@ -9,11 +9,9 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from gpumon.errors import GpumonError, NotFoundError
-from gpumon.model import clock
-from gpumon.model.stack import Told
 from gpumon.model.text import clean
 from gpumon.model.view import Silence
 from gpumon.slurm.job import Job
@@ -22,8 +20,6 @@ from gpumon.slurm.states import HELD_STATES
 from gpumon.slurm.suspension import Suspensions
 from gpumon.sources.attach import NOTHING, AttachSource, Plan
 from gpumon.sources.base import Sink
-from gpumon.sources.placement import Placement
-from gpumon.transport.stream import Attempt
 
 #: with the spread below, what changes in Slurm is seen within 15 s ...
 ASK_S = 12.5
@@ -37,41 +33,42 @@ _SPREAD = 1.2
 #: when no node tells anything any more, Slurm is asked so often: a job may need that long to end
 _SOON_ASKS = 4
 MAX_NEWS = 100  # sentences that nobody has read yet
+#: the list of nodes is on its way to another one, or holds only those that are not done yet
+_IN_TRANSIT = frozenset(("COMPLETING", "RESIZING"))
 _REQUEUED = "the job was requeued"
 _STARTED_AGAIN = "the job has started again"
 
 
-class WatchedJob:
-    """A Source of all nodes of a job (of a het job, of its components), and what is known of it.
+class WatchedJob(AttachSource):
+    """A source of all nodes of a job (of a het job, of its components), and what is known of it.
 
     `look` asks Slurm for the jobs as they are now, of late or (True) as soon as is allowed; it may
     block and raise GpumonError. `plan` names the nodes of running jobs, and the ways to them; it
-    may raise GpumonError. `nodes` follows them. `explained` adds why a job was started again, and
-    may block.
+    may raise GpumonError. `explained` adds why a job was started again, and may block. `first`:
+    what to follow until a plan names others.
     """
-
-    name = "attach"
 
     def __init__(
         self,
         jobs: Sequence[Job],
         look: Callable[[bool], Sequence[Job]],
         plan: Callable[[Sequence[Job]], Plan],
-        nodes: AttachSource,
+        interval_s: float,
         explained: Callable[[Job], Job] = lambda job: job,
+        *,
         ask_s: float = SELDOM_S,
+        first: Plan = NOTHING,
     ) -> None:
+        super().__init__(first, interval_s)
         self._ahead_s: float | None = None  # our clock, of Slurm's, as the newest answer showed it
         self._look = look
         self._plan = plan
-        self._nodes = nodes
         self._explained = explained
         self._ask_s = ask_s
         self._placement = Placement()
         self._placement.take(jobs)
         self._suspensions: dict[str, Suspensions] = {}  # by raw id
         self._jobs = self._on_our_clock(jobs)
-        self._stopping = threading.Event()
         self._dark = threading.Event()  # no node is live any more: has the job ended?
         self._news: deque[str] = deque(maxlen=MAX_NEWS)
         self.silence: Silence | None = None  # as long as Slurm does not answer
@@ -79,39 +76,22 @@ class WatchedJob:
     # -- as a source
 
     def start(self, sink: Sink) -> None:
-        self._nodes.when_dark = self._dark.set
-        self._nodes.start(sink)
+        super().start(sink)
         self._follow()
         threading.Thread(target=self._watch, daemon=True, name="slurm").start()
 
     def stop(self) -> None:
-        self._stopping.set()
+        super().stop()
         self._dark.set()
-        self._nodes.stop()
 
-    def now(self) -> float:
-        return clock.now()
+    def broke(self) -> None:
+        """All nodes together are a sign that the job has ended."""
+        if not self.stopping.is_set() and not any(run.live for run in self._runs.values()):
+            self.ask_soon()
 
     def ask_soon(self) -> None:
         """Something may have happened: Slurm is asked as soon as it may be."""
         self._dark.set()
-
-    def cost(self) -> str:
-        """As `AttachSource.cost`."""
-        return self._nodes.cost()
-
-    def ask_stacks(self, name: str, pid: int, how: str) -> bool:
-        """As `AttachSource.ask_stacks`."""
-        return self._nodes.ask_stacks(name, pid, how)
-
-    @property
-    def tell(self) -> Callable[[str, Told], None]:
-        """Takes nodes' answers."""
-        return self._nodes.tell
-
-    @tell.setter
-    def tell(self, tell: Callable[[str, Told], None]) -> None:
-        self._nodes.tell = tell
 
     # -- for the screen
 
@@ -125,14 +105,6 @@ class WatchedJob:
     def news(self) -> str:
         """A line that has not been shown yet, else ""."""
         return self._news.popleft() if self._news else ""
-
-    def attempts(self, node: str) -> list[Attempt]:
-        """Which way was taken to a node, and which were refused, with reasons."""
-        return self._nodes.attempts(node)
-
-    def commands(self, node: str) -> list[str]:
-        """What people may run to mend the ways that were refused."""
-        return self._nodes.commands(node)
 
     def _on_our_clock(self, jobs: Sequence[Job]) -> list[Job]:
         """The jobs of a new answer, with their times where the samples' are, however wrong our
@@ -149,7 +121,7 @@ class WatchedJob:
         """Have the nodes followed that are the job's now, and no others."""
         try:
             placed = [job.on_our_clock(self._ahead_s) for job in self._placement.jobs]
-            self._nodes.follow(self._plan(placed) if placed else NOTHING)
+            self.follow(self._plan(placed) if placed else NOTHING)
         except GpumonError as error:
             self._news.append(str(error))
 
@@ -167,7 +139,7 @@ class WatchedJob:
             if self._dark.wait(wait_s(period_s * random.uniform(1.0, _SPREAD), self._age_s())):
                 self._dark.clear()
                 soon = _SOON_ASKS
-            if self._stopping.is_set():
+            if self.stopping.is_set():
                 return
             self._ask(soon=period_s < SELDOM_S)
             soon = max(0, soon - 1)
@@ -185,7 +157,7 @@ class WatchedJob:
         try:
             found = list(self._look(soon))
         except NotFoundError:
-            self._nodes.end("Slurm no longer lists the job")
+            self.end("Slurm no longer lists the job")
             return
         except GpumonError as error:
             since = self.silence.since if self.silence else self._answered_at()
@@ -198,12 +170,12 @@ class WatchedJob:
         found = self._jobs = self._on_our_clock(found)
         if self._placement.started_again:
             queued = all(job.is_pending for job in found)
-            self._nodes.follow(NOTHING, _REQUEUED if queued else _STARTED_AGAIN)
+            self.follow(NOTHING, _REQUEUED if queued else _STARTED_AGAIN)
         self._follow()
         is_held = any(job.state in HELD_STATES for job in found)
-        self._nodes.held = "the job is suspended" if is_held else ""
+        self.held = "the job is suspended" if is_held else ""
         if all(job.has_ended for job in found):
-            self._nodes.end(f"the job has ended: {clean(found[0].state, 40)}")
+            self.end(f"the job has ended: {clean(found[0].state, 40)}")
         self._jobs = [self._explained(job) for job in found]
 
 
@@ -223,3 +195,46 @@ def period_for(phase: str, lasts_s: float) -> float:
     """Seconds between questions about a job that is in this phase for so long by now."""
     is_slow = phase == "ended" or (phase == "waits" and lasts_s >= PENDING_FOR_S)
     return SELDOM_S if is_slow else ASK_S
+
+
+class Placement:
+    """The components of a job (of a plain job, one), each with the nodes that are its own now.
+
+    Answers are seconds apart, so what lies between is inferred: a job that runs now and ran before
+    may have been through the queue meanwhile.
+
+    started_again: whether the newest answer is of another attempt than the one before.
+    """
+
+    def __init__(self) -> None:
+        self._told: dict[str, Job] = {}  # by raw id
+        self._placed: dict[str, Job] = {}  # by raw id; those that have nodes
+        self.started_again = False
+
+    def take(self, told: Iterable[Job]) -> None:
+        """Slurm's newest answer, with its times as Slurm gave them."""
+        now = {job.raw_id: job for job in told}
+        self.started_again = any(
+            not job.is_same_attempt(self._told[id]) for id, job in now.items() if id in self._told
+        )
+        before = {} if self.started_again else self._placed
+        placed = {id: _placed(job, before.get(id), self._told.get(id)) for id, job in now.items()}
+        self._placed = {id: job for id, job in placed.items() if job is not None}
+        self._told = now
+
+    @property
+    def jobs(self) -> list[Job]:
+        """The components that are on nodes, as Slurm told of them when they were last placed."""
+        return list(self._placed.values())
+
+
+def _placed(job: Job, before: Job | None, told: Job | None) -> Job | None:
+    """The component as it is, or was last known to be, on its nodes; None where it is on none.
+
+    `before`: as it was placed in this attempt; `told`: the last answer, also of an attempt before.
+    """
+    if job.state in _IN_TRANSIT and told is not None:  # also on its way back into the queue
+        return before
+    if job.is_running and job.nodes:
+        return job
+    return before if job.is_running or job.has_ended else None

@@ -22,7 +22,7 @@ PARTS = {
     "collect": (4500, 6718),
     "probe": (500, 789),
     "transport": (1950, 3528),
-    "sources": (1150, 1716),
+    "sources": (1150, 1541),
     "recording": (1800, 2633),
     "store": (620, 955),
     "slurm": (2050, 2726),

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
+from gpumon.model.axis import Axis
+from gpumon.sources.attach import Plan
+from gpumon.transport.fallback import Transports
 from tests.support.waiting import HANGS_S
 
 
@@ -40,3 +44,23 @@ class Sink:
     def wait(self, condition):
         with self._news:
             assert self._news.wait_for(lambda: condition(self), HANGS_S), self.got[-5:]
+
+
+def plan(tasks, *transports):
+    """All nodes by the same ways."""
+    ways = Transports(transports)
+    return Plan(tasks, {task.name: ways for task in tasks})
+
+
+def node(stream, sink, name="n1"):
+    """What an attempt needs of its node: opens this stream, and passes all of it on."""
+    return SimpleNamespace(
+        open=lambda transport: (stream, b""),
+        is_done=False,
+        axis=Axis(ours=True),
+        interval_s=1.0,
+        heard=lambda: None,
+        told=lambda answer: None,
+        header=lambda transport, header: sink.header(name, header),
+        add=lambda sample, received: sink.add(name, sample, received),
+    )

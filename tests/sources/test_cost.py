@@ -4,7 +4,7 @@ import pytest
 
 from gpumon.model.reading import Missing
 from gpumon.model.sample import Sample
-from gpumon.sources.cost import Cost
+from gpumon.sources.cost import Costs
 
 MIB = 1 << 20
 
@@ -15,7 +15,7 @@ def sample(mono, cpu_s, held_mib=None):
 
 
 def line(steps, *samples):
-    cost = Cost()
+    cost = Costs()
     for node, each in samples:
         cost.add(node, each)
     return cost.line(steps)

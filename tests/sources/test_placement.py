@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.model.view import LEFT
+from gpumon.model.view import LEFT, Status
 from gpumon.slurm.job import Job, NodeAllocation
 from gpumon.sources import attach
 from gpumon.sources.attach import NOTHING, AttachSource, Plan
 from gpumon.sources.node_run import NodeRun
-from gpumon.sources.placement import Placement
 from gpumon.sources.tasks import NodeTask, tasks_of
-from gpumon.sources.watched import WatchedJob
+from gpumon.sources.watched import Placement, WatchedJob
 from gpumon.transport.fallback import Transports
 from tests.sources.sinks import Sink
 from tests.support.examples import examples
@@ -79,14 +78,17 @@ def test_components_of_a_het_job_are_placed_each():
 class Run:
     """A node's run that only notes its life."""
 
-    def __init__(self, task, transports, interval_s, source, *, is_spread):
+    def __init__(self, task, transports, source, *, is_spread):
         self.is_spread = is_spread
-        self.task, self.transports = task, transports
+        self.task, self.transports, self.source = task, transports, source
         self.over = threading.Event()
         self.live = False
 
-    def run(self, sink):
-        self.sink = sink
+    def begin(self):
+        self.source.sink.status(self.task.name, Status("connecting", 0.0))
+
+    def leave(self, why):
+        self.over.set()
 
     def end(self, text):
         self.over.set()
@@ -110,7 +112,7 @@ def source(monkeypatch):
 
 
 def source_of(interval_s=1.0):
-    source, sink = AttachSource((), {}, interval_s), Sink()
+    source, sink = AttachSource(NOTHING, interval_s), Sink()
     source.start(sink)
     source.stopping.set()  # no heartbeats
     return source, sink
@@ -123,25 +125,20 @@ def plan_of(jobs):
 
 
 def followed(source):
-    return {
-        name: each.run.task.node
-        for name, each in source._followed.items()
-        if not each.run.over.is_set()
-    }
+    return {name: run.task.node for name, run in source._runs.items() if not run.over.is_set()}
 
 
 def test_who_stays_keeps_its_stream_and_who_goes_is_left(source):
     source, sink = source
     source.follow(plan_of([JOB]))
-    stays, goes = (source._followed[node] for node in JOB.nodes)
+    stays, goes = (source._runs[node] for node in JOB.nodes)
     source.follow(plan_of([replace(JOB, nodes=("n1", "n3"))]))
     assert list(followed(source)) == ["n1", "n3"]
-    assert source._followed["n1"] is stays
+    assert source._runs["n1"] is stays
     assert sink.states("n1") == ["connecting"]
     assert sink.states("n2") == ["connecting", LEFT]
     assert sink.last("n2").detail == "no longer part of the job"
-    goes.gate.status("n2", sink.last("n1"))  # what comes late from there
-    assert sink.last("n2").state == LEFT
+    assert goes.over.is_set()
     source.follow(NOTHING, "for a reason")
     assert followed(source) == {}
     assert sink.last("n1").detail == "for a reason"
@@ -153,13 +150,13 @@ def test_who_stays_keeps_its_stream_and_who_goes_is_left(source):
 def test_many_nodes_at_a_long_interval_share_it_out(source, count, interval_s, are_spread):
     source, _ = source_of(interval_s)
     source.follow(plan_of([replace(JOB, nodes=tuple(f"n{n}" for n in range(count)))]))
-    assert {each.run.is_spread for each in source._followed.values()} == {are_spread}
+    assert {each.is_spread for each in source._runs.values()} == {are_spread}
 
 
 @pytest.mark.parametrize("is_spread", [True, False])
 def test_the_agent_of_a_node_that_is_one_of_many_is_asked_to_spread(is_spread):
     (task,) = tasks_of([replace(JOB, nodes=("n1",))])
-    run = NodeRun(task, Ways(), 5.0, AttachSource((), {}, 5.0), is_spread=is_spread)
+    run = NodeRun(task, Ways(), AttachSource(NOTHING, 5.0), is_spread=is_spread)
     assert ("--spread" in run._flags) == is_spread
 
 
@@ -172,7 +169,7 @@ def test_another_share_of_the_same_node_is_followed_anew(source):
     assert sink.states("n1") == ["connecting"]
     source.follow(plan_of(shares[1:]))
     assert sink.states("n1") == ["connecting", LEFT, "connecting"]
-    assert source._followed["n1"].run.task.gpus == 2
+    assert source._runs["n1"].task.gpus == 2
 
 
 def test_a_share_is_another_only_where_both_tell():
@@ -217,18 +214,18 @@ def test_whatever_happens_the_jobs_own_nodes_are_followed(steps):
     life = list(answers(steps))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attach, "NodeRun", Run)
-        source, _ = source_of()
         asked = iter(life[1:])
-        watched = WatchedJob(life[:1], lambda soon: [next(asked)], plan_of, source)
-        watched._follow()
+        source = WatchedJob(life[:1], lambda soon: [next(asked)], plan_of, 1.0)
+        source.stopping.set()  # no threads: it is asked here
+        source.start(Sink())
         check(life[0], source)
         for before, now in pairwise(life):
-            streams = dict(source._followed)
-            watched._ask(soon=True)
+            streams = dict(source._runs)
+            source._ask(soon=True)
             check(now, source)
             if now.state == before.state == "RUNNING" and now.start == before.start:
                 stay = set(before.nodes) & set(now.nodes)
-                assert all(source._followed[node] is streams[node] for node in stay)
+                assert all(source._runs[node] is streams[node] for node in stay)
 
 
 def check(now, source):

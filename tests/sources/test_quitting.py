@@ -7,10 +7,9 @@ import pytest
 
 from gpumon.sources.attach import AttachSource
 from gpumon.sources.tasks import NodeTask
-from gpumon.transport.fallback import Transports
 from gpumon.wire.encoder import Encoder
 from tests.recording import made
-from tests.sources.sinks import Sink
+from tests.sources.sinks import Sink, plan
 from tests.support.waiting import until
 
 NODES = 64
@@ -63,7 +62,7 @@ class Way:
 def test_streams_that_hang_and_go_on_do_not_hold_up_who_quits():
     way, sink = Way(), Sink()
     names = [f"n{n}" for n in range(NODES)]
-    source = AttachSource([NodeTask(name, ("4711",)) for name in names], Transports([way]), 1.0)
+    source = AttachSource(plan([NodeTask(name, ("4711",)) for name in names], way), 1.0)
     source.start(sink)
     sink.wait(lambda sink: all(sink.of("sample", name) for name in names))
     try:
@@ -72,7 +71,7 @@ def test_streams_that_hang_and_go_on_do_not_hold_up_who_quits():
     finally:
         assert not way.hang.is_set()
         way.hang.set()
-    until(lambda: all(run.over.is_set() for run in source._runs))
+    until(lambda: all(run.over.is_set() for run in source._runs.values()))
     taken = [-1]
 
     def nothing_comes_any_more():

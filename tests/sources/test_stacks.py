@@ -5,9 +5,8 @@ from __future__ import annotations
 from gpumon.model.stack import ANY, PROBE
 from gpumon.sources.attach import AttachSource
 from gpumon.sources.tasks import NodeTask
-from gpumon.transport.fallback import Transports
 from tests.collect.stacks.programs import standing
-from tests.sources.sinks import Sink
+from tests.sources.sinks import Sink, plan
 from tests.sources.test_attach import Here
 from tests.support.waiting import until
 
@@ -17,7 +16,7 @@ class Asking:
 
     def __init__(self, *transports, names=("n1", "n2"), job=()):
         tasks = [NodeTask(name, job) for name in names]
-        self.source = AttachSource(tasks, Transports(transports), 5.0)
+        self.source = AttachSource(plan(tasks, *transports), 5.0)
         self.got = []
         self.source.tell = lambda name, told: self.got.append((name, told))
         self.sink = Sink()
