@@ -18,29 +18,29 @@ ROOT = Path(__file__).parents[2]
 PARTS = {
     "model": (1700, 1991),
     "wire": (520, 587),
-    "frames": (1500, 1701),
+    "frames": (1500, 1705),
     "collect": (4500, 6718),
     "probe": (500, 789),
     "transport": (1950, 3528),
-    "sources": (1150, 1541),
-    "recording": (1800, 2633),
+    "sources": (1150, 1540),
+    "recording": (1800, 2383),
     "store": (620, 955),
     "slurm": (2050, 2726),
     "site config toml": (450, 598),
-    "analysis": (9300, 13360),
+    "analysis": (9300, 13363),
     "report": (2250, 3291),
     "chart export exporter prometheus": (2400, 3176),
-    "pipeline": (800, 1027),
-    "services": (2500, 4014),
+    "pipeline": (800, 1022),
+    "services": (2500, 4009),
     "tui": (5900, 8611),
     "*": (1610, 2285),  # all others: the command line, the interface for notebooks, single modules
 }
 #: lines and files, with blanks and comments, in the same way
 TREES = {
-    "lines of gpumon": (54_000, 82_582),
-    "files of gpumon": (300, 571),
-    "lines of tests": (45_000, 73_995),
-    "files of tests": (400, 505),
+    "lines of gpumon": (54_000, 81_907),
+    "files of gpumon": (300, 565),
+    "lines of tests": (45_000, 74_038),
+    "files of tests": (400, 506),
 }
 #: that may be missing in a budget: code lines, lines of a tree, files
 SLACK, SLACK_LINES, SLACK_FILES = 20, 200, 5
