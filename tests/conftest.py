@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
-from tests.support import examples, layers
+from tests.support import examples, layers, shared
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,6 +31,10 @@ def pytest_configure(config: pytest.Config) -> None:
     own = tempfile.TemporaryDirectory(prefix="gpumon-run-")  # not shared with others' tests
     config.add_cleanup(own.cleanup)
     os.environ["XDG_RUNTIME_DIR"] = own.name
+    if not hasattr(config, "workerinput"):  # workers share what their run has made
+        folder = tempfile.TemporaryDirectory(prefix="gpumon-made-")
+        config.add_cleanup(folder.cleanup)
+        os.environ[shared.FOLDER] = folder.name
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

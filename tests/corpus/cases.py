@@ -14,6 +14,7 @@ from gpumon.analysis.rules.phrasing import labels_text
 from gpumon.analysis.rundata import RunData
 from tests.corpus import scenarios
 from tests.corpus.generator import Run, evidence_of
+from tests.support.shared import shared
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def all_cases() -> dict[str, Case]:
 
 @cache
 def _evidence(name: str) -> RunData:
-    return evidence_of(all_cases()[name].make(), name)
+    return shared(f"evidence-{name}", lambda: evidence_of(all_cases()[name].make(), name))
 
 
 @cache
