@@ -261,7 +261,7 @@ class Slow(NamedTuple):
     why="In each step, all GPUs wait for the slowest one.",
     remedy="report the node, exclude it; compare what the slow rank does",
     needs=(gpus,),
-    folds=("throttle-thermal", "throttle-power"),
+    folds=("throttle-thermal", "throttle-power", "low-power-high-busy"),
 )
 def straggler(run: RunData, t: Straggler) -> Answers:
     """`slow_devices`: one of ≥ 3, by hardware: its SM clock is below the median, it shows a

@@ -224,6 +224,14 @@ def one_gpu_is_hot():
     return run(900, Node([*(Gpu(97) for _ in range(3)), hot], cpus=32, mem=256 * GIB))
 
 
+@case("straggler:warning", folds="throttle-thermal low-power-high-busy",
+      devices={"straggler": "gpu01:3"})  # fmt: skip
+def one_gpu_crawls():
+    """One of four at 560 MHz (others 1410) by heat: it is always busy, and draws 95 of 400 W."""
+    hot = Gpu(99, clock=560, throttle=wave(0, _SW_THERMAL, 10, 0.9), temperature=92, power=95)
+    return run(1200, Node([*(Gpu(97) for _ in range(3)), hot], cpus=32, mem=256 * GIB))
+
+
 @case("straggler:warning", near="gpu-imbalance throttle-thermal", devices={"straggler": "gpu02:0"})
 def one_gpu_is_slow_by_its_link():
     """The link of one of four (two nodes) is x8, and it is 30 % less busy."""
