@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
 
 from gpumon.errors import WireError
 from gpumon.model import clock
@@ -25,10 +26,15 @@ from gpumon.sources.base import Sink
 from gpumon.transport.intake import Intake
 from tests.bounds.bombs import header, lines_of, row, sample
 
+if TYPE_CHECKING:
+    from gpumon.pipeline.evaluator import LiveEvaluation
+
 #: beyond that the machine is spared and the bomb has won
 _ADDRESS_BYTES = 2 << 30
 _DRAIN_S, _SEEK_S = 40.0, 20.0
-_VERDICT_S = 6.0  # from one verdict to the next
+#: s; of a core that verdicts may take, so that each moment of the stream is soon judged; and s
+#: without anything to judge after which all is
+_PERIOD_S, _SHARE, _QUIET_S = 1.0, 0.2, 1.2
 
 
 def peak_mib() -> float:
@@ -50,12 +56,17 @@ class Screen:
     """What stands behind a source: recording, evaluator, store; and one who looks at it."""
 
     def __init__(self, folder: str, *, replayed: bool = False) -> None:
-        from gpumon.pipeline.evaluator import Evaluator
+        from gpumon.pipeline import evaluator
         from gpumon.store import Store
 
         os.environ["XDG_STATE_HOME"] = folder
         self.store = Store()
-        self.evaluator = Evaluator(self.store, replayed=replayed)
+        evaluator._PERIOD_S = evaluator._REPLAYED_S = _PERIOD_S
+        evaluator._SHARE = evaluator._SHARE_OF_MANY = _SHARE
+        self.evaluator = evaluator.Evaluator(self.store, replayed=replayed)
+        self._verdict = self.evaluator._evaluation
+        self.evaluator._evaluation = self._judge  # type: ignore[method-assign, assignment]
+        self.judging = False
         self.evaluator.wants_report = True
         self.evaluator.start()
 
@@ -69,16 +80,20 @@ class Screen:
             frozen.events()
             frozen.status(now)
 
+    def _judge(self, *of: Any) -> LiveEvaluation:
+        self.judging = True
+        try:
+            return self._verdict(*of)
+        finally:
+            self.judging = False
+
     def settle(self) -> None:
         """Until all that waits is judged."""
         until = time.monotonic() + _DRAIN_S
-        while self.evaluator.backlog and time.monotonic() < until:
-            time.sleep(0.05)
-        seen = self.evaluator.latest
-        until = min(until, time.monotonic() + _VERDICT_S)
-        while self.evaluator.latest is seen and not self.evaluator.trouble:
-            if time.monotonic() > until:
-                break
+        quiet, seen = time.monotonic(), self.evaluator.latest
+        while (now := time.monotonic()) < until and now - quiet < _QUIET_S:
+            if self.evaluator.backlog or self.judging or self.evaluator.latest is not seen:
+                quiet, seen = now, self.evaluator.latest
             time.sleep(0.05)
         self.evaluator.stop()
 
