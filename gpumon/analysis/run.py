@@ -24,6 +24,7 @@ from gpumon.frames.frame import Frame
 from gpumon.frames.process import ProcessFrame
 from gpumon.frames.program import ProgramFrame
 from gpumon.model.bounded import left_out_text
+from gpumon.model.fields import KEPT
 from gpumon.model.plausible import implausible_growth
 from gpumon.model.reading import Missing, number
 from gpumon.model.rollup import STEP_S, Rollup
@@ -367,13 +368,10 @@ def _pool_data(process: ProcessFrame, window: Window) -> PoolData:
     most = process.pool
     return PoolData(
         process.pool_last,
-        window.of(process.rollups.get(("pool", "used_bytes"))),
-        window.of(process.rollups.get(("pool", "reserved_bytes"))),
+        *(window.of(process.rollups.get(("pool", name))) for name in KEPT["pool"]),
         greatest(most.get("used_bytes"), most.get("peak_bytes")),
         greatest(most.get("reserved_bytes"), most.get("reserved_peak_bytes")),
-        most.get("limit_bytes"),
-        most.get("retries"),
-        most.get("ooms"),
+        *(most.get(name) for name in ("limit_bytes", "retries", "ooms")),
     )
 
 
