@@ -18,13 +18,11 @@ from gpumon.analysis.rundata import (
     Track,
 )
 from gpumon.frames.builder import is_counted
-from gpumon.frames.counting import greatest
 from gpumon.frames.device import DeviceFrame
 from gpumon.frames.frame import Frame
-from gpumon.frames.process import ProcessFrame
+from gpumon.frames.process import ProcessFrame, pool_peak
 from gpumon.frames.program import ProgramFrame
 from gpumon.model.bounded import left_out_text
-from gpumon.model.fields import KEPT
 from gpumon.model.plausible import implausible_growth
 from gpumon.model.reading import Missing, number
 from gpumon.model.rollup import STEP_S, Rollup
@@ -87,14 +85,13 @@ class _Node:
             waiting.step_s != frame.step_s or waiting.would_span(frame, _MOST_WAITING)
         ):
             self.settle()
-            waiting = None
         if frame.step_s == step_s:
             self.frame.extend(frame)
             return
-        if waiting is None:
-            waiting = self._waiting = Frame(with_shown=False)
-            waiting.step_s = frame.step_s
-        waiting.extend(frame)
+        if self._waiting is None:
+            self._waiting = Frame(with_shown=False)
+            self._waiting.step_s = frame.step_s
+        self._waiting.extend(frame)
 
     def settle(self) -> None:
         """Have all on the run's grid."""
@@ -365,13 +362,15 @@ def _process_data(process: ProcessFrame, window: Window) -> ProcessData:
 
 
 def _pool_data(process: ProcessFrame, window: Window) -> PoolData:
-    most = process.pool
     return PoolData(
         process.pool_last,
-        *(window.of(process.rollups.get(("pool", name))) for name in KEPT["pool"]),
-        greatest(most.get("used_bytes"), most.get("peak_bytes")),
-        greatest(most.get("reserved_bytes"), most.get("reserved_peak_bytes")),
-        *(most.get(name) for name in ("limit_bytes", "retries", "ooms")),
+        window.of(process.rollups.get(("pool", "used_bytes"))),
+        window.of(process.rollups.get(("pool", "reserved_bytes"))),
+        pool_peak(process, "used_bytes", "peak_bytes"),
+        pool_peak(process, "reserved_bytes", "reserved_peak_bytes"),
+        process.pool.get("limit_bytes"),
+        process.pool.get("retries"),
+        process.pool.get("ooms"),
     )
 
 

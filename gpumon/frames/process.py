@@ -147,6 +147,11 @@ def beside(row: Row, usage: Mapping[int, Row]) -> Optional[float]:
     return max(0.0, used - sum(known))
 
 
+def pool_peak(process: ProcessFrame, *fields: str) -> Optional[float]:
+    """The most of any of these."""
+    return greatest(*(process.pool.get(field) for field in fields))
+
+
 def _runs(values: Iterable[float]) -> list[list[float]]:
     """Values one after another as (how often, value)."""
     return [[len(list(same)), value] for value, same in groupby(values)]
