@@ -7,7 +7,6 @@ from typing import Any
 from gpumon.model.fields import FIELDS, throttle_words
 from gpumon.model.reading import NOT_SAMPLED, Missing, Reading
 from gpumon.model.sample import FACTS, Device, Header, Process, Sample
-from gpumon.model.view import process_of
 
 VERSION = 1
 NO_START = "not-sampled: the job's start is unknown or too recent"
@@ -39,7 +38,7 @@ def sample_json(header: Header, sample: Sample, window_s: float | None = None) -
 def processes_of(sample: Sample) -> dict[int, Process]:
     """Processes by pid, as described by its events."""
     told = (event for event in sample.events if event.kind == "process")
-    return {event.pid: process_of(event) for event in told if event.pid is not None}
+    return {event.pid: Process.of(event) for event in told if event.pid is not None}
 
 
 def _values(readings: dict[str, Reading], names: list[str]) -> tuple[Json, dict[str, str]]:

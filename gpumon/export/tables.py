@@ -15,7 +15,6 @@ from gpumon.model.bounded import Known
 from gpumon.model.fields import FIELDS
 from gpumon.model.reading import Missing, Reading
 from gpumon.model.sample import Device, Event, Header, Key, Process, Sample
-from gpumon.model.view import process_of
 
 Value = Union[int, float, str, None]
 
@@ -174,7 +173,7 @@ class Tables:
     def of(self, sample: Sample) -> Iterator[Row | Lines]:
         for event in sample.events:
             if event.kind == "process" and event.pid is not None:
-                self._processes.keep(event.pid, process_of(event))
+                self._processes.keep(event.pid, Process.of(event))
         for entity, identify in self.identify.items():
             known = sample.rows.get(entity, {})
             for key, readings in known.items():
@@ -228,7 +227,7 @@ class Tables:
 
     def _event(self, event: Event) -> Row:
         device = self._devices.get(event.device) if event.device is not None else None
-        text = process_of(event).command if event.kind == "process" else event.text
+        text = Process.of(event).command if event.kind == "process" else event.text
         identity: list[Value] = [device.index, device.uuid or None] if device else [None, None]
         values = [*self.when(event.time), event.kind, *identity, event.pid, text or None]
         return Row(_EVENT, values, {})

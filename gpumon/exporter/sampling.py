@@ -16,7 +16,6 @@ from gpumon.exporter.owners import gpus_of
 from gpumon.model.fields import GROUP_OF
 from gpumon.model.reading import Reading
 from gpumon.model.sample import Header, Key, Process, Sample, State
-from gpumon.model.view import process_of
 
 #: periods after which a reading is no longer given
 _OLD_PERIODS = 2.5
@@ -138,7 +137,7 @@ class NodeSampler:
             if event.pid is None:
                 continue
             if event.kind == "process":
-                self._processes[event.pid] = process_of(event)
+                self._processes[event.pid] = Process.of(event)
             elif event.kind == "process-end":
                 self._processes.pop(event.pid, None)
 

@@ -15,7 +15,6 @@ from gpumon.model.fields import KEPT
 from gpumon.model.reading import Missing, number
 from gpumon.model.rollup import STEP_S
 from gpumon.model.sample import Event, Header, Process, Sample
-from gpumon.model.view import process_of
 
 #: processes of which it is known who they are
 MAX_FACTS, FACTS_BYTES = 20_000, 16 << 20
@@ -99,7 +98,7 @@ class FrameBuilder:
     def _add_event(self, event: Event) -> None:
         pid = event.pid
         if event.kind == "process" and pid is not None:
-            facts = process_of(event)
+            facts = Process.of(event)
             self._ended.discard(pid)
             if self._facts.keep(pid, facts):
                 for device in self._frame.devices:

@@ -29,7 +29,6 @@ from gpumon.model.rollup import STEP_S, Rollup
 from gpumon.model.sample import Event, Header, Key, Process, Rows, Sample
 from gpumon.model.text import clean
 from gpumon.model.untrusted import int_of
-from gpumon.model.view import process_of
 from gpumon.wire import MAX_LINE_BYTES
 from gpumon.wire.decoder import Decoder
 from gpumon.wire.encoder import Encoder
@@ -302,7 +301,7 @@ def _header(line: str) -> Header:
 
 @lru_cache(maxsize=64)
 def _processes(line: str) -> Sequence[Process]:
-    return [process_of(event) for event in _events(_decoder(), [line])]
+    return [Process.of(event) for event in _events(_decoder(), [line])]
 
 
 def _take_devices(frame: Frame, decoder: Decoder, head: Mapping[str, Any]) -> None:

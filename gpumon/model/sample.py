@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple, Union
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 from gpumon.model.reading import Missing, Reading
 
@@ -88,6 +88,19 @@ class Process(NamedTuple):
     #: its libraries are for
     hints: Dict[str, str] = {}
     note: str = ""  # "in another PID namespace", …
+
+    @classmethod
+    def of(cls, event: Event) -> Process:
+        """The facts that a `process` event carries, but for those of a wrong type."""
+        facts: Dict[str, Any] = {"user": "", "command": "", "name": ""}
+        example = cls(0, **facts)
+        for field in cls._fields[1:]:
+            value = event.data.get(field)
+            if field == "start" and isinstance(value, int):
+                value = float(value)
+            if isinstance(value, type(getattr(example, field))):
+                facts[field] = value
+        return cls(event.pid or 0, **facts)
 
 
 class State(NamedTuple):

@@ -290,25 +290,16 @@ class Series:
         self._note_peaks()
         return self._peak60
 
-    @property
-    def high(self) -> Optional[float]:
-        """The largest value since the first sample, whatever the tiers still hold."""
-        return None if self._high == -inf else self._high
+    def high(self, *, past: bool = False) -> Optional[float]:
+        """The largest value since the first sample, whatever the tiers still hold; `past`: also of
+        what was loaded from before.
+        """
+        high = max(self._high, self._past_high) if past else self._high
+        return None if high == -inf else high
 
-    @property
-    def past_high(self) -> Optional[float]:
-        """The largest value of the past that was loaded."""
-        return None if self._past_high == -inf else self._past_high
-
-    @property
-    def first_time(self) -> Optional[float]:
-        """Time of the oldest sample ever added."""
-        return None if self._first_time == inf else self._first_time
-
-    @property
-    def oldest_time(self) -> Optional[float]:
-        """The same, also of the past that was loaded."""
-        first = min(self._past_time, self._first_time)
+    def first_time(self, *, past: bool = False) -> Optional[float]:
+        """Time of the oldest sample ever added, in the same way."""
+        first = min(self._first_time, self._past_time) if past else self._first_time
         return None if first == inf else first
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, NamedTuple, Optional
+from typing import Dict, NamedTuple, Optional
 
 from gpumon.model.reading import Reading
 from gpumon.model.sample import Device, Event, Process, State
@@ -62,16 +62,3 @@ class ProcessView(NamedTuple):
     ended: Optional[float]  # epoch s
     readings: Dict[str, Latest]
     usage: Dict[int, Dict[str, Latest]]
-
-
-def process_of(event: Event) -> Process:
-    """The facts that a `process` event carries; what is missing or of a wrong type is left out."""
-    facts: Dict[str, Any] = {"user": "", "command": "", "name": ""}
-    example = Process(0, "", "", "")
-    for field in Process._fields[1:]:
-        value = event.data.get(field)
-        if isinstance(value, type(getattr(example, field))):
-            facts[field] = value
-        elif field == "start" and isinstance(value, int):
-            facts[field] = float(value)
-    return Process(event.pid or 0, **facts)

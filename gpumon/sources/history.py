@@ -16,7 +16,7 @@ from gpumon.model.fields import SERIES
 from gpumon.model.rollup import Rollup
 from gpumon.model.sample import Header, Sample
 from gpumon.recording.reader import Stretch
-from gpumon.store.row import EXTREMES
+from gpumon.store.node import EXTREMES
 
 Item = Union[Header, Sample]
 _MOST_BUCKETS, _AT_DEVICES = 2 * 8640, 8

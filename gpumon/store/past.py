@@ -10,7 +10,7 @@ from gpumon.frames.frame import Frame
 from gpumon.model.fields import SERIES
 from gpumon.model.rollup import STEP_S, Rollup
 from gpumon.model.sample import Key
-from gpumon.store.row import EXTREMES
+from gpumon.store.node import EXTREMES
 
 #: a process whose rollups end so long before the frame does is not there any more
 _RECENT_S = 60.0

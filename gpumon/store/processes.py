@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, Optional, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence
 
 from gpumon.model.bounded import Known
-from gpumon.model.fields import OF_BOTH
-from gpumon.model.sample import Event, Process
-from gpumon.model.view import process_of
-from gpumon.store.row import Table
+from gpumon.model.fields import COURSES, OF_BOTH
+from gpumon.model.sample import Event, Key, Process
+from gpumon.store.row import Tables
 
 #: how long an ended process is still listed
 ENDED_KEPT_S = 60.0
@@ -21,30 +20,28 @@ FACTS_BYTES = 8 << 20
 class Processes:
     """What does not change of each process, and when it ended."""
 
-    def __init__(self, tables: Dict[str, Table], most: int) -> None:
-        """`tables`: the node's rows by entity; those of a forgotten process are removed there."""
+    def __init__(self, tables: Tables, most: int) -> None:
+        """`tables`: the node's rows; those of a forgotten process are removed there."""
         self._tables = tables
         self._facts: Known[int, Process] = Known(most, FACTS_BYTES)
-        self._ended: Dict[int, float] = {}
+        self._ended: dict[int, float] = {}
 
-    def frozen(self, tables: Dict[str, Table]) -> Processes:
+    def frozen(self, tables: Tables) -> Processes:
         """The processes as they are now, with rows of their own."""
         processes = Processes(tables, 0)
         processes._facts, processes._ended = self._facts.copy(), dict(self._ended)
         return processes
 
-    def pids(self) -> Set[int]:
+    def pids(self) -> set[int]:
         """Of all that anything is known of."""
-        return {key for key in self._tables.get("process", ()) if isinstance(key, int)}.union(
-            (key[1] for key in self._tables.get("usage", ()) if isinstance(key, tuple)),
-            self._facts,
-        )
+        own = {key for key in self._tables.get("process", ()) if isinstance(key, int)}
+        return own.union((pid for _, pid in self._tables.usages()), self._facts)
 
     def facts(self, pid: int) -> Process:
         """What does not change of it; of one whose facts never came, its pid."""
         return self._facts.get(pid) or Process(pid, "", "", "")
 
-    def same_in(self, starts: Mapping[int, float]) -> Set[int]:
+    def same_in(self, starts: Mapping[int, float]) -> set[int]:
         """The numbers of those that began at these times, too: what was recorded is of them."""
         return {
             pid
@@ -52,17 +49,14 @@ class Processes:
             if pid in starts and abs(starts[pid] - facts.start) < _SAME_START_S
         }
 
-    def ended(self, pid: int) -> Optional[float]:
+    def ended(self, pid: int) -> float | None:
         """Epoch s; None: it lives."""
         return self._ended.get(pid)
 
-    def on(self, device: int) -> List[Process]:
+    def on(self, device: int) -> list[Process]:
         """Those with usage of a device."""
-        return [
-            self._facts[key[1]]
-            for key in self._tables.get("usage", ())
-            if isinstance(key, tuple) and key[0] == device and key[1] in self._facts
-        ]
+        usages = self._tables.usages()
+        return [self._facts[pid] for on, pid in usages if on == device and pid in self._facts]
 
     def begin(self, time: float) -> None:
         """Another stream begins: it names every process that is still there."""
@@ -71,44 +65,36 @@ class Processes:
 
     def take(self, events: Sequence[Event]) -> None:
         """The events `process` and `process-end` of one sample."""
-        known: Optional[Set[int]] = None
-        gone: Set[int] = set()
+        known = self.pids() if any(event.kind == "process-end" for event in events) else set()
+        gone: set[int] = set()
         for event in events:
             pid = event.pid
             if pid is None:
                 continue
             if event.kind == "process":
-                if self._appear(event, pid):
-                    gone.add(pid)
-                continue
-            known = self.pids() if known is None else known
-            if pid in known or pid in self._facts:
+                facts, before = Process.of(event), self._facts.get(pid)
+                self._facts.keep(pid, facts)
+                self._ended.pop(pid, None)
+                if before is not None and abs(before.start - facts.start) >= _SAME_START_S:
+                    gone.add(pid)  # the number was used again: what was read is of the other one
+            elif pid in known or pid in self._facts:
                 if event.text in ("", "ended"):
                     self._ended[pid] = event.time
                 else:  # it lives, but is watched no more
-                    self._facts.pop(pid, None)
-                    self._ended.pop(pid, None)
-                    gone.add(pid)
-        self._forget(gone)
+                    self._forget([pid])
+        self._remove(gone)
 
-    def _appear(self, event: Event, pid: int) -> bool:
-        """Whether the number was used again: what was read of the other one is then to go."""
-        facts = process_of(event)
-        before = self._facts.get(pid)
-        self._facts.keep(pid, facts)
-        self._ended.pop(pid, None)
-        return before is not None and not _is_same(before, facts)
-
-    def _forget(self, pids: Set[int]) -> None:
-        """What was read of them."""
-        if not pids:
-            return
+    def _forget(self, pids: Collection[int]) -> None:
         for pid in pids:
-            self._tables.get("process", {}).pop(pid, None)
-            self._tables.get("program", {}).pop(pid, None)
-        for table in (self._tables.get(entity, {}) for entity in OF_BOTH):
-            for key in [key for key in table if isinstance(key, tuple) and key[1] in pids]:
-                del table[key]
+            self._facts.pop(pid, None)
+            self._ended.pop(pid, None)
+        self._remove(pids)
+
+    def _remove(self, pids: Collection[int]) -> None:
+        """What was read of them."""
+        if pids:
+            entities = (*COURSES, "program")
+            self._tables.remove(entities, lambda key, _: pid_of(key) in pids)
 
     @property
     def left_out(self) -> int:
@@ -117,18 +103,11 @@ class Processes:
 
     def purge(self, time: float) -> None:
         """Drop processes that ended, and usage of devices that a process has left."""
-        ended = {pid for pid, end in self._ended.items() if time - end > ENDED_KEPT_S}
-        for pid in ended:
-            self._facts.pop(pid, None)
-            self._ended.pop(pid, None)
-        self._forget(ended)
-        for table in (self._tables.get(entity, {}) for entity in OF_BOTH):
-            for key in [
-                key for key, row in table.items() if time - max(row.times.values()) > ENDED_KEPT_S
-            ]:
-                del table[key]
+        self._forget({pid for pid, end in self._ended.items() if time - end > ENDED_KEPT_S})
+        old = time - ENDED_KEPT_S
+        self._tables.remove(OF_BOTH, lambda _, row: max(row.times.values()) < old)
 
 
-def _is_same(one: Process, other: Process) -> bool:
-    """Of two with the same number."""
-    return abs(one.start - other.start) < _SAME_START_S
+def pid_of(key: Key) -> Key:
+    """Of a row of a process, or of one on a device."""
+    return key[1] if isinstance(key, tuple) else key

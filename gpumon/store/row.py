@@ -1,109 +1,84 @@
-"""One entity with one key: its readings, the time of each, peaks, and series."""
+"""One entity with one key: its readings, the time of each, and its series."""
 
 from __future__ import annotations
 
-from itertools import compress
-from math import inf
-from typing import Any, Callable, Dict, FrozenSet, Optional, Tuple
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from math import ceil
 
-from gpumon.model.reading import Missing, Reading, number
-from gpumon.model.rollup import Rollup
+from gpumon.model.fields import GROUP_OF
+from gpumon.model.reading import Reading
 from gpumon.model.sample import Key
 from gpumon.model.series import Series
 
-#: fields whose extremes within a tick the driver's own samples tell
-EXTREMES = {"busy_percent": ("busy_min_percent", "busy_max_percent")}
-
-
-#: fields of which the largest value since attached is shown, beside those that are series
-PEAKS = frozenset(("busy_max_percent",))
-_NUMBERS = frozenset((int, float))
+#: a reading is fresh for so many of its periods, and a second for the way here
+FRESH_PERIODS = 3
+FRESH_SLACK_S = 1.0
 
 
 class Row:
     """What is known of one entity with one key."""
 
-    __slots__ = ("peaks", "readings", "series", "times")
+    __slots__ = ("readings", "series", "times")
 
     def __init__(self) -> None:
-        self.readings: Dict[str, Reading] = {}
-        self.times: Dict[str, float] = {}
-        self.peaks: Dict[str, float] = {}  # since attached; of fields that are no series
-        self.series: Dict[str, Series] = {}
+        self.readings: dict[str, Reading] = {}
+        self.times: dict[str, float] = {}
+        self.series: dict[str, Series] = {}
 
     def frozen(self) -> Row:
         """The readings as they are now; the series continue, but are read up to a given end."""
         row = Row()
-        row.readings, row.times, row.peaks = dict(self.readings), dict(self.times), dict(self.peaks)
+        row.readings, row.times = dict(self.readings), dict(self.times)
         row.series = dict(self.series)
         return row
 
-    def take(
-        self,
-        readings: Dict[str, Reading],
-        time: float,
-        kept: FrozenSet[str],
-        new: Callable[[str], Series],
-    ) -> None:
-        """Readings of one tick. `kept`: fields that are series; `new` makes one."""
-        self.remember(readings, time)
-        if not kept:
-            return
-        value: Any
-        for field, value in readings.items():
-            is_number = type(value) in _NUMBERS
-            if field in kept:
-                series = self.series.get(field)
-                if series is None:
-                    series = self.series[field] = new(field)
-                if is_number and field in EXTREMES:
-                    low, high = (number(readings.get(name)) for name in EXTREMES[field])
-                    series.add(time, value, low, high)
-                elif is_number:
-                    series.add(time, value)
-                elif isinstance(value, Missing):
-                    series.miss()
-            elif is_number and field in PEAKS:
-                self.peaks[field] = max(value, self.peaks.get(field, -inf))
-
-    def peak(self, field: str) -> Optional[float]:
-        """The largest value since attached."""
-        return self.series[field].high if field in self.series else self.peaks.get(field)
-
-    def highest(self, field: str) -> Optional[float]:
-        """The same, also of the past that was loaded into a series."""
-        past = self.series[field].past_high if field in self.series else None
-        return max((value for value in (self.peak(field), past) if value is not None), default=None)
-
-    def remember(self, readings: Dict[str, Reading], time: float) -> None:
+    def remember(self, readings: dict[str, Reading], time: float) -> None:
         """Readings that are the newest from now on."""
         self.readings.update(readings)
         self.times.update(dict.fromkeys(readings, time))
 
-    def load(
-        self,
-        field: str,
-        rollup: Rollup,
-        first_time: float,
-        kept: FrozenSet[str],
-        new: Callable[[str], Series],
-    ) -> None:
-        """What was before the first reading that comes (`Series.load`)."""
-        if field in kept:
-            if field not in self.series:
-                self.series[field] = new(field)
-            self.series[field].load(rollup, first_time)
-        elif field in PEAKS:
-            known = compress(rollup.high, rollup.count)
-            self.peaks[field] = max([*known, self.peaks.get(field, -inf)])
 
-    def begin_peaks(self) -> None:
-        """Let peaks count from now on."""
-        self.peaks.clear()
-        for series in self.series.values():
-            series.begin_peaks()
+class Tables(dict[str, dict[Key, Row]]):
+    """The rows of one node, by entity and key."""
+
+    def frozen(self) -> Tables:
+        return Tables({
+            entity: {key: row.frozen() for key, row in table.items()}
+            for entity, table in self.items()
+        })  # fmt: skip
+
+    def row(self, entity: str, key: Key) -> Row | None:
+        return self.get(entity, {}).get(key)
+
+    def usages(self) -> Iterator[tuple[int, int]]:
+        """Which processes (the second) are on which devices."""
+        return (key for key in self.get("usage", ()) if isinstance(key, tuple))
+
+    def series(self) -> Iterator[tuple[str, str, Series]]:
+        """All of them, with entity and field."""
+        for entity, table in self.items():
+            for row in table.values():
+                yield from ((entity, field, series) for field, series in row.series.items())
+
+    def remove(self, entities: Iterable[str], is_gone: Callable[[Key, Row], bool]) -> list[Row]:
+        """Rows that are no more."""
+        return [
+            table.pop(key)
+            for table in (self.get(entity, {}) for entity in entities)
+            for key in [key for key, row in table.items() if is_gone(key, row)]
+        ]
 
 
-#: a row with its key, the fields that are series of it, and what makes one
-Kept = Tuple[Key, Row, FrozenSet[str], Callable[[str], Series]]
-Table = Dict[Key, Row]  # the rows of one entity
+@lru_cache(maxsize=4096)
+def fresh_for_s(entity: str, field: str, interval_s: float) -> float:
+    """Seconds that a reading is fresh, of a node with this interval between its samples."""
+    group = GROUP_OF.get((entity, field))
+    return FRESH_PERIODS * max(group.period_s if group else 0.0, interval_s) + FRESH_SLACK_S
+
+
+def period_s(entity: str, field: str, interval_s: float) -> float:
+    """How often the field is really read: a whole number of the node's intervals."""
+    group = GROUP_OF.get((entity, field))
+    ticks = ceil(group.period_s / interval_s - 0.1) if group else 1
+    return max(ticks, 1) * interval_s

@@ -22,7 +22,7 @@ def filled(seconds, tiers=RETENTIONS[0].tiers, period_s=1.0):
 def precede(series, past):
     """As from the recordings of a job whose node is on a screen."""
     for rollup in past.rollups():
-        series.load(rollup, past.first_time, is_past=True)
+        series.load(rollup, past.first_time(), is_past=True)
 
 
 def same(one, other):
@@ -53,11 +53,11 @@ def test_peaks_and_statistics_begin_with_the_first_sample_of_its_own():
         past.add(START + second, 90.0)
         late.add(START + 300 + second, 10.0)
     precede(late, past)
-    assert (late.high, late.peak60) == (10.0, 10.0)
-    assert late.first_time == START + 300
-    assert late.oldest_time == START
+    assert (late.high(), late.peak60) == (10.0, 10.0)
+    assert late.first_time() == START + 300
+    assert late.first_time(past=True) == START
     assert late.stats(START, START + 600).high == 10.0
-    assert late.past_high == 90.0
+    assert late.high(past=True) == 90.0
 
 
 def test_what_comes_afterwards_continues_the_line():
@@ -88,8 +88,8 @@ def test_a_past_of_other_tiers_is_fitted_to_those_there_are():
 def test_a_series_without_a_sample_takes_it_as_its_own_past():
     late = Series()
     precede(late, filled(range(600)))
-    assert late.first_time is None
-    assert late.oldest_time == START + 0.25
+    assert late.first_time() is None
+    assert late.first_time(past=True) == START + 0.25
     same(late.window(START + 600, 600, 60)[1:], filled(range(600)).window(START + 600, 600, 60)[1:])
 
 
@@ -122,7 +122,7 @@ def test_samples_that_follow_loaded_buckets_are_shown_as_if_all_had_been_seen(be
         if time >= border:
             sought.add(time, value)
     end = wave[-1][0]
-    assert (sought.high, sought.first_time) == (pytest.approx(all_along.high), start)
+    assert (sought.high(), sought.first_time()) == (pytest.approx(all_along.high()), start)
     assert sought.peak60 == pytest.approx(all_along.peak60)
     assert sought.last == all_along.last
     for span_s, count in SPANS:

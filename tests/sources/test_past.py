@@ -120,7 +120,7 @@ def test_the_past_of_the_job_is_drawn_when_the_axis_shows_it(pipeline):
     (node,) = live.nodes()
     assert [event.text for event in node.events() if event.kind == "mark"] == ["epoch 3"]
     assert node.peak("device", 0, "busy_percent") == 20  # since it was attached
-    assert node.highest("device", 0, "busy_percent") == 90  # the scale of a plot
+    assert node.peak("device", 0, "busy_percent", past=True) == 90  # the scale of a plot
     assert node.first_time("host", "", "cpu_percent") == START + 300
     assert node.first_time("host", "", "cpu_percent", past=True) == START
     live.show_from(START - 271)

@@ -46,7 +46,7 @@ def test_what_is_told_of_a_device_is_right_however_many_nodes_there_are(nodes):
     mean, low, high, coverage = node.stats(*name, T0, T0 + seconds)
     assert mean == pytest.approx(sum(values) / seconds)
     assert (low, high, coverage) == (0, 100, 1)
-    assert node.peak(*name) == node.peak("device", 0, "busy_max_percent") == 100
+    assert node.peak(*name) == 100
     minutes = [sum(values[at : at + 60]) / 60 for at in range(0, seconds - 60, 60)]
     assert node.peak60("job", "", "cpu_cores_used") == pytest.approx(max(minutes))
     assert node.first_time(*name) == T0
@@ -69,8 +69,8 @@ def test_nodes_that_join_make_those_before_them_shallower_and_change_no_figure()
     held = node.frozen()
     store.status("n16", Status("connecting", T0))
     assert node.window(*name, T0 + 289, 280, 280) == before
-    assert node.peak("device", 0, "busy_max_percent") == 100
-    assert held.peak("device", 0, "busy_max_percent") == 100
+    assert node.peak("device", 0, "busy_percent") == 100
+    assert held.peak("device", 0, "busy_percent") == 100
     feed(store, "n0", 300, begun_s=290)
     whole = node.stats(*name, T0, T0 + 590)
     assert whole.mean == pytest.approx(sum(map(level, range(590))) / 590)
@@ -85,7 +85,7 @@ def test_nodes_that_join_make_those_before_them_shallower_and_change_no_figure()
     assert [bucket.count for bucket in shown] == [1] * 900
 
 
-def test_series_are_kept_of_the_fields_that_say_so_and_peaks_of_what_is_shown():
+def test_series_are_kept_of_the_fields_that_say_so():
     store, node = store_of(1)
     store.header("n0", Header("n0", "b", T0, 0.0, 1.0, "0.1.0"))
     rows = {

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from gpumon.collect.base import Schedule
 from gpumon.model.reading import MIG, REASONS, Missing
 from gpumon.model.reading import number as number_of
-from gpumon.model.sample import Device, Event, Header, JobContext, Sample, State
-from gpumon.model.view import LEFT, Status, process_of
+from gpumon.model.sample import Device, Event, Header, JobContext, Process, Sample, State
+from gpumon.model.view import LEFT, Status
 from gpumon.store import ENDED_KEPT_S, LEFT_KEPT, Store
 from tests.support.examples import examples
 
@@ -239,7 +239,7 @@ def test_processes_on_a_device_are_those_with_usage_there():
     held = node.frozen()
     bare = [view._replace(readings={}, usage={key: {} for key in view.usage})
             for view in node.processes(T0)]  # fmt: skip
-    assert node.listed() == bare
+    assert node.processes(None) == bare
     assert [facts.pid for facts in node.processes_on(0)] == [5]
     assert [facts.framework for facts in node.processes_on(1)] == ["jax", ""]
     assert node.processes_on(2) == []
@@ -250,7 +250,7 @@ def test_processes_on_a_device_are_those_with_usage_there():
 
 def test_facts_of_a_wrong_type_are_left_out():
     data = {"user": 5, "command": "x", "own": "yes", "ppid": 3, "hints": None, "start": 7}
-    facts = process_of(Event(T0, "process", pid=9, data=data))
+    facts = Process.of(Event(T0, "process", pid=9, data=data))
     assert (facts.pid, facts.user, facts.command, facts.own) == (9, "", "x", False)
     assert (facts.ppid, facts.hints, facts.start) == (3, {}, 7.0)
 
@@ -283,19 +283,14 @@ def test_generations_tell_what_changed():
     assert [each.name for each in store.nodes()] == ["gpu01", "gpu02"]
 
 
-def test_job_peaks_over_a_minute_and_of_plain_fields():
+def test_job_peaks_over_a_minute():
     store, node = store_of("A")
     for at in range(181):
         cores = 8.0 if 60 <= at < 120 or at == 150 else 1.0
-        rows = {
-            "job": {"": {"cpu_cores_used": cores + (56 if at == 150 else 0)}},
-            "device": {0: {"busy_max_percent": at}},
-        }
+        rows = {"job": {"": {"cpu_cores_used": cores + (56 if at == 150 else 0)}}}
         store.add("gpu01", sample(at, rows))
     assert node.peak("job", "", "cpu_cores_used") == 64
     assert node.peak60("job", "", "cpu_cores_used") == pytest.approx(8)
-    assert node.peak("device", 0, "busy_max_percent") == 180
-    assert node.peak60("device", 0, "busy_max_percent") is None
     assert node.stats("job", "", "cpu_cores_used", T0, T0 + 60).mean == pytest.approx(1)
     assert node.first_time("job", "", "cpu_cores_used") == T0
 

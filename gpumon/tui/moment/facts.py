@@ -136,14 +136,10 @@ def _idle_since(node: NodeView, key: int) -> float | None:
 
     By the driver's own samples too, which miss no burst between ticks.
     """
-    peaks = []
-    for field in ("busy_percent", "busy_max_percent"):
-        peak = node.peak("device", key, field)
-        if peak is not None and peak >= ACTIVE_PERCENT:
-            return None
-        peaks.append(peak)
+    peak = node.peak("device", key, "busy_percent")
     first = node.first_time("device", key, "busy_percent")
-    return None if peaks == [None, None] or first is None else max(first, node.since)
+    is_idle = peak is not None and peak < ACTIVE_PERCENT
+    return max(first, node.since) if is_idle and first is not None else None
 
 
 def reserving_framework(node: NodeView, key: int) -> str:

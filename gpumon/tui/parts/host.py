@@ -78,7 +78,7 @@ def _cpu(moment: Moment, node: NodeView) -> Iterator[Lane]:
     yield lane_of(node, "host", "", "cpu_percent", "node CPU", "busy", percent, 100.0, "100", now)
     job = moment.job_of(node)
     cores = float(job.cpus) if job is not None and job.cpus else 0.0
-    cores = max(1.0, cores, node.highest("job", "", "cpu_cores_used") or 0.0)
+    cores = max(1.0, cores, node.peak("job", "", "cpu_cores_used", past=True) or 0.0)
     yield lane_of(
         node, "job", "", "cpu_cores_used", "job CPU", "busy", _cores, cores, f"{cores:.0f}", now
     )
@@ -96,7 +96,7 @@ def _memory(moment: Moment, node: NodeView) -> Iterator[Lane]:
         name = "node" if entity == "host" else "job"
         fields = (("mem_used_bytes", "memory", "mem"), ("mem_cache_bytes", "cache", "third"))
         for field, what, role in fields:
-            high = total or max(1.0, node.highest(entity, "", field) or 0.0)
+            high = total or max(1.0, node.peak(entity, "", field, past=True) or 0.0)
             yield lane_of(
                 node, entity, "", field, f"{name} {what}", role, bytes_text, high,
                 short_bytes(high), moment.now,
@@ -120,7 +120,7 @@ def _rates(moment: Moment, node: NodeView) -> Iterator[Lane]:
         ),
     ]
     for entity, key, fields, labels in pairs:
-        peaks = [node.highest(entity, key, field) or 0.0 for field in fields]
+        peaks = [node.peak(entity, key, field, past=True) or 0.0 for field in fields]
         high = max(_LEAST_RATE, *peaks)
         for field, label, role in zip(fields, labels, ("busy", "mem")):
             yield lane_of(

@@ -117,7 +117,7 @@ def _hanging(finding: Finding, moment: Moment) -> tuple[str, int] | None:
         return None
     for node, device in moment.devices:
         if label(node, device) in finding.devices:
-            for process in node.listed():
+            for process in node.processes(None):
                 if device.key in process.usage and process.ended is None:
                     return node.name, process.facts.pid
     return None

@@ -107,7 +107,7 @@ def _levels(node: NodeView, device: DeviceView, now: float) -> Iterator[Lane]:
         ("temperature_c", "temperature", "fourth", celsius, slow or 100.0),
     ):
         if _known(node, device, field):
-            high = max(high, node.highest("device", device.key, field) or 0.0)
+            high = max(high, node.peak("device", device.key, field, past=True) or 0.0)
             top = f"{high:.0f}"
             yield lane_of(node, "device", device.key, field, label, role, form, high, top, now)
 
@@ -115,7 +115,7 @@ def _levels(node: NodeView, device: DeviceView, now: float) -> Iterator[Lane]:
 def _links(node: NodeView, device: DeviceView, now: float) -> Iterator[Lane]:
     for label, prefix in _LINKS:
         ways = ((f"{prefix}_rx_bytes_per_s", "↓", "busy"), (f"{prefix}_tx_bytes_per_s", "↑", "mem"))
-        peaks = [node.highest("device", device.key, field) for field, _, _ in ways]
+        peaks = [node.peak("device", device.key, field, past=True) for field, _, _ in ways]
         known = [peak for peak in peaks if peak is not None]
         high = max(_LEAST_RATE, *known) if known else 0.0
         for field, sign, role in ways if known else ():

@@ -178,7 +178,7 @@ def entries_on(node: NodeView, device: int, now: float) -> list[Entry]:
 
 def listing(node: NodeView, now: float) -> Listing:
     labels = {device.key: device.device.label for device in node.devices()}
-    every = node.listed()
+    every = node.processes(None)
     shown = [Entry(node, each, labels, now, {}) for each in every if not _is_plumbing(node, each)]
     return Listing(shown, len(every) - len(shown))
 

@@ -139,7 +139,7 @@ _READINGS: tuple[tuple[str, str, Format], ...] = (
 
 def _parents(entry: Entry, moment: Moment, width: int) -> list[Row]:
     """Its parents as far as they are known, the nearest first, and how many children it has."""
-    every = {each.facts.pid: each for each in entry.node.listed()}
+    every = {each.facts.pid: each for each in entry.node.processes(None)}
     rows: list[Row] = []
     seen = {entry.process.facts.pid}
     pid = entry.process.facts.ppid
