@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import Mapping, Optional
+from typing import List, Mapping, Optional
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -57,14 +57,20 @@ def _file_system(status: os.stat_result) -> str:
     return ""
 
 
-def make_folder(folder: str) -> None:
-    """The folder and those above it, each that is new for its owner alone (0700)."""
-    if folder and not os.path.lexists(folder):
-        make_folder(os.path.dirname(folder))
-        try:
-            os.mkdir(folder, 0o700)
-        except FileExistsError:  # another process was faster
-            pass
+def make_folder(folder: str) -> List[str]:
+    """The folder and those above it, each that is new for its owner alone (0700).
+
+    Returns the folders that got a new one: their names are not on disk yet.
+    """
+    if not folder or os.path.lexists(folder):
+        return []
+    parent = os.path.dirname(folder)
+    changed = make_folder(parent)
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:  # another process was faster
+        pass
+    return [*changed, parent or "."]
 
 
 def open_folder(folder: str, *, is_ours: bool = True) -> int:

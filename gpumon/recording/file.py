@@ -16,29 +16,13 @@ from weakref import WeakKeyDictionary
 
 from gpumon.errors import GpumonError
 from gpumon.files import create, reason, sync, sync_folder
+from gpumon.private import make_folder
 
 #: of the process's limit; the rest is for everything else that a program opens
 _SHARE = 0.5
 _MOST = 4096
 #: no descriptor is free, in this process or on the whole machine
 _FULL = (errno.EMFILE, errno.ENFILE)
-
-
-def make_folders(path: str) -> list[str]:
-    """The folder and those above it, each that is new for its owner alone (0700).
-
-    Returns the folders that got a new one: their names are not on disk yet.
-    """
-    if not path or os.path.isdir(path):
-        return []
-    parent = os.path.dirname(path)
-    changed = make_folders(parent)
-    try:
-        os.mkdir(path, 0o700)
-    except FileExistsError:  # another process was faster
-        if not os.path.isdir(path):
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
-    return [*changed, parent or "."]
 
 
 class CannotRecordError(GpumonError):
@@ -50,8 +34,8 @@ class CannotRecordError(GpumonError):
 
 
 class File:
-    """New, private, never locked. Appends; after the first error it is closed, and `failed` holds
-    the reason. Or it writes to a device, a FIFO or an open file of this process (/dev/stdout).
+    """New, private, never locked; appended to until the first error. Or it writes to a device, a
+    FIFO or an open file of this process (/dev/stdout).
     """
 
     def __init__(self, path: str, *, is_synced: bool = True) -> None:
@@ -60,11 +44,10 @@ class File:
         """
         self.path = path
         self._is_synced = is_synced
-        self.failed = ""
         self.size_bytes = 0
         folder = os.path.dirname(path)
         try:
-            self._unsynced = [*make_folders(folder), folder or "."]
+            self._unsynced = [*make_folder(folder), folder or "."]
             self._fd, self._is_new = create(path, os.O_DSYNC if is_synced else 0)
         except FileExistsError:
             raise GpumonError(f"{path} exists; a recording never overwrites a file") from None
@@ -72,43 +55,25 @@ class File:
             raise CannotRecordError(path, reason(error)) from None
 
     def append(self, data: bytes, *, is_to_disk: bool = True) -> None:
-        """Write, and bring to disk; on an error stop for good.
+        """Write, and bring to disk. Raises OSError.
 
         Without `is_to_disk` only a file that is synced, or new, is brought to disk; else the kernel
         does so within 35 s, as long as nobody changed its settings.
         """
-        if self.failed:
-            return
         self.size_bytes += len(data)
-        try:
-            write(self._fd, data)
-            if not (self._is_synced and self._is_new) and (
-                is_to_disk or self._is_synced or self._unsynced
-            ):
-                sync(self._fd)  # a network file system says here that the quota is used up
-        except OSError as error:
-            self._stop(reason(error))
-            return
+        write(self._fd, data)
+        if not (self._is_synced and self._is_new) and (
+            is_to_disk or self._is_synced or self._unsynced
+        ):
+            sync(self._fd)  # a network file system says here that the quota is used up
         while self._unsynced:  # here, in the thread that may wait for a disk
             sync_folder(self._unsynced.pop())
 
     def close(self) -> None:
-        """Close; a file that nothing was ever written to is removed."""
-        if self.failed:
-            return
-        try:
-            if not self.size_bytes and self._is_new:
-                os.unlink(self.path)
-            os.close(self._fd)
-        except OSError as error:
-            self.failed = str(error.strerror)
-
-    def _stop(self, why: str) -> None:
-        self.failed = why
-        try:
-            os.close(self._fd)
-        except OSError:  # it cannot get worse
-            pass
+        """A file that nothing was ever written to is removed. Raises OSError."""
+        if not self.size_bytes and self._is_new:
+            os.unlink(self.path)
+        os.close(self._fd)
 
 
 def write(fd: int, data: bytes) -> None:

@@ -11,6 +11,7 @@ from functools import partial
 from math import floor
 from typing import NamedTuple
 
+from gpumon.files import reason
 from gpumon.frames.frame import Frame
 from gpumon.frames.lines import MAX_BUCKETS, lines_of
 from gpumon.model import clock as our_clock
@@ -373,7 +374,7 @@ class _Writer:
         """`pack` makes the packers behind the first."""
         self._file = file
         self._pack = pack
-        self._why = ""
+        self.failed = ""
         self._lane = lane
         self._put_bytes = self._done_bytes = 0  # each changed by one thread only
         self._packer: Packer | None = first
@@ -382,10 +383,6 @@ class _Writer:
         self._has_ended = False
         self._is_closed = threading.Event()
         lane.enter()
-
-    @property
-    def failed(self) -> str:
-        return self._file.failed or self._why
 
     @property
     def size_bytes(self) -> int:
@@ -397,7 +394,7 @@ class _Writer:
 
     def put(self, write: _Write) -> None:
         if self.pending_bytes + len(write.lines) > _MAX_PENDING_BYTES:
-            self._why = _HANGS
+            self.failed = _HANGS
         if not self.failed:
             self._put_bytes += len(write.lines)
             self._lane.put(partial(self._write, write))
@@ -409,33 +406,38 @@ class _Writer:
             self._lane.leave()
 
     def close(self) -> None:
-        if not self._is_closed.wait(_CLOSE_S) and not self._why:
-            self._why = _HANGS
+        if not self._is_closed.wait(_CLOSE_S) and not self.failed:
+            self.failed = _HANGS
 
     def _write(self, write: _Write) -> None:
         try:
             if not self.failed:
                 self._file.append(self._packed(write), is_to_disk=write.times is not None)
-        except Exception as error:  # no other code watches this thread
-            self._why = str(error) or type(error).__name__
+        except Exception as error:
+            self._fail(error)
         self._done_bytes += len(write.lines)
 
     def _close(self) -> None:
         try:
             self._file.close()
-        except Exception as error:  # others write in this lane
-            self._why = str(error) or type(error).__name__
+        except Exception as error:
+            self._fail(error)
         self._is_closed.set()
+
+    def _fail(self, error: Exception) -> None:
+        """No other code watches this thread, in which others write, too."""
+        why = reason(error) if isinstance(error, OSError) else str(error) or type(error).__name__
+        self.failed = self.failed or why
 
     def _packed(self, write: _Write) -> bytes:
         """What to append: the lines, and the frame's trailer where it ends with them."""
         self._packer = self._packer or self._pack()
         self._checking = self._checking or Checking(write.frame)
         data = b"".join(map(self._packer.block, self._checking.parts(write.lines)))
+        self._frame_bytes += len(data)
         if write.times is None:
-            self._frame_bytes += len(data)
             return data
-        data += self._packer.finish()
-        data += trailer(self._frame_bytes + len(data), *write.times, write.ended, write.frame)
+        end = self._packer.finish()
+        size = self._frame_bytes + len(end)
         self._packer, self._checking, self._frame_bytes = None, None, 0
-        return data
+        return data + end + trailer(size, *write.times, write.ended, write.frame)
