@@ -7,9 +7,12 @@ import re
 import stat
 import time
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from glob import escape, glob
+from itertools import groupby
 from math import inf
-from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import NamedTuple
 
 from gpumon.errors import GpumonError, NotFoundError, UsageError
 from gpumon.files import reason
@@ -36,16 +39,16 @@ class Run(NamedTuple):
 
     cluster: str
     job: str  # as Slurm prints it (4711, 4711_3), "" outside of a job
-    nodes: List[str]
+    nodes: list[str]
     start: float  # epoch s
     end: float
     size_bytes: int
-    paths: List[str]
+    paths: list[str]
     state: str  # recording, ended or torn
     name: str = ""  # the job's
     raw_id: str = ""  # the number behind a task of an array (4715 for 4711_3)
-    unread: Tuple[str, ...] = ()  # files that belong to it and could not be read: why, each
-    devices: Tuple[str, ...] = ()  # names of the GPUs on all nodes, MIG instances left out
+    unread: tuple[str, ...] = ()  # files that belong to it and could not be read: why, each
+    devices: tuple[str, ...] = ()  # names of the GPUs on all nodes, MIG instances left out
     id: str = ""  # what `resolve` takes for it: the job's ID, else its file's name or a path
 
 
@@ -54,7 +57,7 @@ class SeveralJobsError(UsageError):
     recordings outside of any job are a run each.
     """
 
-    def __init__(self, folder: str, runs: List[Run]) -> None:
+    def __init__(self, folder: str, runs: list[Run]) -> None:
         self.folder = folder
         self.runs = sorted(runs, key=lambda run: run.start, reverse=True)
         jobs = sorted((clean(run.job, 40), run.id) for run in runs if run.job)
@@ -79,6 +82,10 @@ def state_dir() -> str:
     return os.path.join(home, "gpumon")
 
 
+def _jobs_dir() -> str:
+    return os.path.join(state_dir(), "jobs")
+
+
 def marks_dir() -> str:
     """The folder that recorders and `gpumon mark` share."""
     return os.path.join(state_dir(), "marks")
@@ -90,7 +97,7 @@ def new_path(header: Header, start: float) -> str:
     cluster = _safe(job.cluster if job else "", "local")
     name = _safe((job.array or job.id) if job else "", _NO_JOB)
     stem = f"{_safe(header.node, 'node')}-{time.strftime('%Y%m%dT%H%M%S', time.localtime(start))}"
-    folder = os.path.join(state_dir(), "jobs", cluster, name)
+    folder = os.path.join(_jobs_dir(), cluster, name)
     path = os.path.join(folder, stem + SUFFIX)
     number = 2
     while os.path.lexists(path):
@@ -99,24 +106,17 @@ def new_path(header: Header, start: float) -> str:
     return path
 
 
-def find_runs(unread: Optional[List[str]] = None) -> List[Run]:
+def find_runs(unread: list[str] | None = None) -> list[Run]:
     """All recordings below the state folder, newest first.
 
     Why a file or folder could not be read is appended to `unread`, a sentence each.
     """
-    groups: Dict[Tuple[str, str, str], List[str]] = {}
-    why: List[str] = []
-    for path in _recordings_in(os.path.join(state_dir(), "jobs"), unread=why):
-        folder = os.path.dirname(path)
-        job = os.path.basename(folder)
-        alone = path if _is_outside(path) else ""
-        groups.setdefault((os.path.basename(os.path.dirname(folder)), job, alone), []).append(path)
-    runs = []
-    for paths in groups.values():
-        run, not_read = _run(paths)
-        if run is not None:
-            runs.append(run)
-        why += not_read
+    runs: list[Run] = []
+    why: list[str] = []
+    for _, paths in groupby(_recordings_in(_jobs_dir(), unread=why), os.path.dirname):
+        recordings, refused = _opened(paths)
+        runs += _runs_of(recordings, refused)
+        why += refused
     if unread is not None:
         unread += why
     ids = Counter(run.id for run in runs)
@@ -156,11 +156,11 @@ def resolve(run: str, say: Callable[[str], None] = lambda _: None) -> Run:
     return _of_job(run) if path is None else _of_recordings([Recording(path)], [])
 
 
-def path_outside(id: str) -> Optional[str]:
+def path_outside(id: str) -> str | None:
     """The file of a run outside of any job, by its ID; None where there is none."""
     paths = [
         path
-        for path in _recordings_in(os.path.join(state_dir(), "jobs"))
+        for path in _recordings_in(_jobs_dir())
         if os.path.basename(path) == id + SUFFIX and _is_outside(path)
     ]
     return paths[0] if len(paths) == 1 else None
@@ -173,24 +173,22 @@ def _is_outside(path: str) -> bool:
 
 def _of_folder(folder: str, say: Callable[[str], None], job: str = "") -> Run:
     """Of this job, else of the only one; raises SeveralJobsError."""
-    closed: List[str] = []
+    closed: list[str] = []
     paths = list(_recordings_in(folder, _MAX_ENTRIES, closed))
     if len(paths) > _MANY:
         say(f"reading {len(paths)} recordings in {folder} …")
     recordings, unread = _opened(paths)
     unread = closed + unread
-    by_job: Dict[str, List[Recording]] = {}
-    for each in recordings:
-        by_job.setdefault(_job_of(each), []).append(each)
     if job:
-        recordings = by_job.get(job, [])
-    elif len(by_job.keys() - {""}) > 1:
-        alone = [_of_recordings([each], []) for each in by_job.pop("", ())]
-        runs = [run._replace(id=run.paths[0]) for run in alone]
-        for name, parts in by_job.items():
-            id = os.path.join(folder, name) if is_job(name) else parts[0].path
-            runs.append(_of_recordings(parts, [])._replace(id=id))
-        raise SeveralJobsError(folder, runs)
+        recordings = [each for each in recordings if _job_of(each) == job]
+    elif len({*map(_job_of, recordings)} - {""}) > 1:
+        raise SeveralJobsError(
+            folder,
+            [
+                run._replace(id=os.path.join(folder, run.job) if is_job(run.job) else run.paths[0])
+                for run in _runs_of(recordings, ())
+            ],
+        )
     if recordings:
         return _of_recordings(recordings, unread)
     nothing = f"no recordings (*{SUFFIX}) in folder {folder}"
@@ -199,10 +197,10 @@ def _of_folder(folder: str, say: Callable[[str], None], job: str = "") -> Run:
 
 def job_folder(cluster: str, job: str) -> str:
     """Where the recordings of a job (as Slurm prints it) on this cluster are, if there are any."""
-    return os.path.join(state_dir(), "jobs", _safe(cluster, "local"), _safe(job, _NO_JOB))
+    return os.path.join(_jobs_dir(), _safe(cluster, "local"), _safe(job, _NO_JOB))
 
 
-def recorded_before(header: Header, time: float, folders: Iterable[str] = ()) -> List[Recording]:
+def recorded_before(header: Header, time: float, folders: Iterable[str] = ()) -> list[Recording]:
     """Recordings of the same node in the same attempt of its job that begin before `time`.
 
     In the job's own folder and in `folders`. What cannot be read is left out. Outside of a job: [].
@@ -210,28 +208,30 @@ def recorded_before(header: Header, time: float, folders: Iterable[str] = ()) ->
     job = header.job
     if job is None:
         return []
-    found = []
-    name = _safe(header.node, "node") + "-"
-    for folder in dict.fromkeys([job_folder(job.cluster, job.array or job.id), *folders]):
-        for path in _named_in(folder, name):
-            try:
-                with Recording(path) as recording:
-                    is_same = recording.header.node == header.node
-                    if is_same and is_same_attempt(recording.header.job, job):
-                        found.append(recording)
-            except GpumonError:
-                continue
-    return [recording for recording in found if recording.start < time]
+    begin = escape(_safe(header.node, "node")) + "-*"
+    own = job_folder(job.cluster, job.array or job.id)
+    paths = [
+        path
+        for folder in dict.fromkeys([own, *folders])
+        for path in sorted(glob(os.path.join(escape(folder), begin + SUFFIX)))
+    ]
+    return [
+        each
+        for each in _opened(paths)[0]
+        if each.header.node == header.node
+        and is_same_attempt(each.header.job, job)
+        and each.start < time
+    ]
 
 
-def prune(max_age_s: float, max_bytes: int, now: float) -> List[str]:
+def prune(max_age_s: float, max_bytes: int, now: float) -> list[str]:
     """Remove recordings that are older than `max_age_s`, then the oldest above `max_bytes`.
 
     Never one that is being written, never one without an end that was written to within a day.
     Returns the paths that were removed. Age is that of the last write.
     """
-    kept: List[Tuple[float, int, str]] = []
-    for path in _recordings_in(os.path.join(state_dir(), "jobs")):
+    kept: list[tuple[float, int, str]] = []
+    for path in _recordings_in(_jobs_dir()):
         try:
             status = os.stat(path)
         except OSError:
@@ -239,19 +239,16 @@ def prune(max_age_s: float, max_bytes: int, now: float) -> List[str]:
         kept.append((status.st_mtime, status.st_size, path))
     kept.sort()
     total = sum(size for _, size, _ in kept)
-    removed: List[str] = []
+    removed: list[str] = []
     for written, size, path in kept:
         if now - written <= max_age_s and total <= max_bytes:
             break
-        if now - written < _ABANDONED_S and not _ended(path):
+        if now - written < _ABANDONED_S and [r.state for r in _opened([path])[0]] != ["ended"]:
             continue
-        try:
-            os.unlink(path)
-        except OSError:
-            continue
-        removed.append(path)
-        total -= size
-        _remove_empty(os.path.dirname(path))
+        with suppress(OSError):
+            _unlink(path)
+            removed.append(path)
+            total -= size
     return removed
 
 
@@ -263,16 +260,14 @@ def remove(run: Run) -> None:
         raise GpumonError(f"{run.id} is still being recorded; end the recording first")
     for path in run.paths:
         try:
-            os.unlink(path)
-        except FileNotFoundError:
-            continue
+            with suppress(FileNotFoundError):
+                _unlink(path)
         except OSError as error:
             raise GpumonError(f"cannot remove {path}: {error.strerror}") from None
-        _remove_empty(os.path.dirname(path))
 
 
 def _of_job(job: str) -> Run:
-    unread: List[str] = []
+    unread: list[str] = []
     runs = find_runs(unread)
     wanted = _STEP.sub("", job.strip()).rstrip("_")
     found = [run for run in runs if run.job == wanted]
@@ -289,7 +284,7 @@ def _of_job(job: str) -> Run:
         raise NotFoundError(f"job {wanted} is an array; recorded are {', '.join(tasks)}: name one")
     lists = "'gpumon runs' lists the recordings"
     nothing = f"no recording of job {job} in {state_dir()}"
-    jobs = re.escape(os.path.join(state_dir(), "jobs"))
+    jobs = re.escape(_jobs_dir())
     hides_it = rf"{jobs}(?:/[^/]*)?(?:/{_NO_JOB})?: |/{re.escape(wanted)}[/:]"
     own = [why for why in unread if re.search(hides_it, why)]
     if own:
@@ -299,20 +294,14 @@ def _of_job(job: str) -> Run:
     raise NotFoundError(f"{nothing}; {lists}")
 
 
-def _unclear(nothing: str, unread: List[str]) -> UnclearError:
+def _unclear(nothing: str, unread: list[str]) -> UnclearError:
     return UnclearError(f"{nothing} can be read ({len(unread)} cannot): {unread[0]}")
 
 
-def _run(paths: List[str]) -> Tuple[Optional[Run], List[str]]:
-    """The run that these files make, if one of them is a recording; why others are not read."""
-    recordings, unread = _opened(paths)
-    return (_of_recordings(recordings, unread) if recordings else None), unread
-
-
-def _opened(paths: List[str]) -> Tuple[List[Recording], List[str]]:
+def _opened(paths: Iterable[str]) -> tuple[list[Recording], list[str]]:
     """Those of these files that are recordings; why others are not read."""
-    recordings: List[Recording] = []
-    unread: List[str] = []
+    recordings: list[Recording] = []
+    unread: list[str] = []
     for path in paths:
         try:
             with Recording(path) as recording:
@@ -322,13 +311,24 @@ def _opened(paths: List[str]) -> Tuple[List[Recording], List[str]]:
     return recordings, unread
 
 
+def _runs_of(recordings: Iterable[Recording], unread: Sequence[str]) -> Iterator[Run]:
+    """A run of each job, and of each recording outside of any; `unread`: why others of their
+    folder are not read.
+    """
+    by_job: dict[str, list[Recording]] = {}
+    for each in recordings:
+        by_job.setdefault(_job_of(each), []).append(each)
+    yield from (_of_recordings([each], ()) for each in by_job.pop("", ()))
+    yield from (_of_recordings(parts, unread) for parts in by_job.values())
+
+
 def _job_of(recording: Recording) -> str:
     """The ID of its job; "" where it is of none."""
     job = recording.header.job
     return (job.array or job.id) if job else ""
 
 
-def _of_recordings(recordings: List[Recording], unread: List[str]) -> Run:
+def _of_recordings(recordings: Iterable[Recording], unread: Sequence[str]) -> Run:
     recordings = sorted(recordings, key=lambda recording: recording.start)
     job = recordings[0].header.job
     newest = {recording.header.node: recording for recording in recordings}
@@ -353,14 +353,6 @@ def _of_recordings(recordings: List[Recording], unread: List[str]) -> Run:
     )
 
 
-def _ended(path: str) -> bool:
-    try:
-        with Recording(path) as recording:
-            return recording.state == "ended"
-    except GpumonError:
-        return False
-
-
 def _safe(text: str, default: str) -> str:
     """A name for a file: no separators, no blanks, no leading dot, not too long."""
     return _UNSAFE.sub("-", text).strip("-.")[:100] or default
@@ -370,7 +362,7 @@ def _safe(text: str, default: str) -> str:
 
 
 def _recordings_in(
-    folder: str, most: float = inf, unread: Optional[List[str]] = None
+    folder: str, most: float = inf, unread: list[str] | None = None
 ) -> Iterator[str]:
     """Why a folder or file in it may not be looked at is appended to `unread`. Raises UsageError
     where more than so many entries would have to be looked at.
@@ -401,24 +393,12 @@ def _recordings_in(
                 yield path
 
 
-def _remove_empty(folder: str) -> None:
-    """The folder of a job and of a cluster, where nothing is left in them."""
-    for _ in range(2):
-        try:
-            os.rmdir(folder)
-        except OSError:
-            return
-        folder = os.path.dirname(folder)
-
-
-def _named_in(folder: str, begin: str) -> List[str]:
-    """The recordings in a folder, those below it left out, whose names begin so."""
-    try:
-        names = sorted(os.listdir(folder))
-    except OSError:
-        return []
-    return [
-        os.path.join(folder, name)
-        for name in names
-        if name.startswith(begin) and name.endswith(SUFFIX)
-    ]
+def _unlink(path: str) -> None:
+    """Also the folder of a job and of a cluster, where nothing is left in them. Raises OSError
+    where the file stays.
+    """
+    os.unlink(path)
+    folder = os.path.dirname(path)
+    with suppress(OSError):
+        os.rmdir(folder)
+        os.rmdir(os.path.dirname(folder))

@@ -39,6 +39,8 @@ _LEAST = 120  # samples that are worth a frame's lines at the end; fewer are rea
 _EARLY, _LATE = 1 / 60, 1.1
 #: how long the end waits for a file system that does not answer
 _CLOSE_S = 5.0
+#: s; threads of recorders that write every 10 s go on
+_IDLE_S = 15.0
 _HANGS = "its file system is not responding"
 
 
@@ -329,42 +331,30 @@ class Recorder:
 
 
 class Lane:
-    """A thread that packs and writes for one recorder or for several; it ends with the last.
+    """A thread that packs and writes for one recorder or for several, as long as there is work.
 
     Never two at a time: what the last recorder left is done before the next one's.
     """
 
     def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._users = 0
         self._is_running = False
 
-    def enter(self) -> None:
+    def put(self, work: Callable[[], None]) -> None:
         with self._lock:
-            self._users += 1
+            self._queue.put(work)
             if not self._is_running:
                 self._is_running = True
                 threading.Thread(target=self._run, daemon=True, name="recorder").start()
 
-    def put(self, work: Callable[[], None]) -> None:
-        self._queue.put(work)
-
-    def leave(self) -> None:
-        with self._lock:
-            self._users -= 1
-            if not self._users:
-                self._queue.put(None)
-
     def _run(self) -> None:
-        while not self._has_ended(work := self._queue.get()):
-            if work is not None:
-                work()
-
-    def _has_ended(self, work: Callable[[], None] | None) -> bool:
-        with self._lock:
-            self._is_running = work is not None or self._users > 0 or not self._queue.empty()
-            return not self._is_running
+        while self._is_running:
+            try:
+                self._queue.get(timeout=_IDLE_S)()
+            except queue.Empty:
+                with self._lock:
+                    self._is_running = not self._queue.empty()
 
 
 class _Writer:
@@ -382,7 +372,6 @@ class _Writer:
         self._frame_bytes = 0
         self._has_ended = False
         self._is_closed = threading.Event()
-        lane.enter()
 
     @property
     def size_bytes(self) -> int:
@@ -403,7 +392,6 @@ class _Writer:
         if not self._has_ended:
             self._has_ended = True
             self._lane.put(self._close)
-            self._lane.leave()
 
     def close(self) -> None:
         if not self._is_closed.wait(_CLOSE_S) and not self.failed:

@@ -16,7 +16,7 @@ import pytest
 import zstandard
 
 from gpumon.errors import GpumonError
-from gpumon.recording import Recorder, Recording
+from gpumon.recording import Recorder, Recording, writer
 from gpumon.recording.writer import Lane
 from tests.e2e.program import ROOT, Collecting, environment
 from tests.nvml.emulator import Emulated, Proc, Scenario
@@ -284,12 +284,19 @@ def test_no_secret_of_a_command_line_is_in_the_file(tmp_path):
 
 def test_what_one_recorder_left_is_written_before_what_the_next_one_writes():
     lane, slow, done, threads = Lane(), threading.Event(), [], set()
-    for number in range(3):  # each leaves before its work is done
-        lane.enter()
+    for number in range(3):
         lane.put(partial(slow.wait, HANGS_S))
         lane.put(lambda: threads.add(threading.get_ident()))
         lane.put(partial(done.append, number))
-        lane.leave()
     slow.set()
     until(lambda: len(done) == 3)
     assert (done, len(threads)) == ([0, 1, 2], 1)
+
+
+def test_the_thread_of_recorders_that_ended_ends(monkeypatch):
+    monkeypatch.setattr(writer, "_IDLE_S", 0.01)
+    lane, done = Lane(), []
+    for number in range(3):
+        lane.put(partial(done.append, number))
+        until(lambda: not lane._is_running)
+    assert done == [0, 1, 2]
