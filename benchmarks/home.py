@@ -51,7 +51,7 @@ _LOCK = re.compile(r"F_(OFD_)?SETLKW?")
 MANY = """\
 import sys, threading, time
 from gpumon.pipeline.recorder import RecorderStage
-from gpumon.recording import marks_dir
+from gpumon.recording.runs import marks_dir
 from tests.recording import made
 
 class Source:

@@ -20,7 +20,7 @@ from gpumon.config import load_settings
 from gpumon.model.sample import Sample
 from gpumon.pipeline.pipeline import Pipeline
 from gpumon.pipeline.recorder import RecorderStage
-from gpumon.recording import marks_dir
+from gpumon.recording.runs import marks_dir
 from gpumon.slurm.job import Job, NodeAllocation, Resources
 from gpumon.sources.attach import Plan
 from gpumon.sources.tasks import tasks_of

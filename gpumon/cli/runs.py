@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from gpumon.recording import find_runs, state_dir
+    from gpumon.recording.runs import find_runs, state_dir
     from gpumon.report.render.runs import json_text, text_table
     from gpumon.services.runs import note
     from gpumon.terminal import can_show_screen

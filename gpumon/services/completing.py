@@ -17,7 +17,8 @@ from typing import NamedTuple
 from gpumon import private
 from gpumon.errors import GpumonError
 from gpumon.model.text import clean
-from gpumon.recording import Recording, is_job, state_dir
+from gpumon.recording import Recording
+from gpumon.recording.runs import is_job, state_dir
 from gpumon.slurm.runner import LocalRunner
 
 _FRESH_S = 10.0

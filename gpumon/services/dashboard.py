@@ -14,7 +14,7 @@ from gpumon.model.sample import Header, Sample
 from gpumon.pipeline.pipeline import JobSource, Pipeline
 from gpumon.pipeline.recorder import RecorderStage
 from gpumon.pipeline.stacks import Stacks
-from gpumon.recording import marks_dir
+from gpumon.recording.runs import marks_dir
 from gpumon.services.around import is_in_job
 from gpumon.services.library import RecordedRuns
 from gpumon.services.retention import start_retention

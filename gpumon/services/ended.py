@@ -8,7 +8,7 @@ from gpumon.config import Settings
 from gpumon.errors import EXIT_INTERRUPTED, EXIT_OK, GpumonError, NotFoundError
 from gpumon.model.lines import Line, word
 from gpumon.model.text import clean
-from gpumon.recording import resolve
+from gpumon.recording.runs import resolve
 from gpumon.slurm.job import Job
 
 

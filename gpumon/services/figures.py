@@ -12,7 +12,8 @@ from gpumon.analysis.accounting import summary_of
 from gpumon.errors import GpumonError
 from gpumon.model.reading import Missing, Reading, number
 from gpumon.model.sample import Device, Header, Sample
-from gpumon.recording import SUFFIX, Recording, job_folder
+from gpumon.recording import Recording
+from gpumon.recording.runs import SUFFIX, job_folder
 from gpumon.report.build import build, from_accounting
 from gpumon.report.jobs import (
     NO_GPUS,

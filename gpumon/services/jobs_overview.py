@@ -13,7 +13,7 @@ from typing import Optional
 
 from gpumon.errors import GpumonError, UsageError
 from gpumon.model import clock
-from gpumon.recording import Run, find_runs
+from gpumon.recording.runs import Run, find_runs
 from gpumon.report.jobs import (
     READING,
     Figures,

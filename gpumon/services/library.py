@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from gpumon.errors import NotFoundError, UsageError
 from gpumon.model.text import clean
-from gpumon.recording import Run, SeveralJobsError, find_runs, remove, resolve, state_dir
+from gpumon.recording.runs import Run, SeveralJobsError, find_runs, remove, resolve, state_dir
 from gpumon.terminal import can_show_screen
 
 if TYPE_CHECKING:

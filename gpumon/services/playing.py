@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gpumon.errors import GpumonError, NotFoundError
-from gpumon.recording import resolve
+from gpumon.recording.runs import resolve
 from gpumon.services.runs import finding_moments, progress
 from gpumon.sources.past import Past
 from gpumon.sources.replay import ReplaySource

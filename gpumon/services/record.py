@@ -86,7 +86,7 @@ def record(
     from gpumon.collect.cgroup.room import LEFT
     from gpumon.model.text import clean
     from gpumon.pipeline.recorder import RecorderStage, new_recorder
-    from gpumon.recording import marks_dir
+    from gpumon.recording.runs import marks_dir
     from gpumon.services.retention import start_retention
     from gpumon.services.run_summary import Summary
     from gpumon.sources.this_node import ThisNode

@@ -16,7 +16,7 @@ from gpumon.analysis.summary import RunSummary, run_summary
 from gpumon.errors import GpumonError, NotFoundError, UsageError
 from gpumon.model.lines import word
 from gpumon.model.text import clean
-from gpumon.recording import Run, UnclearError, find_runs, resolve
+from gpumon.recording.runs import Run, UnclearError, find_runs, resolve
 from gpumon.report.arrays import build_array
 from gpumon.report.attempts import attempts, numbered, with_attempts
 from gpumon.report.build import build, from_accounting

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from gpumon.errors import UsageError
-from gpumon.recording import SUFFIX, path_outside
+from gpumon.recording.runs import SUFFIX, path_outside
 from gpumon.slurm import ids
 
 #: a comma outside the brackets of an array's tasks

@@ -6,7 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from gpumon.recording import prune
+from gpumon.recording.runs import prune
 
 if TYPE_CHECKING:
     from gpumon.config import Settings

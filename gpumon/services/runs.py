@@ -60,7 +60,7 @@ def progress(text: str) -> None:
 
 def spare_recordings(output: str | None, inputs: Iterable[str | None]) -> None:
     """Raise UsageError where -o names a recording or a file that is read: it would be replaced."""
-    from gpumon.recording import is_recording
+    from gpumon.recording.reader import is_recording
 
     if output is None or not os.path.isfile(output):
         return
@@ -98,7 +98,8 @@ def open_last(run: str) -> list[Stream]:
 
 def _recordings(run: str) -> tuple[list[Recording], list[str]]:
     """Those that can be read, and why others cannot."""
-    from gpumon.recording import Recording, resolve
+    from gpumon.recording import Recording
+    from gpumon.recording.runs import resolve
 
     found = resolve(run, progress)
     recordings, unread = [], list(found.unread)

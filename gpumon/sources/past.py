@@ -21,7 +21,8 @@ from typing import Union
 from gpumon.frames.builder import built
 from gpumon.frames.frame import Frame
 from gpumon.model.sample import Header, Sample
-from gpumon.recording import Recording, recorded_before
+from gpumon.recording import Recording
+from gpumon.recording.runs import recorded_before
 from gpumon.store import NodeView, Store
 
 #: nodes whose past is read, one after another, each in about a second for a day

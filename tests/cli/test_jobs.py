@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from gpumon.config import Settings
 from gpumon.errors import GpumonError, UsageError
 from gpumon.model.sample import Device, Header, JobContext, Sample
-from gpumon.recording import Recorder, new_path, state_dir
+from gpumon.recording import Recorder
+from gpumon.recording.runs import new_path, state_dir
 from gpumon.report.jobs import Figures, Verdict, together, worst_of
 from gpumon.report.render.jobs import HEAD, cells, json_text, text_table
 from gpumon.services import jobs_overview, jobs_screen

@@ -8,7 +8,8 @@ import zstandard
 from gpumon import demos
 from gpumon.errors import GpumonError, WireError
 from gpumon.model.sample import Event, Sample
-from gpumon.recording import Recording, resolve
+from gpumon.recording import Recording
+from gpumon.recording.runs import resolve
 from gpumon.services.runs import open_run
 from gpumon.sources.tracks import tracks_of
 from gpumon.wire.encoder import Encoder

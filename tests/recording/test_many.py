@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
-from gpumon.recording import Recording, file, resolve
+from gpumon.recording import Recording, file
 from gpumon.recording.file import Opened
+from gpumon.recording.runs import resolve
 from gpumon.sources.replay import ReplaySource
 from gpumon.sources.tracks import tracks_of
 from gpumon.store import Store
@@ -72,7 +73,7 @@ def test_runs_lists_all_nodes(many, tmp_path):
 
 _REPLAY = """
 import sys
-from gpumon.recording import resolve
+from gpumon.recording.runs import resolve
 from gpumon.sources.replay import ReplaySource
 from gpumon.sources.tracks import tracks_of
 from gpumon.store import Store

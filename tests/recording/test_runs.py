@@ -8,8 +8,8 @@ import pytest
 
 from gpumon.errors import GpumonError, NotFoundError, UsageError, WireError
 from gpumon.model.sample import JobContext
-from gpumon.recording import (
-    Recorder,
+from gpumon.recording import Recorder
+from gpumon.recording.runs import (
     SeveralJobsError,
     find_runs,
     new_path,

@@ -41,7 +41,7 @@ from gpumon.services.attach import watch
 from gpumon.services.prompting import Prompting
 from gpumon.config import Settings
 from gpumon.pipeline.recorder import RecorderStage
-from gpumon.recording import marks_dir
+from gpumon.recording.runs import marks_dir
 from gpumon.slurm import ids
 from gpumon.slurm.client import Slurm
 from gpumon.slurm.runner import LocalRunner

@@ -5,7 +5,8 @@ import pytest
 from gpumon.model.sample import Device, Event, Header, JobContext, Sample
 from gpumon.model.view import Status
 from gpumon.pipeline.pipeline import Pipeline
-from gpumon.recording import Recorder, new_path, recorded_before
+from gpumon.recording import Recorder
+from gpumon.recording.runs import new_path, recorded_before
 from gpumon.services.playing import open_replay, playing
 from gpumon.sources.past import Past
 from gpumon.store import Store

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from gpumon.model.sample import Device, Event, Header, JobContext, Rows, Sample, State
 from gpumon.model.view import Status
-from gpumon.recording import SUFFIX, Recorder
+from gpumon.recording import Recorder
+from gpumon.recording.runs import SUFFIX
 from gpumon.store import Store
 
 NOW = 1_795_200_000.0

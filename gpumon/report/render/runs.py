@@ -14,7 +14,7 @@ from gpumon.model.units import age_text, bytes_text, plural
 from gpumon.report.render.layout import aligned
 
 if TYPE_CHECKING:
-    from gpumon.recording import Run
+    from gpumon.recording.runs import Run
 
 HEAD = ("ID", "what", "where", "start", "length", "size", "state")
 _RIGHT = [HEAD.index(name) for name in ("length", "size")]

@@ -10,7 +10,7 @@ from gpumon.errors import GpumonError
 
 if TYPE_CHECKING:
     from gpumon.pipeline.pipeline import Pipeline
-    from gpumon.recording import Run
+    from gpumon.recording.runs import Run
     from gpumon.tui.runs.screen import Library, State
     from gpumon.tui.screen_app import ViewApp
 

@@ -36,7 +36,7 @@ from gpumon.tui.screen_app import Clickable, ScreenApp, run_to_end
 
 if TYPE_CHECKING:
     from gpumon.pipeline.pipeline import Pipeline
-    from gpumon.recording import Run
+    from gpumon.recording.runs import Run
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from gpumon.tui.parts.phrasing import cursor
 from gpumon.tui.parts.view import View, Zone
 
 if TYPE_CHECKING:
-    from gpumon.recording import Run
+    from gpumon.recording.runs import Run
 
 #: in the order of gpumon.report.render.runs.HEAD
 COLUMNS = (

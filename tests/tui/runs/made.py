@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpumon.errors import GpumonError
 from gpumon.pipeline.pipeline import Pipeline
-from gpumon.recording import Run
+from gpumon.recording.runs import Run
 from tests.tui.conftest import fill
 from tests.tui.test_app import Still
 
