@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from contextlib import suppress
 from typing import List, Mapping, Optional
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -35,16 +36,14 @@ def local_folder(environ: Mapping[str, str] = os.environ) -> Optional[str]:
 
 def _is_usable(parent: str, folder: str) -> bool:
     """Whether it is private and of this machine; it is made if there is none."""
-    try:
+    with suppress(OSError):
         above = os.stat(parent)
         is_open = above.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not above.st_mode & stat.S_ISVTX
-        if is_open or above.st_uid not in (0, os.geteuid()) or _file_system(above) not in _LOCAL:
-            return False
-        make_folder(folder)
-        os.close(open_folder(folder))
-    except OSError:
-        return False
-    return True
+        if not is_open and above.st_uid in (0, os.geteuid()) and _file_system(above) in _LOCAL:
+            make_folder(folder)
+            os.close(open_folder(folder))
+            return True
+    return False
 
 
 def _file_system(status: os.stat_result) -> str:
@@ -66,10 +65,8 @@ def make_folder(folder: str) -> List[str]:
         return []
     parent = os.path.dirname(folder)
     changed = make_folder(parent)
-    try:
+    with suppress(FileExistsError):  # another process was faster
         os.mkdir(folder, 0o700)
-    except FileExistsError:  # another process was faster
-        pass
     return [*changed, parent or "."]
 
 

@@ -114,7 +114,7 @@ def find_runs(unread: list[str] | None = None) -> list[Run]:
     runs: list[Run] = []
     why: list[str] = []
     for _, paths in groupby(_recordings_in(_jobs_dir(), unread=why), os.path.dirname):
-        recordings, refused = _opened(paths)
+        recordings, refused = opened(paths)
         runs += _runs_of(recordings, refused)
         why += refused
     if unread is not None:
@@ -177,7 +177,7 @@ def _of_folder(folder: str, say: Callable[[str], None], job: str = "") -> Run:
     paths = list(_recordings_in(folder, _MAX_ENTRIES, closed))
     if len(paths) > _MANY:
         say(f"reading {len(paths)} recordings in {folder} …")
-    recordings, unread = _opened(paths)
+    recordings, unread = opened(paths)
     unread = closed + unread
     if job:
         recordings = [each for each in recordings if _job_of(each) == job]
@@ -217,7 +217,7 @@ def recorded_before(header: Header, time: float, folders: Iterable[str] = ()) ->
     ]
     return [
         each
-        for each in _opened(paths)[0]
+        for each in opened(paths)[0]
         if each.header.node == header.node
         and is_same_attempt(each.header.job, job)
         and each.start < time
@@ -243,7 +243,7 @@ def prune(max_age_s: float, max_bytes: int, now: float) -> list[str]:
     for written, size, path in kept:
         if now - written <= max_age_s and total <= max_bytes:
             break
-        if now - written < _ABANDONED_S and [r.state for r in _opened([path])[0]] != ["ended"]:
+        if now - written < _ABANDONED_S and [r.state for r in opened([path])[0]] != ["ended"]:
             continue
         with suppress(OSError):
             _unlink(path)
@@ -298,7 +298,7 @@ def _unclear(nothing: str, unread: list[str]) -> UnclearError:
     return UnclearError(f"{nothing} can be read ({len(unread)} cannot): {unread[0]}")
 
 
-def _opened(paths: Iterable[str]) -> tuple[list[Recording], list[str]]:
+def opened(paths: Iterable[str]) -> tuple[list[Recording], list[str]]:
     """Those of these files that are recordings; why others are not read."""
     recordings: list[Recording] = []
     unread: list[str] = []

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpumon.errors import GpumonError, NotFoundError, UsageError
+from gpumon.errors import NotFoundError, UsageError
 from gpumon.model.sample import Header, Sample
 
 if TYPE_CHECKING:
@@ -98,21 +98,13 @@ def open_last(run: str) -> list[Stream]:
 
 def _recordings(run: str) -> tuple[list[Recording], list[str]]:
     """Those that can be read, and why others cannot."""
-    from gpumon.recording import Recording
-    from gpumon.recording.runs import resolve
+    from gpumon.recording.runs import opened, resolve
 
     found = resolve(run, progress)
-    recordings, unread = [], list(found.unread)
-    for path in found.paths:
-        try:
-            recordings.append(Recording(path))
-        except GpumonError as error:
-            if len(found.paths) == 1:
-                raise
-            unread.append(str(error))
+    recordings, unread = opened(found.paths)
     if not recordings:
         raise NotFoundError(f"{run} contains no recording")
-    return recordings, unread
+    return recordings, [*found.unread, *unread]
 
 
 def _streams(recordings: Sequence[Recording], unread: Sequence[str]) -> list[Stream]:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from gpumon.errors import GpumonError
 from gpumon.model.sample import Header, Sample
 from gpumon.recording import Recording
 from gpumon.recording.join import Joined, by_node
 from gpumon.recording.reader import Stretch
+from gpumon.recording.runs import opened
 
 
 class Track(NamedTuple):
@@ -32,18 +32,11 @@ def tracks_of(paths: Sequence[str], unread: list[str] | None = None) -> list[Tra
     With `unread` files that cannot be read are left out, and the reasons appended to it; it raises
     only where none can.
     """
-    recordings: list[Recording] = []
-    refused: GpumonError | None = None
-    for path in paths:
-        try:
-            recordings.append(Recording(path))
-        except GpumonError as error:
-            if unread is None:
-                raise
-            refused = error
-            unread.append(str(error))
-    if refused is not None and not recordings:
-        raise refused
+    recordings, refused = opened(paths) if unread is not None else ([], [])
+    if not recordings:
+        recordings = [Recording(path) for path in paths]
+    if unread is not None:
+        unread += refused
     return [_track_of(Joined(parts)) for _, parts in by_node(recordings)]
 
 
