@@ -22,25 +22,25 @@ PARTS = {
     "collect": (4500, 6718),
     "probe": (500, 789),
     "transport": (1950, 3528),
-    "sources": (1150, 1540),
-    "recording": (1800, 2383),
-    "store": (620, 775),
+    "sources": (1150, 1534),
+    "recording": (1800, 2287),
+    "store": (620, 776),
     "slurm": (2050, 2726),
     "site config toml": (450, 598),
-    "analysis": (9300, 13363),
+    "analysis": (9300, 13360),
     "report": (2250, 3291),
-    "chart export exporter prometheus": (2400, 3176),
-    "pipeline": (800, 1022),
-    "services": (2500, 4009),
-    "tui": (5900, 8611),
+    "chart export exporter prometheus": (2400, 3173),
+    "pipeline": (800, 1024),
+    "services": (2500, 4004),
+    "tui": (5900, 8607),
     "*": (1610, 2285),  # all others: the command line, the interface for notebooks, single modules
 }
 #: lines and files, with blanks and comments, in the same way
 TREES = {
-    "lines of gpumon": (54_000, 81_907),
-    "files of gpumon": (300, 565),
-    "lines of tests": (45_000, 74_038),
-    "files of tests": (400, 506),
+    "lines of gpumon": (54_000, 81_545),
+    "files of gpumon": (300, 563),
+    "lines of tests": (45_000, 74_104),
+    "files of tests": (400, 507),
 }
 #: that may be missing in a budget: code lines, lines of a tree, files
 SLACK, SLACK_LINES, SLACK_FILES = 20, 200, 5
