@@ -162,9 +162,10 @@ def _gpus(job: SimJob, known: Facts, found: Truth) -> None:
     if active < 0.1 and not _serves(job):  # in stretches between kernels, too
         found.allow("warning", *IDLE)
         if hours > 0.5 and is_seen and "hang" not in job.program.causes:
+            is_now = any(end == known.seconds for _, end, _ in known.together_idle)
             found.demand("warning", f"GPUs used {active:.0%} of the time", *IDLE, "input-bound",
                          "host-stall", "cpu-starved", "gpus-partly-idle", "nodes-idle",
-                         "suspected-hang")  # fmt: skip
+                         "suspected-hang", *(NOW if is_now else ()))  # fmt: skip
     shares = [known.busy_s[key] / known.seconds for key in used]
     if max(shares) - min(shares) > 0.2:
         found.allow("warning", "gpu-imbalance", "straggler")
