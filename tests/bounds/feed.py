@@ -34,7 +34,7 @@ _ADDRESS_BYTES = 2 << 30
 _DRAIN_S, _SEEK_S = 40.0, 20.0
 #: s; of a core that verdicts may take, so that each moment of the stream is soon judged; and s
 #: without anything to judge after which all is
-_PERIOD_S, _SHARE, _QUIET_S = 1.0, 0.2, 1.2
+_PERIOD_S, _SHARE, _QUIET_S = 1.0, 0.05, 1.2
 
 
 def peak_mib() -> float:

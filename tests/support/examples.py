@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import settings
 
 #: at most so many, by profile; a thorough run tries as many as the property asks for
-_MOST = {"fast": 12, "full": 400}
+_MOST = {"fast": 12, "full": 80}
 
 
 def use(profile: str) -> None:
