@@ -19,18 +19,12 @@ _HOLD_S, _LOOK_S = 10.0, 0.005
 Frames = Union[Frame, Iterator[Frame]]
 
 
-class Reset(NamedTuple):
-    """Forget what came before of this node; "": of all."""
-
-    node: str = ""
-
-
 class Entry(NamedTuple):
-    """What came of one node."""
+    """What came of one node; without frames: forget what came before of it, or ("") of all."""
 
     node: str
-    frames: Frames
-    size_bytes: int
+    frames: Frames | None = None
+    size_bytes: int = 0
 
 
 class Backlog:
@@ -42,7 +36,7 @@ class Backlog:
 
     def __init__(self, *, replayed: bool) -> None:
         self._replayed = replayed
-        self._entries: deque[Entry | Reset] = deque()
+        self._entries: deque[Entry] = deque()
         self._bytes = 0
         self._lock = threading.Lock()
         self.is_read = False
@@ -53,30 +47,32 @@ class Backlog:
 
     def put(self, node: str, frames: Frames) -> None:
         """Keep it, as far as there is room."""
-        # what is read only when its turn comes takes nothing yet
-        size = _ROLLUP_BYTES * frames.rollup_count if isinstance(frames, Frame) else 0
-        if self._replayed:
-            self._wait_for_room()
+        size = seen = 0  # what is read only when its turn comes takes nothing yet
+        if isinstance(frames, Frame):
+            size, seen = _ROLLUP_BYTES * frames.rollup_count, frames.samples.seen
+        # a replay comes as fast as it can be read; it is held up rather than cut
+        until = time.monotonic() + (_HOLD_S if self._replayed else 0.0)
+        while self.is_read and self._fill(0) >= 1 and time.monotonic() < until:
+            time.sleep(_LOOK_S)
         with self._lock:
-            if size and self._fill(size) > 1 and isinstance(frames, Frame):
-                self.left_out += frames.samples.seen
+            if size and self._fill(size) > 1:
+                self.left_out += seen
                 return
             self._bytes += size
         self._entries.append(Entry(node, frames, size))
 
     def reset(self, node: str = "") -> None:
         """Have this node forgotten, or all."""
-        self._entries.append(Reset(node))
+        self._entries.append(Entry(node))
 
-    def take(self) -> Entry | Reset | None:
+    def take(self) -> Entry | None:
         """The oldest; None where nothing waits."""
         try:
             entry = self._entries.popleft()
         except IndexError:
             return None
-        if isinstance(entry, Entry):
-            with self._lock:
-                self._bytes -= entry.size_bytes
+        with self._lock:
+            self._bytes -= entry.size_bytes
         return entry
 
     def clear(self) -> None:
@@ -91,9 +87,3 @@ class Backlog:
     def _fill(self, size: int) -> float:
         """How full it would be, of 1."""
         return (self._bytes + size) / WAITING_BYTES
-
-    def _wait_for_room(self) -> None:
-        """A replay comes as fast as it can be read; it is held up rather than cut."""
-        until = time.monotonic() + _HOLD_S
-        while self.is_read and self._fill(0) >= 1 and time.monotonic() < until:
-            time.sleep(_LOOK_S)

@@ -3,6 +3,8 @@
 The streams' threads only put frames in a backlog; one thread joins and evaluates them, with
 at most a fiftieth of a core, of more than 16 nodes a hundredth. It imports what it needs after the
 first paint.
+
+Where the streams are recorded, the recorder makes the frames: marks come in there. Else this does.
 """
 
 from __future__ import annotations
@@ -13,10 +15,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpumon.frames.framer import Framer
 from gpumon.model import clock
 from gpumon.model.sample import Header, Sample
 from gpumon.model.view import LEFT, Status
-from gpumon.pipeline.backlog import Backlog, Frames, Reset
+from gpumon.pipeline.backlog import Backlog, Frames
 
 if TYPE_CHECKING:
     from gpumon.analysis.finding import Finding
@@ -54,7 +57,8 @@ class LiveEvaluation(NamedTuple):
 class Evaluator:
     """A sink in front of the store that also evaluates what a report would show now.
 
-    `job` returns Slurm's latest answer; `others`: evaluators beside this one in this process.
+    `job` returns Slurm's latest answer; `is_framing`: nobody before it makes frames; `others`:
+    evaluators beside this one in this process.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class Evaluator:
         job: Callable[[], Job | None] = lambda: None,
         *,
         replayed: bool = False,
+        is_framing: bool = False,
         is_seeking: Callable[[], bool] = lambda: False,
         others: int = 0,
     ) -> None:
@@ -73,6 +78,8 @@ class Evaluator:
         self._site = site
         self._job = job
         self._is_seeking = is_seeking
+        self._is_framing, self._replayed = is_framing, replayed
+        self._framers: dict[str, Framer] = {}
         self.backlog = Backlog(replayed=replayed)
         self._resets = 0
         self._nodes: set[str] = set()
@@ -84,6 +91,7 @@ class Evaluator:
     # -- as a sink, called by the streams' threads
 
     def header(self, node: str, header: Header) -> None:
+        self._cut(node, header)
         self._store.header(node, header)
         self._nodes.add(node)
         if len(self._nodes) > _MAX_NODES and not self._stopping.is_set():
@@ -91,34 +99,45 @@ class Evaluator:
             self._give_up(f"{most}; run gpumon report")
 
     def add(self, node: str, sample: Sample, received: float | None = None) -> None:
+        self._cut(node, sample)
         self._store.add(node, sample, received)
 
-    def frame(self, node: str, frame: Frame) -> None:
+    def _cut(self, node: str, item: Header | Sample) -> None:
+        if self._is_framing:
+            framer = self._framers.get(node) or Framer(replayed=self._replayed)
+            self._framers[node] = framer
+            for frame in framer.add(item):
+                self.frame(node, frame)
+
+    def frame(self, node: str, frame: Frames) -> None:
         """What samples that came were aggregated to."""
-        self._keep(node, frame)
+        if not self._stopping.is_set():
+            self.backlog.put(node, frame)
 
     def status(self, node: str, status: Status) -> None:
+        if node in self._framers and status.state not in ("connecting", "live"):
+            for frame in self._framers[node].rest():
+                self.frame(node, frame)
         self._store.status(node, status)
         if status.state == LEFT:  # its data are not about the job as it is now
+            self._framers.pop(node, None)
             self._nodes.discard(node)
             self.backlog.reset(node)
 
     def load(self, node: str, past: Frame, frames: Iterator[Frame]) -> None:
         """What was before the next sample: in one frame to show, and in full to evaluate."""
+        self._framers.pop(node, None)
         self._store.load(node, past)
         self._nodes.add(node)
-        self._keep(node, frames)
+        self.frame(node, frames)
 
     def reset(self) -> None:
         """Forget all nodes."""
         self.latest = None
+        self._framers.clear()
         self._store.reset()
         self._resets += 1
         self.backlog.reset()
-
-    def _keep(self, node: str, frames: Frames) -> None:
-        if not self._stopping.is_set():
-            self.backlog.put(node, frames)
 
     def _give_up(self, why: str) -> None:
         self.stop()
@@ -153,7 +172,7 @@ class Evaluator:
             if self._is_seeking() and self.backlog.has_room:
                 continue  # the seek comes first
             while (entry := self.backlog.take()) is not None:
-                if isinstance(entry, Reset):
+                if entry.frames is None:
                     live = Live()
                     if entry.node:
                         run.forget(entry.node)

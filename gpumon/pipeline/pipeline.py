@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from gpumon.model.view import NotRecorded, Silence
 from gpumon.pipeline.evaluator import Evaluator, LiveEvaluation
-from gpumon.pipeline.framing import Framing
 from gpumon.store import NodeView, Store
 
 if TYPE_CHECKING:
@@ -69,6 +68,7 @@ class Pipeline:
         self._store = store or Store(others)
         self._evaluator = Evaluator(
             self._store, site, self.job, others=others, replayed=player is not None,
+            is_framing=recorder is None,
             is_seeking=lambda: player is not None and player.seeking,
         )  # fmt: skip
 
@@ -78,9 +78,7 @@ class Pipeline:
         """Once; where it is called again, nothing is done."""
         if not self._is_started:
             self._is_started = True
-            is_framed = self._recorder is not None
-            sink = Framing(self._evaluator, replayed=self.player is not None)
-            self._source.start(self._evaluator if is_framed else sink)
+            self._source.start(self._evaluator)
 
     def evaluate(self) -> None:
         """From now on; what came before has waited."""

@@ -10,7 +10,8 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from gpumon.errors import GpumonError
@@ -69,11 +70,10 @@ class RecorderStage:
         self._is_usual = is_usual
         self._source = source
         self._marks_dir = marks_dir
-        self._record = record
+        self._record_nodes = record
         self._lock = threading.Lock()
-        self._spool: MarkSpool | None = None
-        self._claims: Claims | None = None  # None: claims cannot be made
-        self._looked = 0.0  # into the spool, of the monotonic clock
+        self._claims = Claims(None)  # until the first header
+        self._looked = 0.0  # for marks, of the monotonic clock
         self._nodes: dict[str, _Node] = {}
         self._ended: list[Recorder] = []  # before the nodes did, and may still be writing
         # without the lock: the screen must not wait for a disk
@@ -103,22 +103,16 @@ class RecorderStage:
         with self._lock:
             self._stopped = True
             nodes, self._nodes = self._nodes, {}
-            if self._spool is not None:
-                _spread(self._spool.close(), nodes, self._news)
-        kept = [(node, node.recorder) for node in nodes.values() if node.recorder is not None]
-        for name, node in nodes.items() if not in_haste else ():
-            frames = list(node.framer.rest())
-            if node.recorder is not None and node.is_framed:
-                for frame in frames:
-                    node.recorder.frame(frame)
-            self._pass_on(name, frames)
-        for node, recorder in kept:
-            for mark in node.marks:
-                recorder.mark(mark.time, mark.text)
-            recorder.end(reason, in_haste=in_haste)
-        if self._claims is not None:
-            self._claims.stop()
-        for recorder in [*self._ended, *(recorder for _, recorder in kept)]:
+            _spread(self._claims.close(), nodes, self._news)
+        for name, node in nodes.items():
+            if not in_haste:
+                self._put(name, node, node.framer.rest())
+            if node.recorder is not None:
+                for mark in node.marks:
+                    node.recorder.mark(mark.time, mark.text)
+                node.recorder.end(reason, in_haste=in_haste)
+                self._ended.append(node.recorder)
+        for recorder in self._ended:
             recorder.close()
 
     # -- as a sink
@@ -133,64 +127,57 @@ class RecorderStage:
                 self._end(known, "the job was requeued")
                 self._give_up(node, known)
                 known = None
+            is_new = known is None
             if known is None:
                 self.register(header)
                 known = self._nodes[node] = _Node(header)
-                if self._claims is not None:
-                    self._claims.seen(node, header.interval_s)
-                self._decide(node, known)
-                return
+                self._claims.seen(node, header.interval_s)
             known.header = header
-            known.take(header)
-            if known.recorder is not None:
+            self._put(node, known, known.framer.add(header))
+            if is_new:
+                self._decide(node, known)
+            elif known.recorder is not None:
                 known.recorder.header(header)
 
     def add(self, node: str, sample: Sample, received: float | None = None) -> None:
         with self._lock:
-            if self._spool is not None and (now := time.monotonic()) - self._looked >= _LOOK_S:
+            if (now := time.monotonic()) - self._looked >= _LOOK_S:
                 self._looked = now
-                _spread(self._spool.take(), self._nodes, self._news)
+                _spread(self._claims.marks(), self._nodes, self._news)
             known = self._nodes.get(node)
-            frames: list[Frame] = []
             if known is not None:
                 sample = known.marked(sample)
-                frames = known.take(sample)
-                self._add(node, known, sample, frames)
-        self._pass_on(node, frames)
+                self._put(node, known, known.framer.add(sample))
+                self._record(node, known, sample)
         self._sink.add(node, sample, received)
 
-    def _pass_on(self, node: str, frames: list[Frame]) -> None:
-        if isinstance(self._sink, FrameSink):
-            for frame in frames:
-                self._sink.frame(node, frame)
+    def _put(self, name: str, node: _Node, frames: Iterable[Frame]) -> None:
+        """Frames that ended go into the file, and on."""
+        for frame in frames:
+            if node.recorder is not None and node.is_framed:
+                node.recorder.frame(frame)
+            if isinstance(self._sink, FrameSink):
+                self._sink.frame(name, frame)
 
-    def _add(self, node: str, known: _Node, sample: Sample, frames: list[Frame]) -> None:
-        """Record it, and the frames that ended before it."""
-        recorder = known.recorder
-        if self._claims is not None:
-            self._claims.seen(node, known.header.interval_s)
-            if self.asked_for is not None and self._is_usual:
-                claim = self._claims.made(node, known.header, is_asked_for=True)
-                self._claims.hold(node, claim)
+    def _record(self, name: str, node: _Node, sample: Sample) -> None:
+        self._claims.seen(name, node.header.interval_s)
+        if self.asked_for is not None and self._is_usual:
+            self._claims.hold(name, self._claims.made(name, node.header, is_asked_for=True))
+        recorder = node.recorder
         if recorder is not None:
-            for frame in frames if known.is_framed else ():
-                recorder.frame(frame)
-            recorder.add(known.told(sample))
+            recorder.add(node.told(sample))
             if recorder.failed:
-                self._give_up(node, known)
-                self.not_recorded[node] = NotRecorded(recorder.why, recorder.path)
+                self._give_up(name, node)
+                self.not_recorded[name] = NotRecorded(recorder.why, recorder.path)
                 self._news.append(recorder.failed)
-        known.remember(sample)
+        node.last = sample.time
+        node.living.take(sample.events)
 
     def status(self, node: str, status: Status) -> None:
         with self._lock:
             known = self._nodes.get(node)
-            is_over = known is not None and status.state not in ("connecting", "live")
-            frames = list(known.framer.rest()) if known is not None and is_over else []
-            if known is not None and known.recorder is not None and known.is_framed:
-                for frame in frames:
-                    known.recorder.frame(frame)
-        self._pass_on(node, frames)
+            if known is not None and status.state not in ("connecting", "live"):
+                self._put(node, known, known.framer.rest())
         self._sink.status(node, status)
 
     def reset(self) -> None:
@@ -220,15 +207,11 @@ class RecorderStage:
 
     def register(self, header: Header) -> None:
         """Once: where marks come in, and which other processes record."""
-        if self._spool is not None:
-            return
-        try:
-            job = header.job.id if header.job else ""
-            self._spool = MarkSpool(self._marks_dir, job, header.node)
-        except OSError:  # `gpumon mark` reports why
-            return
-        self._claims = Claims(self._spool)
-        self._claims.start(self._look if self._record else None)
+        if self._claims.mine is None:
+            with suppress(OSError):  # `gpumon mark` reports why
+                job = header.job.id if header.job else ""
+                self._claims = Claims(MarkSpool(self._marks_dir, job, header.node))
+                self._claims.start(self._look if self._record_nodes else None)
 
     def _decide(self, name: str, node: _Node) -> None:
         """Record the node unless another process does, or it was asked for."""
@@ -236,7 +219,7 @@ class RecorderStage:
             node.recorder = self.asked_for
             node.recorder.header(node.header)
             return
-        if not self._record or name in self.not_recorded:
+        if not self._record_nodes or name in self.not_recorded:
             return
         if self._is_recorded(name, node):
             self._end(node, "another gpumon records this node")
@@ -245,29 +228,24 @@ class RecorderStage:
                 node.is_said = True
         elif node.recorder is None:
             node.recorder = self._open(name, node)
-            if node.recorder is None and self._claims is not None:
+            if node.recorder is None:
                 self._claims.release(name)
 
     def _is_recorded(self, name: str, node: _Node) -> bool:
         """Whether others record all of it; if not, claim it for this process."""
-        claims = self._claims
-        if claims is None:
-            return False
-        claim = claims.made(name, node.header, is_asked_for=False)
-        try:
-            if claims.is_needless(claim):
-                claims.release(name)
+        claim = self._claims.made(name, node.header, is_asked_for=False)
+        with suppress(OSError):
+            if self._claims.is_needless(claim):
+                self._claims.release(name)
                 return True
-        except OSError:
-            pass
-        claims.hold(name, claim)  # two that begin at once see each other at the next look
+        self._claims.hold(name, claim)  # two that begin at once see each other at the next look
         return False
 
     def _look(self) -> None:
         """The recorder has changed: take over from one that ended, or leave it to another."""
         with self._lock:
             for name, node in self._nodes.items():
-                if self._claims is not None and not self._claims.is_silent(name):
+                if not self._claims.is_silent(name):
                     self._decide(name, node)
 
     def _end(self, node: _Node, reason: str) -> None:
@@ -281,8 +259,7 @@ class RecorderStage:
     def _give_up(self, name: str, node: _Node) -> None:
         self._ended += [node.recorder] if node.recorder is not None else []
         node.recorder = None
-        if self._claims is not None:
-            self._claims.release(name)
+        self._claims.release(name)
 
     def _open(self, name: str, node: _Node) -> Recorder | None:
         header = node.header
@@ -325,12 +302,7 @@ class _Node:
         self.is_said = False  # that another one records
         self.is_framed = True  # its recording gets the lines of frames
         self.framer = Framer()
-        self.take(header)
-        self._living = Living()
-
-    def take(self, item: Header | Sample) -> list[Frame]:
-        """The frames that end before the item, which is aggregated, too."""
-        return list(self.framer.add(item))
+        self.living = Living()
 
     def marked(self, sample: Sample) -> Sample:
         """With the marks that wait for it."""
@@ -342,11 +314,7 @@ class _Node:
         if not self.is_late:
             return sample
         self.is_late = False
-        return sample._replace(events=[*self._living.values(), *sample.events])
-
-    def remember(self, sample: Sample) -> None:
-        self.last = sample.time
-        self._living.take(sample.events)
+        return sample._replace(events=[*self.living.values(), *sample.events])
 
 
 def _spread(marks: list[Mark], nodes: Mapping[str, _Node], news: deque[str]) -> None:

@@ -13,11 +13,13 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 from gpumon.model.sample import Header
 from gpumon.recording import sharing
-from gpumon.recording.marks import MarkSpool, job_name
+from gpumon.recording.marks import Mark, MarkSpool, job_name
+from gpumon.recording.sharing import Spool
 
 #: between two calls in the shared folder
 TURN_S = 10.0
@@ -68,19 +70,30 @@ def is_needless(claim: Claim, others: Iterable[Claim]) -> bool:
     return any(each.outranks(claim) for each in here if not each.is_asked_for)
 
 
-class Claims:
-    """Of one process: its own claims, and those of others. Thread-safe."""
+class _Other(NamedTuple):
+    """A process of another machine, as its file in the shared folder shows it."""
 
-    def __init__(self, mine: MarkSpool, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._mine = mine
+    changed_ns: int
+    seen: float  # when we saw it change
+    path: str  # from which its claims are
+    claims: list[Claim]
+
+
+class Claims:
+    """Of one process: its own claims, and those of others. Thread-safe. Without a spool it has
+    nobody to tell, and knows of nobody.
+    """
+
+    def __init__(
+        self, mine: MarkSpool | None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.mine = mine
         self._clock = clock
         self._lock = threading.Lock()
         self._own: dict[str, Claim] = {}  # by node, those that hold
         self._publishing = threading.Lock()
         self._seen: dict[str, tuple[float, float]] = {}  # node -> when a sample came, and patience
-        #: lease -> its line, or the path of its file, which has another one with each line
-        self._parsed: dict[str, tuple[bytes | str, list[Claim]]] = {}
-        self._beats: dict[str, tuple[int, float]] = {}  # lease -> its change, and when we saw it
+        self._others: dict[str, _Other] = {}  # by lease
         self._here: list[Claim] = []
         self._there: list[Claim] | None = None  # of other machines; None: never looked
         self._known: frozenset[str] = frozenset()  # leases of this machine, dead ones too
@@ -108,31 +121,34 @@ class Claims:
     def tick(self) -> None:
         """What is due; to be called every `LOOK_S`."""
         self._give_up_silent()
-        if self._clock() - self._turned >= TURN_S:
+        if self.mine is not None and self._clock() - self._turned >= TURN_S:
             self._turned = self._clock()
-            self._take_turn()
+            self._take_turn(self.mine)
         if self._look is not None:
             self._look()
 
-    def _take_turn(self) -> None:
+    def _take_turn(self, mine: MarkSpool) -> None:
         """The one call in the shared folder."""
         is_looking = self._is_looking_next
         self._is_looking_next = self._look is not None and not is_looking
         if not is_looking:
-            self._mine.beat()
+            mine.beat()
             return
         self._looks += 1
         passed_over = self._dead if self._looks % _RARELY else frozenset()
-        try:
-            there = self._mine.look(self._known | passed_over)
-        except OSError:
-            return
-        with self._lock:
-            self._note(there, passed_over)
+        with suppress(OSError):
+            there = mine.look(self._known | passed_over)
+            with self._lock:
+                self._note(mine, there, passed_over)
 
-    def stop(self) -> None:
-        """Renew no longer; the claims end when the spool is closed."""
+    def marks(self) -> list[Mark]:
+        """Those that came since the last call."""
+        return self.mine.take() if self.mine is not None else []
+
+    def close(self) -> list[Mark]:
+        """End all claims, and look for others no longer; gives the last marks."""
         self._stopping.set()
+        return self.mine.close() if self.mine is not None else []
 
     # -- our own
 
@@ -143,7 +159,7 @@ class Claims:
         return Claim(
             job_name(job),
             sharing.safe(header.node),
-            self._mine.lease,
+            self.mine.lease if self.mine is not None else "",
             frozenset(device.uuid for device in header.devices if device.uuid),
             is_asked_for,
             held.since if held is not None else round(time.time(), 3),
@@ -161,7 +177,8 @@ class Claims:
 
     def _publish(self) -> None:
         with self._publishing:
-            self._mine.publish(_line(list(self._own.values())))
+            if self.mine is not None:
+                self.mine.publish(_line(list(self._own.values())))
 
     def seen(self, node: str, interval_s: float) -> None:
         """A sample came."""
@@ -181,52 +198,44 @@ class Claims:
 
     def is_needless(self, claim: Claim) -> bool:
         """Whether others record all that this one would. Raises OSError."""
+        mine = self.mine
+        if mine is None:
+            return False
         with self._lock:
             if self._clock() - self._looked > _FRESH_S:
-                self._look_here()
+                found = list(sharing.here(mine.folder, mine.local))
+                self._known = frozenset(each.lease for each in found)
+                living = [each for each in found if each.line and each.lease != mine.lease]
+                self._here = [c for each in living for c in _claims_in(each.line, each.lease) or ()]
                 self._looked = self._clock()
             if self._there is None:
-                self._note(self._mine.look(self._known), frozenset())
+                self._note(mine, mine.look(self._known), frozenset())
             there = [each for each in self._there or () if each.lease not in self._known]
             return is_needless(claim, [*self._here, *there])
 
-    def _look_here(self) -> None:
-        mine = self._mine
-        found = list(sharing.here(mine.folder, mine.local))
-        self._known = frozenset(each.lease for each in found)
-        living = [each for each in found if each.line and each.lease != mine.lease]
-        self._here = [claim for each in living for claim in self._claims(each)]
-
-    def _note(self, there: list[sharing.Spool], passed_over: frozenset[str]) -> None:
+    def _note(self, mine: MarkSpool, there: list[Spool], passed_over: frozenset[str]) -> None:
         """What a look into the shared folder found."""
         now = self._clock()
-        beats = {lease: beat for lease, beat in self._beats.items() if lease in passed_over}
-        claims = []
+        others = {lease: kept for lease, kept in self._others.items() if lease in passed_over}
+        self._there = []
         for each in there:
-            before, at = self._beats.get(each.lease, (0, now))
-            if now - at > LEASE_S and each.changed_ns == before:  # a cache may have answered
-                each = self._mine.read(each) or each
-            if each.changed_ns != before:
-                is_old = not before and abs(time.time() - each.changed_ns / 1e9) > _APART_S
-                at = now - LEASE_S - 1 if is_old else now
-            beats[each.lease] = each.changed_ns, at
-            if now - at <= LEASE_S:
-                claims += self._claims(each)
-        self._beats, self._there = beats, claims
-        self._dead = frozenset(lease for lease, (_, at) in beats.items() if now - at > LEASE_S)
-        leases = {*self._known, *beats}
-        self._parsed = {lease: kept for lease, kept in self._parsed.items() if lease in leases}
-
-    def _claims(self, of: sharing.Spool) -> list[Claim]:
-        version, claims = self._parsed.get(of.lease, (b"", []))
-        if version != (of.line or of.path):
-            read = of if of.line else self._mine.read(of)
-            found = None if read is None else _claims_in(read.line, of.lease)
-            if found is None:  # it may just be being written
-                return claims
-            claims = found
-            self._parsed[of.lease] = of.line or of.path, claims
-        return claims
+            before = self._others.get(each.lease, _Other(0, now, "", []))
+            path, claims = before.path, before.claims
+            if now - before.seen > LEASE_S and each.changed_ns == before.changed_ns:
+                each = mine.read(each) or each  # a cache may have answered
+            is_old = not before.changed_ns and abs(time.time() - each.changed_ns / 1e9) > _APART_S
+            seen = now - LEASE_S - 1 if is_old else now
+            seen = seen if each.changed_ns != before.changed_ns else before.seen
+            if now - seen <= LEASE_S:
+                if path != each.path:  # it has another one with each line
+                    read = mine.read(each)
+                    found = None if read is None else _claims_in(read.line, each.lease)
+                    if found is not None:  # else it may just be being written
+                        path, claims = each.path, found
+                self._there += claims
+            others[each.lease] = _Other(each.changed_ns, seen, path, claims)
+        self._others = others
+        self._dead = frozenset(lease for lease, each in others.items() if now - each.seen > LEASE_S)
 
 
 def _line(claims: Iterable[Claim]) -> bytes:

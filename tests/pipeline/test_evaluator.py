@@ -7,12 +7,12 @@ import pytest
 
 from gpumon import demos
 from gpumon.frames.builder import built
+from gpumon.frames.framer import Framer
 from gpumon.model import clock
 from gpumon.model.rollup import STEP_S
 from gpumon.model.view import LEFT, Status
 from gpumon.pipeline.backlog import WAITING_BYTES
 from gpumon.pipeline.evaluator import Evaluator
-from gpumon.pipeline.framing import Framing
 from gpumon.recording import Recording
 from gpumon.slurm.job import Job, Resources
 from gpumon.store import Store
@@ -25,12 +25,14 @@ def items(seconds):
 
 def feed(evaluator, node, given, *, replayed=False):
     """Headers and samples, with the frames of all but the newest bucket."""
-    sink = Framing(evaluator, replayed=replayed)
+    framer = Framer(replayed=replayed)
     for item in given:
+        for frame in framer.add(item):
+            evaluator.frame(node, frame)
         if hasattr(item, "devices"):
-            sink.header(node, item)
+            evaluator.header(node, item)
         else:
-            sink.add(node, item)
+            evaluator.add(node, item)
 
 
 def test_samples_are_evaluated_beside_the_store():

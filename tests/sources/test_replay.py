@@ -12,7 +12,6 @@ from gpumon.frames.builder import built
 from gpumon.model.reading import number
 from gpumon.model.sample import Device, Event, Header, Sample, State
 from gpumon.pipeline.evaluator import Evaluator
-from gpumon.pipeline.framing import Framing
 from gpumon.recording import Recording
 from gpumon.recording.reader import Stretch
 from gpumon.services.runs import finding_moments
@@ -93,7 +92,7 @@ def being_read():
 
     source = ReplaySource([Track("n1", items, stretches, span_s=4 * 3600.0)])
     store = Store()
-    source.start(Framing(Evaluator(store, replayed=True), replayed=True))
+    source.start(Evaluator(store, replayed=True, is_framing=True))
     source.pause()
     yield source, store, gate
     source.stop()

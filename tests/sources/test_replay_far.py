@@ -10,7 +10,6 @@ from gpumon.model.reading import Missing
 from gpumon.model.sample import Device, Event, Header, Sample, State
 from gpumon.model.view import Status
 from gpumon.pipeline.evaluator import Evaluator
-from gpumon.pipeline.framing import Framing
 from gpumon.recording import Recorder, Recording
 from gpumon.site.read import load_site
 from gpumon.sources import replay
@@ -186,7 +185,7 @@ def playing(files, monkeypatch):
     fed = []
     monkeypatch.setattr(Store, "add", _counting(Store.add, fed))
     source, store = ReplaySource(tracks_of(files)), Store()
-    source.start(Framing(Evaluator(store, replayed=True), replayed=True))
+    source.start(Evaluator(store, replayed=True, is_framing=True))
     source.pause()
     yield source, store, fed
     source.stop()
@@ -256,10 +255,10 @@ def is_of_plot(cell):
 
 def test_a_verdict_hears_of_all_that_was_before(files):
     """The same evidence as of a recording that ended there."""
-    evaluator = Evaluator(Store())
+    evaluator = Evaluator(Store(), replayed=True, is_framing=True)
     source = ReplaySource(tracks_of(files))
     evaluator.start()
-    source.start(Framing(evaluator, replayed=True))
+    source.start(evaluator)
     source.pause()
     now = START + 4 * HOUR_S
     go(source, now)
@@ -303,7 +302,7 @@ def test_days_are_shown_in_the_bins_that_there_are(tmp_path):
             time.sleep(0.001)
     written(recorder)
     source, played = ReplaySource(tracks_of([recorder.path])), Store()
-    source.start(Framing(Evaluator(played, replayed=True), replayed=True))
+    source.start(Evaluator(played, replayed=True, is_framing=True))
     source.pause()
     go(source, now)
     source.stop()
