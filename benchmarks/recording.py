@@ -28,6 +28,7 @@ from gpumon.analysis.run import run_of
 from gpumon.model.sample import Header, Sample
 from gpumon.pipeline.recorder import spread
 from gpumon.recording import Recorder, Recording
+from gpumon.recording.reader import frames_of
 from gpumon.sources.replay import ReplaySource
 from gpumon.sources.tracks import tracks_of
 from gpumon.store import Store
@@ -119,7 +120,7 @@ def reading(path: Path, days: float) -> list[list[str]]:
         works: list[tuple[str, Callable[[], object], bool]] = [
             ("open: header, start, end, state", lambda: Recording(str(path)).close(), False),
             ("`frames`: a report's run data",
-             lambda: run_of([("gpu01", recording.frames())]).data(), True),
+             lambda: run_of([("gpu01", frames_of(recording.stretches()))]).data(), True),
             ("`items`: every sample", lambda: sum(1 for _ in recording.items()), True),
             ("seek to the middle, first item", lambda: next(recording.items(middle)), False),
         ]  # fmt: skip

@@ -27,6 +27,7 @@ from gpumon.model.axis import Axis
 from gpumon.model.sample import Device, Event, Header, JobContext, Sample, State
 from gpumon.model.units import age_text
 from gpumon.recording import Recorder, Recording
+from gpumon.recording.reader import frames_of
 from gpumon.site import Site
 from gpumon.slurm.client import Slurm
 from gpumon.slurm.job import Job
@@ -494,7 +495,7 @@ def test_a_recording_is_as_long_as_the_run_whatever_the_clock_did(schedule, drif
         with Recording(path) as recording:
             assert recording.end - recording.start == pytest.approx(119, abs=SLACK_S)
             check_replayed(recording.items(), told)
-            (node,) = run_of([("n1", recording.frames())]).data().nodes
+            (node,) = run_of([("n1", frames_of(recording.stretches()))]).data().nodes
         assert node.covered_s == pytest.approx(120, abs=2 * SLACK_S)
         again = Axis()
         with Recording(path) as recording:
@@ -509,7 +510,7 @@ def test_lines_with_jumps_are_read_without_them(tmp_path):
     (tmp_path / "run.gpumon").write_bytes(ZstdCompressor().compress(lines_of(told)))
     with Recording(str(tmp_path / "run.gpumon")) as recording:
         check_replayed(recording.items(), told)
-        evidence = run_of([("n1", recording.frames())]).data()
+        evidence = run_of([("n1", frames_of(recording.stretches()))]).data()
     assert evidence.elapsed_s < 200  # the job began a minute before
     assert not [each for each in evaluate(evidence).findings if each.level == "critical"]
 

@@ -41,18 +41,16 @@ from gpumon.recording.zstd import (
 )
 from gpumon.wire import MAX_LINE_BYTES
 
-_HEAD = struct.Struct("<4sI")  # magic, the bytes that follow
-_SKIPPABLE = b"\x5a\x2a\x4d\x18"  # of the 16 that zstd sets apart, ours
-_MARK = b"gpumon\x00\x04"
-#: of a trailer: mark, stream, number of the frame, frame bytes, ended, start, last, and the CRC-32
-#: of all this
-_TOLD = struct.Struct("<8s8sIIIdd")
-_CRC = struct.Struct("<I")
-_TRAILER_HEAD = _HEAD.pack(_SKIPPABLE, _TOLD.size + _CRC.size)
-_TRAILER_BYTES = len(_TRAILER_HEAD) + _TOLD.size + _CRC.size
+#: a frame of the kind that zstd skips (of the 16 that it sets apart, ours), its length, and a mark
+_TRAILER_HEAD = b"\x5a\x2a\x4d\x18\x30\0\0\0gpumon\0\x04"
+_SKIPPED_BYTES = 8  # of magic and length
+#: behind that: stream, number of the frame, frame bytes, ended, start, last; then the CRC-32 of all
+#: from the mark on
+_TOLD = struct.Struct("<8sIIIdd")
+_TRAILER_BYTES = len(_TRAILER_HEAD) + _TOLD.size + 4
 _MAX_FRAMES = 100_000  # of one file: two years of them
 _MAX_RESTARTS = 64  # behind places where no frame continues
-_PIECE_BYTES = 1 << 18
+_PIECE_BYTES, _CHUNK_BYTES = 1 << 18, 1 << 20
 _SKIPPABLES = range(0x184D2A50, 0x184D2A60)
 #: a frame that unpacks to so much more than it packs is made to fill a memory, not by a recorder
 _MAX_RATIO = 500
@@ -124,8 +122,12 @@ class Part(NamedTuple):
 
 def trailer(frame_bytes: int, start: float, last: float, ended: bool, identity: Identity) -> bytes:
     """What is written behind a frame of `frame_bytes` bytes."""
-    told = _TOLD.pack(_MARK, *identity, frame_bytes, int(ended), start, last)
-    return _TRAILER_HEAD + told + _CRC.pack(crc32(told))
+    return _sealed(_TOLD.pack(*identity, frame_bytes, int(ended), start, last))
+
+
+def _sealed(told: bytes) -> bytes:
+    data = _TRAILER_HEAD + told
+    return data + crc32(data[_SKIPPED_BYTES:]).to_bytes(4, "little")
 
 
 def is_zstd(head: bytes) -> bool:
@@ -203,13 +205,12 @@ def _trailed(read: ReadAt, end: int) -> Part | None:
     """The frame whose trailer ends at `end`; None also where the trailer is damaged."""
     at = end - _TRAILER_BYTES
     data = read(_TRAILER_BYTES, at) if at > 0 else b""
-    told = data[len(_TRAILER_HEAD) : -_CRC.size]
-    if data != _TRAILER_HEAD + told + _CRC.pack(crc32(told)) or not told.startswith(_MARK):
+    told = data[len(_TRAILER_HEAD) : -4]
+    if data != _sealed(told):
         return None
-    _, stream, number, length, ended, start, last = _TOLD.unpack(told)
-    if not 0 < length <= at or not all(abs(each) <= MAX_TIME for each in (start, last)):
-        return None
-    if read(4, at - length) != MAGIC:
+    stream, number, length, ended, start, last = _TOLD.unpack(told)
+    is_possible = 0 < length <= at and all(abs(each) <= MAX_TIME for each in (start, last))
+    if not is_possible or read(len(MAGIC), at - length) != MAGIC:
         return None
     identity = Identity(stream, number)
     return Part(at - length, at, True, start, last, bool(ended), end, identity)
@@ -217,18 +218,14 @@ def _trailed(read: ReadAt, end: int) -> Part | None:
 
 def _behind_last_trailer(read: ReadAt, end: int) -> int:
     """Where the last trailer before `end` ends; 0 when there is none."""
-    overlap = len(_MARK)
-    upper = end
-    while upper > 0:
-        lower = max(upper - (1 << 20), 0)
-        data = read(min(upper + overlap, end) - lower, lower)
-        at = data.rfind(_MARK)
+    for lower in range((end - 1) // _CHUNK_BYTES * _CHUNK_BYTES, -1, -_CHUNK_BYTES):
+        data = read(min(_CHUNK_BYTES + _TRAILER_BYTES, end - lower), lower)
+        at = data.rfind(_TRAILER_HEAD)
         while at >= 0:
-            behind = lower + at + _TOLD.size + _CRC.size
+            behind = lower + at + _TRAILER_BYTES
             if behind < end and _trailed(read, behind) is not None:
                 return behind
-            at = data.rfind(_MARK, 0, at)
-        upper = lower
+            at = data.rfind(_TRAILER_HEAD, 0, at)
     return 0
 
 
@@ -236,41 +233,29 @@ def _walked(read: ReadAt, begin: int, end: int) -> Iterator[Part]:
     """Frames without trailers in [begin, end); what is none is passed over."""
     restarts = 0
     while begin < end:
-        magic = read(min(8, end - begin), begin)
-        if len(magic) == 8 and int.from_bytes(magic[:4], "little") in _SKIPPABLES:
-            begin += 8 + int.from_bytes(magic[4:], "little")
+        magic = read(min(_SKIPPED_BYTES, end - begin), begin)
+        if len(magic) == _SKIPPED_BYTES and int.from_bytes(magic[:4], "little") in _SKIPPABLES:
+            begin += _SKIPPED_BYTES + int.from_bytes(magic[4:], "little")
             continue
-        is_frame = magic[:4] == MAGIC
-        behind = _end_of_frame(read, begin, end) if is_frame else None
-        if behind is not None:
-            yield Part(begin, behind, True)
-            begin = behind
-            continue
-        restarts += 1
-        following = _find(read, MAGIC, begin + 1, end) if restarts <= _MAX_RESTARTS else end
+        is_frame = is_whole = magic.startswith(MAGIC)
+        try:
+            behind = max(at for _, at in blocks(read, begin, end)) if is_frame else begin
+        except Broken:
+            is_whole = False
+        if not is_whole:
+            restarts += 1
+            behind = _next_frame(read, begin + 1, end) if restarts <= _MAX_RESTARTS else end
         if is_frame:
-            yield Part(begin, following, False)
-        begin = following
+            yield Part(begin, behind, is_whole)
+        begin = behind
 
 
-def _end_of_frame(read: ReadAt, begin: int, end: int) -> int | None:
-    """Where the frame at `begin` ends; None when that is not before `end`."""
-    try:
-        return max(behind for _, behind in blocks(read, begin, end))
-    except Broken:
-        return None
-
-
-def _find(read: ReadAt, wanted: bytes, begin: int, end: int) -> int:
-    """Where `wanted` next begins in [begin, end), or `end`."""
-    while begin < end:
-        data = read(min(1 << 20, end - begin), begin)
-        at = data.find(wanted)
-        if at >= 0:
-            return begin + at
-        if begin + len(data) >= end or len(data) < len(wanted):
-            return end
-        begin += len(data) - len(wanted) + 1
+def _next_frame(read: ReadAt, begin: int, end: int) -> int:
+    """Where one may begin in [begin, end), else `end`."""
+    for at in range(begin, end, _CHUNK_BYTES):
+        found = read(min(_CHUNK_BYTES + len(MAGIC) - 1, end - at), at).find(MAGIC)
+        if found >= 0:
+            return at + found
     return end
 
 
@@ -312,7 +297,12 @@ class Proving:
         proven: list[bytes] = []
         for check in ANY_CHECK.finditer(text):
             at = check.start()
-            self._begin(identity_of(text[begin : begin + 80]))
+            identity = identity_of(text[begin : begin + 80])
+            if identity is not None and identity == self._identity:
+                raise Broken("a part is repeated")
+            if identity is not None:
+                self._identity, self._crc = identity, identity.seed
+                self._frames += 1
             self._crc = crc32(_END, crc32(text[begin:at], self._crc))
             if check[0] != _CHECK % self._crc:
                 raise Broken("a checksum does not match")
@@ -322,14 +312,6 @@ class Proving:
         if len(self._rest) > _MAX_PART_BYTES:
             raise Broken("a checksum is missing")
         return proven
-
-    def _begin(self, identity: Identity | None) -> None:
-        if identity is None:
-            return
-        if identity == self._identity:
-            raise Broken("a part is repeated")
-        self._identity, self._crc = identity, identity.seed
-        self._frames += 1
 
     def end(self, *, whole: bool) -> None:
         """Of the frame, and whether it was finished. Raises Broken where lines were not proven.

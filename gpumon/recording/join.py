@@ -116,7 +116,9 @@ class Joined:
                 told.end_leg()
 
     def frames(self, *, shown: bool = False) -> Iterator[Frame]:
-        """The same from the beginning, aggregated; see `Recording.frames`."""
+        """What the samples were aggregated to when they were recorded; where that cannot be read,
+        what they are aggregated to now (`built` counts such parts of the files).
+        """
         yield from frames_of(self.stretches(shown=shown))
 
     def stretches(self, *, shown: bool = False) -> Iterator[Stretch]:

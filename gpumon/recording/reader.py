@@ -34,9 +34,8 @@ _SILENT_S = 60.0
 #: lines before the first of a stream, as a login shell may print
 _MOST_BEFORE = 1000
 #: how the line of a sample begins, as recorders and agents write it
-_SAMPLE = re.compile(rb'\{"t":(-?[0-9.]{1,30}),"m":([0-9.]{1,30})(,"rows":)?')
-#: what a sample's line holds beside readings
-_MORE = (b'"events":', b'"states":', b'"why":')
+_SAMPLE = re.compile(rb'\{"t":(-?[0-9.]{1,30}),"m":([0-9.]{1,30})[,}]')
+_HEAD_BYTES = 80  # of a sample's line: its times, and what follows them
 
 
 def is_recording(path: str) -> bool:
@@ -172,8 +171,8 @@ class Recording:
                 last = part.last
                 continue
             for line in self._lines(part):
-                if (time := _time(line)) is not None:
-                    first, last = time if first == -inf else first, time
+                if (bare := _bare(line)) is not None:
+                    first, last = bare.time if first == -inf else first, bare.time
             self._parts[at] = part._replace(start=last if first == -inf else first, last=last)
 
     def items(
@@ -202,7 +201,7 @@ class Recording:
         axis.header(self.header)  # from wherever it is read, its time begins with the file
         is_early = begin > -inf
         for line in self._fresh_lines(decoder, parts):
-            bare = _bare(line) if is_early else None
+            bare = _bare(line) if is_early and _is_plain(line) else None
             if bare is not None:
                 bare = axis.sample(bare)
                 is_early = bare.time < begin
@@ -239,22 +238,17 @@ class Recording:
             return None
 
     def stretches(self, *, shown: bool = False) -> Iterator[Stretch]:
-        """The file in parts of up to ten minutes, in its order."""
+        """The file in parts of up to ten minutes, in its order.
+
+        Of samples with lines of their frame nothing is unpacked to open it, so damage among them is
+        neither met nor said in `problems`. `shown`: also readings that no rule asks for.
+        """
         last = -inf
         for at, part in enumerate(self._parts):
             if not part.start == part.last == last:  # else no sample, but lines of those before
                 items = partial(self._read, self._parts[at : at + 1])
                 yield Stretch(part.start, part.last, items, partial(self._opened, at, shown))
             last = part.last
-
-    def frames(self, *, shown: bool = False) -> Iterator[Frame]:
-        """What the samples were aggregated to when they were recorded; where that cannot be read,
-        what they are aggregated to now (`built` counts such parts of the file).
-
-        Of samples with lines of their frame nothing is unpacked, so damage among them is neither
-        met nor said in `problems`. `shown`: also readings that no rule asks for.
-        """
-        yield from frames_of(self.stretches(shown=shown))
 
     def _opened(self, at: int, shown: bool) -> Frame | None:
         """Of the part `at` of the file: its lines stand in the next one."""
@@ -371,24 +365,23 @@ class Recording:
         return "up to 10 s more were measured but not written"
 
 
-def _time(line: bytes) -> float | None:
-    """The time of a sample's line; None for another or a bad one."""
-    found = _SAMPLE.match(line)
-    try:
-        return time_of(float(found[1])) if found is not None else None
-    except (ValueError, TypeError):
-        return None
-
-
 def _bare(line: bytes) -> Sample | None:
-    """A sample of nothing but rows without them; None for any other line."""
+    """A sample's line without what it holds; None for another line, or a bad one."""
     found = _SAMPLE.match(line)
-    if found is None or not found[3] or len(line) > MAX_LINE_BYTES or any(map(line.count, _MORE)):
-        return None
     try:
-        return Sample(time_of(float(found[1])), float(found[2]), {})
+        return Sample(time_of(float(found[1])), float(found[2]), {}) if found else None
     except (ValueError, TypeError):
         return None
+
+
+def _is_plain(line: bytes) -> bool:
+    """Whether a sample's line holds nothing but readings."""
+    return b'"rows":' in line[:_HEAD_BYTES] and not (
+        len(line) > MAX_LINE_BYTES
+        or b'"events":' in line
+        or b'"states":' in line
+        or b'"why":' in line
+    )
 
 
 def _clock(at: float) -> str:

@@ -10,6 +10,7 @@ from gpumon.model.fields import GROUP_BY_KEY
 from gpumon.model.reading import LOST, UNSUPPORTED, Missing
 from gpumon.model.sample import Device, Event, Header, JobContext, Sample, State
 from gpumon.recording import Recording
+from gpumon.recording.reader import frames_of
 from tests.frames.alike import differences
 from tests.frames.framing import FramedRecorder, gather
 from tests.recording import made
@@ -163,7 +164,7 @@ def record(path, items, *, frame_s=120.0, in_haste=False, phase=0.0, framer=None
 def by_frames(path, *, shown=False):
     """The run data by the frames of a recording, and how many of them were read, not built."""
     with Recording(str(path)) as recording:
-        run = run_of([("gpu01", recording.frames(shown=shown))])
+        run = run_of([("gpu01", frames_of(recording.stretches(shown=shown)))])
         return run.data(), len(list(recording.stretches())) - recording.built
 
 

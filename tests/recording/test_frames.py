@@ -14,6 +14,7 @@ from gpumon.model.reading import IMPLAUSIBLE, LOST, UNSUPPORTED
 from gpumon.model.sample import Event, Header, JobContext, Sample, State
 from gpumon.pipeline.recorder import RecorderStage
 from gpumon.recording import Recording
+from gpumon.recording.reader import frames_of
 from gpumon.services.runs import open_run
 from tests.frames.alike import differences
 from tests.frames.framing import FramedRecorder, gather
@@ -48,7 +49,7 @@ def test_every_reading_that_is_kept_is_read_from_frames(tmp_path):
     path = record(tmp_path / "a.gpumon", [made.header(), *samples])
     found = set()
     with Recording(str(path)) as recording:
-        for frame in recording.frames(shown=True):
+        for frame in frames_of(recording.stretches(shown=True)):
             found |= {(entity, field) for (entity, _, field), _ in frame.named()}
         assert recording.built == 0
     kept = {(entity, name) for entity, names in KEPT.items() for name in names}
