@@ -8,7 +8,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from math import inf
 from typing import NamedTuple
 
@@ -57,22 +57,28 @@ class Stretch(NamedTuple):
 
 
 def frames_of(stretches: Iterable[Stretch]) -> Iterator[Frame]:
-    """Those that were recorded, and the others built, neighbours together."""
-    waiting: list[Stretch] = []
-    for stretch in stretches:
-        frame = stretch.opened()
-        if frame is None:
-            waiting.append(stretch)
-            continue
-        yield from _built(waiting)
-        waiting = []
-        yield frame
-    yield from _built(waiting)
+    """Those that were recorded, and the others built, neighbours together. Each stretch is read
+    before the next one is opened: what it tells need not be told again.
+    """
+    rest = iter(stretches)
+    recorded: list[Frame] = []
 
+    def unframed(stretch: Stretch) -> Iterator[Header | Sample]:
+        """Items of this one and those behind it, up to one that was recorded."""
+        yield from stretch.items()
+        for following in rest:
+            if (frame := following.opened()) is not None:
+                recorded.append(frame)
+                return
+            yield from following.items()
 
-def _built(stretches: Sequence[Stretch]) -> Iterator[Frame]:
-    if stretches:
-        yield from built(chain.from_iterable(each.items() for each in stretches))
+    for stretch in rest:
+        if (frame := stretch.opened()) is not None:
+            yield frame
+        else:
+            yield from built(unframed(stretch))
+            yield from recorded
+            recorded.clear()
 
 
 class Recording:

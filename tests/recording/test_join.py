@@ -237,6 +237,15 @@ def test_frames_are_used_where_they_lie_in_a_leg(tmp_path):
     assert build(run) == build(evidence(read.items()))
 
 
+def test_a_mark_at_a_seam_is_told_once_where_a_part_has_to_be_built(tmp_path):
+    """Of a recording that is moved, before one that is not."""
+    hole = (277, 477)
+    read = joined(
+        tmp_path, Piece(137, 502, kept=0.6), Piece(177, 688, off_s=7.0, hole=hole)
+    )  # fmt: skip
+    assert marks_of(data_of(read)) == ["333", "334", "610"]
+
+
 def test_a_replay_goes_on_from_anywhere(tmp_path):
     read = joined(tmp_path, Piece(0, 400), Piece(200, 700, off_s=7.0))
     for since in (0, 150, 199, 200, 390, 650):
