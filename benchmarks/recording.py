@@ -29,8 +29,8 @@ from gpumon.model.sample import Header, Sample
 from gpumon.pipeline.recorder import spread
 from gpumon.recording import Recorder, Recording
 from gpumon.recording.reader import frames_of
+from gpumon.sources.files import tracks_of
 from gpumon.sources.replay import ReplaySource
-from gpumon.sources.tracks import tracks_of
 from gpumon.store import Store
 from gpumon.wire.decoder import Decoder
 from tests.frames.framing import FramedRecorder

@@ -22,8 +22,7 @@ from gpumon.pipeline.pipeline import Pipeline
 from gpumon.pipeline.recorder import RecorderStage
 from gpumon.recording.runs import marks_dir
 from gpumon.slurm.job import Job, NodeAllocation, Resources
-from gpumon.sources.attach import Plan
-from gpumon.sources.tasks import tasks_of
+from gpumon.slurm.parts import parts_of
 from gpumon.sources.watched import WatchedJob
 from gpumon.store import Store
 from gpumon.transport.fallback import Transports
@@ -154,7 +153,7 @@ def main() -> None:
     watched = WatchedJob(
         [job],
         lambda soon: [job],
-        lambda jobs: Plan(tasks := tasks_of(jobs), {task.name: way for task in tasks}),
+        lambda jobs: {part.name: way for part in parts_of(jobs)},
         args.interval,
     )
     stage = RecorderStage(watched, marks_dir(), record=args.record)

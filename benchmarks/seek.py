@@ -22,8 +22,8 @@ from benchmarks.recording import record
 from benchmarks.table import rows_table
 from gpumon.model.sample import Header, Sample
 from gpumon.pipeline.pipeline import Pipeline
+from gpumon.sources.files import tracks_of
 from gpumon.sources.replay import ReplaySource
-from gpumon.sources.tracks import tracks_of
 from tests.recording import made
 
 #: shares of the recorded time

@@ -33,8 +33,8 @@ from gpumon.slurm.client import Slurm
 from gpumon.slurm.job import Job
 from gpumon.slurm.runner import Result
 from gpumon.sources.attempt import Attempt
+from gpumon.sources.files import tracks_of
 from gpumon.sources.replay import ReplaySource
-from gpumon.sources.tracks import tracks_of
 from gpumon.sources.watched import WatchedJob
 from gpumon.store import Store
 from gpumon.transport.stream import Failure

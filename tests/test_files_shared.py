@@ -14,7 +14,7 @@ import pytest
 
 from gpumon import files
 from gpumon.files import NotWritten, write_file
-from gpumon.sources.tracks import tracks_of
+from gpumon.sources.files import tracks_of
 from gpumon.wire.encoder import Encoder
 from tests.e2e.program import GPUMON, environment, gpumon
 from tests.recording import made

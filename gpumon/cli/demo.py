@@ -28,8 +28,8 @@ def run(args: argparse.Namespace) -> int:
         return EXIT_OK
     path = demos.path(args.name)
     from gpumon.services.replay import play
+    from gpumon.sources.files import tracks_of
     from gpumon.sources.replay import ReplaySource
-    from gpumon.sources.tracks import tracks_of
 
     settings = settings_of(args)
     source = ReplaySource(tracks_of([path]), speed=args.speed, ahead_s=_AHEAD_S, loop=True)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpumon.site import Site
     from gpumon.slurm.job import Job
     from gpumon.sources.base import Source
-    from gpumon.sources.past import Past
+    from gpumon.sources.files import Past
     from gpumon.sources.replay import ReplaySource
 
 

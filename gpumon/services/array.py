@@ -13,9 +13,7 @@ from gpumon.services.jobs import with_cluster
 from gpumon.services.library import RecordedRuns
 from gpumon.services.retention import start_retention
 from gpumon.services.this_site import site_of_screen
-from gpumon.sources.attach import Plan
-from gpumon.sources.jobfiles import REMOTE_PERIOD_S, JobFiles, read_by
-from gpumon.sources.tasks import tasks_of
+from gpumon.sources.jobfiles import JobFiles
 from gpumon.sources.watched import WatchedJob
 
 if TYPE_CHECKING:
@@ -25,9 +23,6 @@ if TYPE_CHECKING:
     from gpumon.slurm.job import Job
     from gpumon.slurm.runner import Runner
     from gpumon.transport.available import AvailableTransports
-
-#: asks Slurm, of late or (True) as soon as is allowed
-Look = Callable[[bool], "Sequence[Job]"]
 
 
 def show_array(
@@ -52,10 +47,10 @@ def show_array(
         start_retention(settings)
 
     def follow(job: Job) -> Followed:
-        watched = watch_task(job, partial(array.look, job.id), available, settings)
-        read = () if login is None else (read_by(login), REMOTE_PERIOD_S)
-        pipeline = recorded(watched, settings, site, watched, others=MAX_STREAMS)
-        return Followed(pipeline, JobFiles(watched.job, *read))
+        look, ways = partial(array.look, job.id), available.for_jobs
+        source = WatchedJob([job], look, ways, settings.interval_s)
+        pipeline = recorded(source, settings, site, source, others=MAX_STREAMS)
+        return Followed(pipeline, JobFiles(source.job, login))
 
     array = watched_array(jobs, slurm, follow)
     available.is_shared = True
@@ -86,14 +81,3 @@ def watched_array(
         return slurm.jobs([id])
 
     return WatchedArray(id, look(False), look, past, follow)
-
-
-def watch_task(
-    job: Job, look: Look, available: AvailableTransports, settings: Settings
-) -> WatchedJob:
-    """The source that follows one task; `look` tells of it as WatchedJob has it."""
-
-    def plan(running: Sequence[Job]) -> Plan:
-        return Plan(tasks_of(running), available.for_jobs(running))
-
-    return WatchedJob([job], look, plan, settings.interval_s)

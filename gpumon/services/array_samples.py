@@ -15,15 +15,14 @@ from gpumon.model.text import clean
 from gpumon.model.units import age_text, bytes_text, of_bytes_text, plural
 from gpumon.pipeline.array import to_follow
 from gpumon.report.render.layout import aligned
-from gpumon.services.array import watch_task
 from gpumon.services.jobs import waiting_text
 from gpumon.services.samples import WAIT_S, Samples, why_not
 from gpumon.slurm.parts import parts_of
+from gpumon.sources.watched import WatchedJob
 
 if TYPE_CHECKING:
     from gpumon.config import Settings
     from gpumon.slurm.job import Job
-    from gpumon.sources.watched import WatchedJob
     from gpumon.transport.available import AvailableTransports
 
 _HEADINGS = ("TASK", "STATE", "NODES", "ELAPSED", "LEFT", "GPUS", "BUSY", "GPU MEMORY", "CORES",
@@ -78,7 +77,7 @@ def print_tasks(
 
 
 def _asked(job: Job, available: AvailableTransports, settings: Settings) -> _Asked:
-    source = watch_task(job, lambda soon: [job], available, settings)
+    source = WatchedJob([job], lambda soon: [job], available.for_jobs, settings.interval_s)
     nodes = [part.name for part in parts_of([job])]
     return _Asked(job, source, nodes, Samples(nodes))
 

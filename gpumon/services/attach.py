@@ -21,8 +21,6 @@ from gpumon.slurm.client import Slurm
 from gpumon.slurm.groups import JobGroup
 from gpumon.slurm.job import Job
 from gpumon.slurm.runner import SlurmError
-from gpumon.sources.attach import Plan
-from gpumon.sources.tasks import tasks_of
 from gpumon.sources.watched import WatchedJob
 from gpumon.transport.available import AvailableTransports, here
 
@@ -210,7 +208,5 @@ def watch(
     def look(soon: bool) -> Sequence[Job]:
         return find.look_again(slurm, jobs, soon=soon)
 
-    def plan(running: Sequence[Job]) -> Plan:
-        return Plan(tasks_of(running, nodes), available.for_jobs(running))
-
-    return WatchedJob(jobs, look, plan, settings.interval_s, Restarts(slurm).explained)
+    ways, explained = available.for_jobs, Restarts(slurm).explained
+    return WatchedJob(jobs, look, ways, settings.interval_s, explained, only=nodes)

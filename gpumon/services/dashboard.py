@@ -20,8 +20,8 @@ from gpumon.services.library import RecordedRuns
 from gpumon.services.retention import start_retention
 from gpumon.services.this_site import site_of_screen
 from gpumon.sources.attach import AttachSource
-from gpumon.sources.jobfiles import REMOTE_PERIOD_S, JobFiles, read_by
-from gpumon.sources.past import Past
+from gpumon.sources.files import Past
+from gpumon.sources.jobfiles import JobFiles
 
 if TYPE_CHECKING:
     from gpumon.config import Settings
@@ -95,9 +95,7 @@ def show_job(
     from gpumon.tui.app import run_app
 
     pipeline = _recorded(watched, settings, watched)
-    files = JobFiles(watched.job)
-    if login is not None:
-        files = JobFiles(watched.job, read_by(login), REMOTE_PERIOD_S)
+    files = JobFiles(watched.job, login)
     prompting.to_screen()
     heap.keep_little()
     try:

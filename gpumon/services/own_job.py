@@ -17,9 +17,9 @@ from gpumon.services.restarts import Restarts
 from gpumon.slurm import hostlist
 from gpumon.slurm.ids import JobId
 from gpumon.slurm.job import Job
+from gpumon.slurm.parts import parts_of
 from gpumon.slurm.runner import LocalRunner
-from gpumon.sources.attach import Plan
-from gpumon.sources.tasks import tasks_of
+from gpumon.sources.tasks import task_here
 from gpumon.sources.watched import WatchedJob
 from gpumon.transport.fallback import Transports
 from gpumon.transport.local import LocalTransport
@@ -133,22 +133,22 @@ def watch_here(job: Job, settings: Settings, prompter: Prompter) -> WatchedJob:
     def look(soon: bool) -> Sequence[Job]:
         return look_again(slurm, [job], soon=soon)
 
-    def plan(running: Sequence[Job]) -> Plan:
-        return _plan(running, node, prompter)
+    def ways(running: Sequence[Job]) -> Mapping[str, Transports]:
+        return _ways(running, node, prompter)
 
-    first, explained = Plan.of_this_node(node), Restarts(slurm).explained
-    watched = WatchedJob([job], look, plan, settings.interval_s, explained, first=first)
+    first, explained = [task_here(node)], Restarts(slurm).explained
+    watched = WatchedJob([job], look, ways, settings.interval_s, explained, first=first)
     watched.name = "local"
     return watched
 
 
-def _plan(running: Sequence[Job], node: str, prompter: Prompter) -> Plan:
+def _ways(running: Sequence[Job], node: str, prompter: Prompter) -> Mapping[str, Transports]:
     """This node is read as ever; ways to others are looked for when there are any."""
-    tasks = tasks_of(running)
-    transports = {task.name: Transports([LocalTransport(node)]) for task in tasks}
-    if any(task.node != node for task in tasks):
+    parts = parts_of(running)
+    ways: Mapping[str, Transports] = {}
+    if any(part.node != node for part in parts):
         from gpumon.transport.available import AvailableTransports, here
 
         ways = AvailableTransports(prompter, here(os.environ)).for_jobs(running)
-        transports |= {task.name: ways[task.name] for task in tasks if task.node != node}
-    return Plan(tasks, transports)
+    local = Transports([LocalTransport(node)])
+    return {part.name: local if part.node == node else ways[part.name] for part in parts}

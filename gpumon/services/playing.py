@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from gpumon.errors import GpumonError, NotFoundError
 from gpumon.recording.runs import resolve
 from gpumon.services.runs import finding_moments, progress
-from gpumon.sources.past import Past
+from gpumon.sources.files import Past, Track, tracks_of
 from gpumon.sources.replay import ReplaySource
-from gpumon.sources.tracks import Track, tracks_of
 
 if TYPE_CHECKING:
     from gpumon.pipeline.pipeline import Pipeline

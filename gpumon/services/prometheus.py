@@ -6,18 +6,16 @@ import ast
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.errors import GpumonError, NotFoundError
 from gpumon.model.sample import Header, Sample
-from gpumon.recording.reader import Stretch
 from gpumon.services.runs import Stream, progress
 from gpumon.site.prometheus import Family, Prometheus
-from gpumon.sources.tracks import Track
+from gpumon.sources.files import Track, track_of_items
 
 if TYPE_CHECKING:
     from gpumon.analysis.rundata import RunData
@@ -168,14 +166,7 @@ def replayed(job: Job, url: str | None = None) -> list[Track]:
     if server is None:
         raise NotFoundError("no Prometheus server is known")
     found = _found(server, job, _site())
-    tracks = []
-    for each in found.streams:
-        items = list(each.items)
-        first, last = (items[0].time, items[-1].time) if items else (0.0, 0.0)
-        whole = Stretch(first, last, partial(iter, items), lambda: None)
-        tracks.append(
-            Track(each.node, partial(_since, items), partial(iter, [whole]), last - first)
-        )
+    tracks = [track_of_items(each.node, list(each.items)) for each in found.streams]
     if not tracks:
         raise NotFoundError("; ".join(found.missing.values()))
     return tracks
@@ -202,13 +193,6 @@ def scraped_before(header: Header, end: float) -> list[Header | Sample]:
     families, interval_s = families_of(site.prometheus), site.prometheus.interval_s
     found = scraped(server, families, job, told.start, end, interval_s)
     return [item for _, items in found.streams for item in items]
-
-
-def _since(items: Sequence[Header | Sample], since: float | None) -> Iterator[Header | Sample]:
-    """From a moment on, the header first."""
-    return (
-        each for each in items if since is None or isinstance(each, Header) or each.time >= since
-    )
 
 
 def known_server(url: str | None = None) -> Server | None:

@@ -27,9 +27,12 @@ from gpumon.errors import (
 )
 
 if TYPE_CHECKING:
+    from gpumon.collect.agent import Agent
     from gpumon.collect.cgroup.room import Room
     from gpumon.config import Settings
+    from gpumon.model.sample import Header
     from gpumon.services.probing import Probe
+    from gpumon.sources.base import Sink
 
 #: sleeps until this monotonic time; returns why to end, "" to continue
 Wait = Callable[[float], str]
@@ -69,6 +72,46 @@ def probe_asked_for(flag: bool | None) -> Probe | None:
     return probe_of(os.environ)
 
 
+class _ThisNode:
+    """This node as a source, by an agent in this process, as nothing is shown meanwhile: it brings
+    samples in the thread that starts it, until there is a reason to end.
+    """
+
+    name = "local"
+
+    def __init__(self, agent: Agent, header: Header, wait: Wait) -> None:
+        """`header`: the newest of the agent, which was started."""
+        self.reason = ""  # for which it ended
+        self._agent = agent
+        self._header = header
+        self._wait = wait
+
+    def start(self, sink: Sink) -> None:
+        from gpumon.collect.agent import next_tick
+        from gpumon.model.axis import Axis
+
+        agent, node, axis = self._agent, self._header.node, Axis()
+        sink.header(node, axis.header(self._header, self.now()))
+        while not self.reason:
+            sample = agent.sample()
+            if agent.devices.changed:
+                sink.header(node, axis.header(agent.header(), self.now()))
+            sink.add(node, axis.sample(sample, self.now()))
+            due = next_tick(agent.interval_s)
+            self.reason = "the job has ended" if agent.job_ended else self._wait(due)
+            agent.late(time.monotonic() - due)
+        if (last := agent.last_words()).rows:
+            sink.add(node, axis.sample(last, self.now()))
+
+    def stop(self) -> None:
+        self._agent.close()
+
+    def now(self) -> float:
+        from gpumon.model import clock
+
+        return clock.now()
+
+
 def record(
     output: str | None,
     settings: Settings,
@@ -89,13 +132,12 @@ def record(
     from gpumon.recording.runs import marks_dir
     from gpumon.services.retention import start_retention
     from gpumon.services.run_summary import Summary
-    from gpumon.sources.this_node import ThisNode
 
     began = time.monotonic()
     agent = Agent(settings.interval_s, {**os.environ, **(probe.variables if probe else {})})
     agent.start()
     header = agent.header()
-    source = ThisNode(agent, header, lambda due: recorder.failed or wait(due))
+    source = _ThisNode(agent, header, lambda due: recorder.failed or wait(due))
     stage = RecorderStage(source, marks_dir(), is_usual=output is None)
     stage.register(header)  # whoever finds the file may set a mark
     recorder = stage.asked_for = new_recorder(header, output)

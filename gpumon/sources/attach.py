@@ -7,18 +7,17 @@ measured meanwhile stays a gap. The dashboard of this node alone is the same wit
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 
 from gpumon.model import clock
 from gpumon.model.stack import Told
 from gpumon.model.view import LEFT, Status
+from gpumon.sources.attempt import beside
 from gpumon.sources.base import Sink
 from gpumon.sources.cost import Costs
-from gpumon.sources.node_run import NodeRun, beside
-from gpumon.sources.tasks import NodeTask
+from gpumon.sources.node_run import NodeRun
+from gpumon.sources.tasks import NodeTask, task_here
 from gpumon.transport.fallback import Transports
-from gpumon.transport.local import LocalTransport
 from gpumon.transport.stream import Attempt
 from gpumon.wire.stacks import request_line
 
@@ -28,22 +27,6 @@ HEARTBEAT_S = 10.0
 _TOGETHER = 64
 _SPREAD_FROM_S = 2.0
 _STOP_S = 0.4
-
-
-class Plan(NamedTuple):
-    """Which nodes to follow, and the transports to each, by the names of the tasks."""
-
-    tasks: Collection[NodeTask]
-    transports: Mapping[str, Transports]
-
-    @classmethod
-    def of_this_node(cls, node: str) -> Plan:
-        """Of this node alone, whatever job it stands in."""
-        return cls([NodeTask(node, ())], {node: Transports([LocalTransport(node)])})
-
-
-#: follow no node
-NOTHING = Plan((), {})
 
 
 def is_spread(nodes: int, interval_s: float) -> bool:
@@ -56,9 +39,9 @@ class AttachSource:
 
     name = "attach"
 
-    def __init__(self, plan: Plan, interval_s: float) -> None:
+    def __init__(self, tasks: Sequence[NodeTask], interval_s: float) -> None:
         self.interval_s = interval_s
-        self._first = plan
+        self._first = tasks
         self._runs: dict[str, NodeRun] = {}  # replaced as a whole: other threads read it
         self._ways: set[Transports] = set()  # all that were ever used
         self.costs = Costs()
@@ -68,7 +51,7 @@ class AttachSource:
 
     @classmethod
     def of_this_node(cls, node: str, interval_s: float) -> AttachSource:
-        source = cls(Plan.of_this_node(node), interval_s)
+        source = cls([task_here(node)], interval_s)
         source.name = "local"
         return source
 
@@ -77,22 +60,22 @@ class AttachSource:
         self.follow(self._first)
         threading.Thread(target=self._keep, daemon=True, name="heartbeats").start()
 
-    def follow(self, plan: Plan, why: str = "no longer part of the job") -> None:
+    def follow(self, tasks: Sequence[NodeTask], why: str = "no longer part of the job") -> None:
         """Follow these nodes and no others. Called by one thread at a time.
 
-        A node whose share of the job is the same keeps its stream. One that is not in the plan is
+        A node whose share of the job is the same keeps its stream. One that is not among them is
         left (a state of its own: it is not lost), for the reason `why`; so is one whose share is
         another, which is then followed anew.
         """
-        self._ways |= set(plan.transports.values())
+        self._ways.update(task.transports for task in tasks)
         before, runs, new = self._runs, {}, []
-        for task in plan.tasks:
+        spread = is_spread(len(tasks), self.interval_s)
+        for task in tasks:
             run = before.get(task.name)
             if run is not None and task.is_same_share(run.task):
                 run.task = task.knowing(run.task)
             else:
-                spread = is_spread(len(plan.tasks), self.interval_s)
-                run = NodeRun(task, plan.transports[task.name], self, is_spread=spread)
+                run = NodeRun(task, self, is_spread=spread)
                 new.append(run)
             runs[task.name] = run
         self._runs = runs
@@ -100,8 +83,8 @@ class AttachSource:
             if run is not runs.get(name):
                 run.leave(why)
                 self.sink.status(name, Status(LEFT, self.now(), why))
-        for transports in {run.transports for run in new}:
-            transports.expect([run.task.node for run in new if run.transports is transports])
+        for way in {run.task.transports for run in new}:
+            way.expect([run.task.node for run in new if run.task.transports is way])
         for run in new:
             run.begin()
 
@@ -115,7 +98,8 @@ class AttachSource:
     def _close(self) -> None:
         """End all streams. In threads, as one may hang; of a thousand, to start them takes long."""
         runs = self._runs.values()
-        closers = [run.close for run in runs] + [way.close for way in {r.transports for r in runs}]
+        ways = {run.task.transports for run in runs}
+        closers = [run.close for run in runs] + [way.close for way in ways]
         for thread in [beside(close) for close in closers]:
             if thread is not None:
                 thread.join()

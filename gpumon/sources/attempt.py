@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gpumon.errors import WireError, shortage
 from gpumon.model import clock
@@ -30,13 +30,6 @@ _SILENT_INTERVALS = 6
 _BEGIN_S = 50.0
 
 
-class Outcome(NamedTuple):
-    """How a stream ended, in words; `is_over`: with the job, or because gpumon is quit."""
-
-    text: str
-    is_over: bool = False
-
-
 class Attempt:
     """Opens a stream and waits for the first sample of the job, in a thread of its own; `header` or
     `failure` is the result. What comes then is taken by one thread at a time.
@@ -49,7 +42,6 @@ class Attempt:
         self.transport = transport
         self.header: Header | None = None
         self.failure: Failure | None = None
-        self.is_over = False  # the job has ended there
         self._node = node
         self._now = now
         self._intake, self._lines, self._spacing = Intake(Rate()), Lines(), Spacing()
@@ -59,7 +51,7 @@ class Attempt:
         self._lock = threading.Lock()
         self._stream: Stream | None = None
         self._is_loaded = self._is_closed = False
-        self._thread: threading.Thread | None = None
+        self._thread: int | None = None
         self._last_line = clock.since_boot()
         self._checked = time.monotonic()
         self._waited_s = 0.0
@@ -68,6 +60,7 @@ class Attempt:
         """Begin; `report` is called with this, in its thread, when there is a result."""
 
         def arrive() -> None:
+            self._thread = threading.get_ident()
             try:
                 self.arrive()
             except Failure as failure:
@@ -78,13 +71,7 @@ class Attempt:
                 self.close()
             report(self)
 
-        name = f"{self.transport.name} {threading.current_thread().name}"
-        self._thread = threading.Thread(target=arrive, daemon=True, name=name)
-        try:
-            self._thread.start()
-        except RuntimeError as error:  # no room for its stack
-            self.failure = Failure(shortage(error) or str(error))
-            report(self)
+        beside(arrive, f"{self.transport.name} {threading.current_thread().name}")
 
     def arrive(self) -> None:
         """Wait for the first sample of the job. Raises Failure with why there is none."""
@@ -104,8 +91,7 @@ class Attempt:
             pass
         except (WireError, TooFast) as error:
             self._why = str(error)
-        text, self.is_over = self.outcome()
-        raise Failure(text, final=self._ends_for(WRONG_JOB))
+        raise Failure(self.outcome(), final=self._ends_for(WRONG_JOB))
 
     def _finds_first(self) -> bool:
         header: tuple[Header, float] | None = None
@@ -180,15 +166,15 @@ class Attempt:
     def _ends_for(self, *whys: str) -> bool:
         return self._end is not None and self._end.data.get("why") in whys
 
-    def outcome(self) -> Outcome:
-        """How the stream ended, which is then closed."""
+    def outcome(self) -> str:
+        """Why the stream ended, which is then closed; the node is told if the job has, too."""
         assert self._stream is not None
         try:
-            if self._node.is_done:
-                return Outcome("", is_over=True)
             if self._end is not None:
-                return Outcome(self._end.text, self._ends_for(JOB_ENDED))
-            return Outcome(self._why or self._stream.complaint() or "the connection was closed")
+                if self._ends_for(JOB_ENDED):
+                    self._node.ended = self._node.ended or self._end.text
+                return self._end.text
+            return self._why or self._stream.complaint() or "the connection was closed"
         finally:
             self.close()
 
@@ -201,7 +187,7 @@ class Attempt:
         it waits for a person, or for its turn.
         """
         now = time.monotonic()
-        if self._thread is None or not is_unhurried(self._thread.ident):
+        if not is_unhurried(self._thread):
             self._waited_s += now - self._checked
         self._checked = now
         return self._waited_s
@@ -256,6 +242,17 @@ class Attempt:
             stream, again, self._is_closed = self._stream, self._is_closed, True
         if stream is not None and not again:
             stream.close()
+
+
+def beside(call: Callable[[], None], name: str | None = None) -> threading.Thread | None:
+    """The thread that runs this; None where there can be none (`ulimit -u`): then it was run."""
+    thread = threading.Thread(target=call, daemon=True, name=name)
+    try:
+        thread.start()
+    except RuntimeError:
+        call()
+        return None
+    return thread
 
 
 def mistake(error: Exception) -> str:

@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gpumon.slurm.runner import Runner, SlurmError
@@ -49,53 +50,44 @@ def read_local(path: str) -> bytes:
         return file.read(TAIL_BYTES)
 
 
-def read_by(runner: Runner) -> Callable[[str], bytes]:
+def read_by(runner: Runner, path: str) -> bytes:
     """The same on the host where `runner` runs commands."""
-
-    def read(path: str) -> bytes:
-        try:
-            argv = ["tail", "-c", str(TAIL_BYTES), "--", path]
-            answer = runner.run(argv, env={"LC_ALL": "C"}, timeout_s=10.0)
-        except SlurmError as error:
-            raise OSError(0, str(error)) from error
-        if answer.code:
-            said = answer.err.strip().splitlines() or ["it cannot be read"]
-            raise OSError(0, said[-1].removeprefix("tail: "))
-        return answer.out
-
-    return read
+    try:
+        argv = ["tail", "-c", str(TAIL_BYTES), "--", path]
+        answer = runner.run(argv, env={"LC_ALL": "C"}, timeout_s=10.0)
+    except SlurmError as error:
+        raise OSError(0, str(error)) from error
+    if answer.code:
+        said = answer.err.strip().splitlines() or ["it cannot be read"]
+        raise OSError(0, said[-1].removeprefix("tail: "))
+    return answer.out
 
 
 class JobFiles:
-    """Output and error file of a job, as the screen follows them. `read` may block."""
+    """Output and error file of a job, as the screen follows them; by `runner` those of its host."""
 
-    def __init__(
-        self,
-        job: Callable[[], Job | None],
-        read: Callable[[str], bytes] = read_local,
-        period_s: float = LOCAL_PERIOD_S,
-    ) -> None:
+    def __init__(self, job: Callable[[], Job | None], runner: Runner | None = None) -> None:
         self._job = job
-        self._read = read
-        self._period_s = period_s
-        self._wanted = ""
-        self._asked = 0.0
+        self._read = read_local if runner is None else partial(read_by, runner)
+        self._period_s = LOCAL_PERIOD_S if runner is None else REMOTE_PERIOD_S
+        self._wanted, self._asked = "", 0.0
+        self._moved = threading.Event()  # another file is wanted
         self._found: dict[str, list[str] | OSError] = {}
         self._thread: threading.Thread | None = None
 
     def path(self, stream: str) -> str:
         """Where `out` or `err` goes; "" when that is not known."""
         job = self._job()
-        if job is None:
-            return ""
-        return expanded(job.std_out if stream == "out" else job.std_err, job)
+        return expanded(job.std_out if stream == "out" else job.std_err, job) if job else ""
 
     def tail(self, stream: str) -> list[str]:
         """The last lines as they were at the last look. Raises OSError with why there are none."""
         path = self.path(stream)
         if not path:
             raise OSError(0, "Slurm does not report where the job writes")
-        self._wanted, self._asked = path, time.monotonic()
+        moved, self._wanted, self._asked = path != self._wanted, path, time.monotonic()
+        if moved:
+            self._moved.set()
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._follow, daemon=True, name="job files")
             self._thread.start()
@@ -106,6 +98,7 @@ class JobFiles:
 
     def _follow(self) -> None:
         while time.monotonic() - self._asked < _UNASKED_S:
+            self._moved.clear()
             path = self._wanted
             try:
                 data = self._read(path)
@@ -113,6 +106,4 @@ class JobFiles:
                 self._found[path] = lines[1:] if len(data) == TAIL_BYTES else lines
             except OSError as error:
                 self._found[path] = error
-            until = time.monotonic() + self._period_s
-            while time.monotonic() < until and path == self._wanted:
-                time.sleep(0.05)
+            self._moved.wait(self._period_s)

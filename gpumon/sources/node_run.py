@@ -22,9 +22,9 @@ from gpumon.model.axis import Axis
 from gpumon.model.sample import Header, Sample, leaves
 from gpumon.model.stack import Told
 from gpumon.model.view import Status
-from gpumon.sources.attempt import Attempt, Outcome, mistake
+from gpumon.sources.attempt import Attempt, beside, mistake
 from gpumon.sources.tasks import NodeTask
-from gpumon.transport.fallback import Fallback, Transports, has_twin
+from gpumon.transport.fallback import Fallback, has_twin
 from gpumon.transport.local import LocalTransport
 from gpumon.transport.payload import agent_argv, payload
 from gpumon.transport.reading import STREAMS
@@ -49,27 +49,19 @@ class NodeRun:
     way from the run before must not mix with that, so nothing passes once a run is left.
     """
 
-    def __init__(
-        self,
-        task: NodeTask,
-        transports: Transports,
-        source: AttachSource,
-        *,
-        is_spread: bool = False,
-    ) -> None:
+    def __init__(self, task: NodeTask, source: AttachSource, *, is_spread: bool = False) -> None:
         """`is_spread`: the node ticks at a second of the interval that depends on its name."""
         self.task = task
-        self.transports = transports
         self.interval_s = source.interval_s
         self.axis = Axis(ours=True)  # of all streams of the node
-        self.fallback: Fallback = transports.fallback(task.node)
+        self.fallback: Fallback = task.transports.fallback(task.node)
         self.over = threading.Event()  # the job has ended here, or nothing more can be tried
         self.live = False
         self._source = source
-        self._ended = ""
+        self.ended = ""  # why: the job has, as the agent or Slurm says
         self._attempts: tuple[Attempt, ...] = ()  # replaced as a whole, by the node's thread
         self._tries = 0  # in a row that were not live for long
-        self._waiting: Callable[[], bool] | None = None  # for a thread, of which there was none
+        self._waiting: Callable[[], None] | None = None  # for a thread, of which there was none
         self._reports: queue.SimpleQueue[Attempt | None] = queue.SimpleQueue()
         self._live_at: float | None = None
         self._lost: tuple[float, str] | None = None  # since when, and why, one that was live
@@ -120,68 +112,61 @@ class NodeRun:
     def begin(self) -> None:
         """Connect until a stream is followed in the thread of all streams, or nothing is left."""
         self._status(Status("connecting", self._source.now(), "", ""))
-        self._start(self._connect)
+        self._start(None)
 
-    def _start(self, work: Callable[[], bool]) -> None:
-        """In a thread of the node's own; where there can be none, `keep` tries again."""
+    def _start(self, last: Attempt | None) -> None:
+        """In a thread of the node's own, after that attempt; where there can be none, `keep` tries
+        again.
+        """
         name = self.task.name
-        thread = threading.Thread(target=self._run, args=(work,), daemon=True, name=name)
+        thread = threading.Thread(target=self._run, args=(last,), daemon=True, name=name)
         try:
             thread.start()
             self._waiting = None
         except RuntimeError as error:
-            self._waiting = work
+            self._waiting = partial(self._start, last)
             self._say("lost", shortage(error) or str(error))
 
-    def _run(self, work: Callable[[], bool]) -> None:
-        """`work` gives whether the stream is followed elsewhere; else this is the node's end."""
+    def _run(self, last: Attempt | None) -> None:
         try:
-            if work():
-                return
+            why = last.outcome() if last is not None else None
+            while why is None or self._tries_again(why):
+                self._live_at = None
+                found = self._round()
+                why = self._follow(found) if isinstance(found, Attempt) else found
+                if why is None:
+                    return
         except Exception as error:  # a mistake of ours: said, and the other nodes continue
             self._say("lost", mistake(error))
-        self.transports.settle(self.task.node)
+        self.task.transports.settle(self.task.node)
         self.over.set()
-        if self._ended:
-            self._say("ended", self._ended)
+        if self.ended:
+            self._say("ended", self.ended)
 
-    def _connect(self) -> bool:
-        while not self.is_done:
-            self._live_at = None
-            found = self._round()
-            outcome = self._follow(found) if isinstance(found, Attempt) else found
-            if outcome is None:
-                return True
-            if not self._tries_again(outcome):
-                break
-        return False
-
-    def _tries_again(self, outcome: Outcome) -> bool:
-        """Whether to connect anew; waits until it is time to."""
+    def _tries_again(self, why: str) -> bool:
+        """Whether to connect anew after this; waits until it is time to."""
         self._attempts = ()
-        self.transports.settle(self.task.node)
+        self.task.transports.settle(self.task.node)
         self._set_live(False)
         if self._live_at is not None:
-            self._lost = self._lost or (self._source.now(), outcome.text)
-        if outcome.is_over:
-            self._ended = self._ended or outcome.text
+            self._lost = self._lost or (self._source.now(), why)
         if self.is_done:
             return False
         if self._live_at is not None and time.monotonic() - self._live_at > _STEADY_S:
             self._tries = 0
         if not self.fallback.again():
-            self._say("lost", outcome.text)
+            self._say("lost", why)
             return False
         wait_s = BACK_OFF_S[min(self._tries, len(BACK_OFF_S) - 1)]
         self._tries += 1
         when = self._source.held or f"trying again in {wait_s:.0f} s"
-        self._say("lost", f"{outcome.text}; {when}")
+        self._say("lost", f"{why}; {when}")
         self._pause(wait_s * random.uniform(1.0, 1.3))
-        self.transports.expect([self.task.node])
+        self.task.transports.expect([self.task.node])
         return True
 
-    def _round(self) -> Attempt | Outcome:
-        """Try the transports, the next beside a slow one, until one delivers or none is left."""
+    def _round(self) -> Attempt | str:
+        """Try the transports, the next beside a slow one, until one delivers; or why none does."""
         self._reports = queue.SimpleQueue()
         try:
             while not self.is_done:
@@ -191,8 +176,6 @@ class NodeRun:
                 if attempt is None:
                     continue
                 self._attempts = tuple(each for each in self._attempts if each is not attempt)
-                if attempt.is_over:
-                    return Outcome(attempt.failure.text if attempt.failure else "", is_over=True)
                 if attempt.header is None:
                     self.fallback.refuse(attempt.transport, attempt.failure or Failure(""))
                 elif self._takes(attempt.transport, attempt.header):
@@ -201,7 +184,7 @@ class NodeRun:
                     attempt.close()
         finally:
             self._give_up_others()
-        return Outcome(self.fallback.refusals or "no transport reaches this node")
+        return self.fallback.refusals or "no transport reaches this node"
 
     def _try_next(self) -> bool:
         """Begin with the next transport, if there is one, and time for it."""
@@ -243,35 +226,29 @@ class NodeRun:
             and self.fallback.set_aside(transport, "outside the job: only GPUs in use are visible")
         )
 
-    def _follow(self, attempt: Attempt) -> Outcome | None:
+    def _follow(self, attempt: Attempt) -> str | None:
         """Until its end, here; None: it goes on in the thread of all streams."""
         self._attempts = (attempt,)
         if self.is_done:  # `close` may have missed it
             attempt.close()
         self._live_at = time.monotonic()
         self.fallback.take(attempt.transport)
-        self.transports.settle(self.task.node)
+        self.task.transports.settle(self.task.node)
         self._set_live(True)
         is_on = attempt.take()
-        if is_on and self._is_handed_over(attempt):
-            return None
+        if is_on and (descriptor := attempt.descriptor()) is not None:
+            try:
+                STREAMS.follow(descriptor, partial(self._take, attempt))
+                return None
+            except (RuntimeError, OSError):  # no thread, or no descriptor, to be had
+                pass
         while is_on:
             is_on = attempt.take()
         return attempt.outcome()
 
-    def _is_handed_over(self, attempt: Attempt) -> bool:
-        descriptor = attempt.descriptor()
-        if descriptor is None:
-            return False
-        try:
-            STREAMS.follow(descriptor, partial(self._take, attempt))
-        except (RuntimeError, OSError):  # no thread, or no descriptor, to be had
-            return False
-        return True
-
     def _give_up_others(self) -> None:
         """Those that lost; in threads, as a close may take a while."""
-        self.transports.settle(self.task.node)
+        self.task.transports.settle(self.task.node)
         attempts, self._attempts = self._attempts, ()
         for attempt in attempts:
             beside(attempt.close)
@@ -305,7 +282,7 @@ class NodeRun:
 
     @property
     def is_done(self) -> bool:
-        return self._source.stopping.is_set() or bool(self._ended)
+        return self._source.stopping.is_set() or bool(self.ended)
 
     # -- the thread of all streams
 
@@ -319,7 +296,7 @@ class NodeRun:
         if self._source.stopping.is_set():  # a thread for each of a thousand takes seconds
             self.over.set()
         else:
-            self._start(lambda: self._tries_again(attempt.outcome()) and self._connect())
+            self._start(attempt)
         return False
 
     # -- from other threads
@@ -327,7 +304,7 @@ class NodeRun:
     def keep(self) -> None:
         """Signs of life to the agents; a stream without one from there is given up."""
         if self._waiting is not None:
-            self._start(self._waiting)
+            self._waiting()
         for attempt in self._attempts:
             attempt.keep()
             if self._source.held:  # the agent stands still with the job, and continues with it
@@ -361,23 +338,12 @@ class NodeRun:
 
     def end(self, text: str) -> None:
         """The job has ended, as Slurm says."""
-        if self.over.is_set() and not self._ended:  # was given up
+        if self.over.is_set() and not self.ended:  # was given up
             self._say("ended", text)
-        self._ended = self._ended or text
+        self.ended = self.ended or text
         self.close()
 
     def close(self) -> None:
         self._reports.put(None)
         for attempt in self._attempts:
             attempt.close()
-
-
-def beside(call: Callable[[], None]) -> threading.Thread | None:
-    """The thread that runs this; None where there can be none (`ulimit -u`): then it was run."""
-    thread = threading.Thread(target=call, daemon=True)
-    try:
-        thread.start()
-    except RuntimeError:
-        call()
-        return None
-    return thread

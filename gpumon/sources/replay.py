@@ -5,15 +5,34 @@ from __future__ import annotations
 import heapq
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from math import floor
+from operator import itemgetter
+from typing import Tuple, Union
 
 from gpumon.errors import GpumonError, WireError
 from gpumon.model.sample import Header, Sample
 from gpumon.model.view import Status
 from gpumon.sources.base import LoadingSink, Sink
-from gpumon.sources.history import History
-from gpumon.sources.tracks import Track
+from gpumon.sources.files import Track
+
+MIN_SPEED, MAX_SPEED = 0.1, 1000.0
+#: so much before the aim of a seek comes in single samples
+SINGLE_S = 300.0
+#: where that begins: buckets of frames, of up to 40 s, lie between two of these
+EDGE_S = 40.0
+#: so much ahead is fed about as fast; of a recording that is four times as long, frames are loaded
+_LONG_S = 300.0
+#: of all nodes together: frames of 16 days take a fifth of a GB
+_MOST_S = 16 * 86_400.0
+_LOOP_AHEAD_S = 3600.0
+_EVENT_KINDS = ("mark", "xid", "gap")
+#: what the beginning of a part of a recording repeats of the time before
+_PROCESS_EVENTS = ("process", "process-end")
+
+Item = Union[Header, Sample]
+_Entry = Tuple[float, int, Item]  # time, number of the track, item
 
 
 class ReplaySource:
@@ -24,7 +43,7 @@ class ReplaySource:
 
     Going back, or far ahead, empties the sink and feeds it again: what is then shown is what
     playing up to there would have shown. Short streams are fed from their start; of long ones
-    what was before the last five minutes is loaded as frames, once a thread has read them.
+    what was before the last five minutes is loaded as frames, which are read once.
     """
 
     name = "replay"
@@ -40,12 +59,26 @@ class ReplaySource:
     ) -> None:
         """`unread`: why files that belong to it are not among the tracks."""
         self._tracks = tracks
-        self._unread = f"{len(unread)} recordings could not be read: {unread[0]}" if unread else ""
+        count = len(unread)
+        self._unread = [f"{count} recordings could not be read: {unread[0]}"] if unread else []
         self.speed = speed
         self._loop = loop
+        firsts = []
+        for track in tracks:
+            first = next(track.items(None), None)
+            if not isinstance(first, Header):
+                raise WireError(f"{track.name} contains no recorded stream")
+            firsts.append(first.time)
+        spans_s = [track.span_s for track in tracks]
+        self.origin = min(firsts)
+        ends = [first + span_s for first, span_s in zip(firsts, spans_s)]
+        self.end = max(ends) if all(spans_s) and not loop else None  # epoch s
+        #: whether frames are loaded: where feeding all takes longer, and they take not too much
+        self._loads = not loop and max(spans_s) > 4 * _LONG_S and sum(spans_s) <= _MOST_S
         self._wake = threading.Condition()
         self._stopping = False
-        self._target: float | None = None  # where to go, set by the screen's thread
+        #: says where to go, by where it is; set by the screen's thread
+        self._wanted: Callable[[float], float] | None = None
         self._aim: float | None = None  # where it is going; None: not known yet
         self._paused_at: float | None = None
         self.seeking = False
@@ -53,39 +86,26 @@ class ReplaySource:
         self._way = (0.0, 0.0)
         self._nodes: dict[int, str] = {}  # number of the track -> node, as its header says
         self._said: dict[int, str] = {}  # of the same: what was said of its problems
-        self._pending: _Item | None = None
+        self._pending: _Entry | None = None
         self._last = 0.0
-        firsts = []
-        for track in tracks:
-            first = next(track.items(None), None)
-            if not isinstance(first, Header):
-                raise WireError(f"{track.name} contains no recorded stream")
-            firsts.append(first.time)
-        self.origin = min(firsts)
-        known = all(track.span_s for track in tracks) and not loop
-        ends = [first + track.span_s for first, track in zip(firsts, tracks)]
-        self.end = max(ends) if known else None  # epoch s
-        self._histories = [] if loop else _histories_of(tracks)
         self.at_end = False
         #: more moments worth going to, epoch s in order; whoever finds some sets them at any time
         self.moments: Sequence[float] = ()
         self._round_s = 0.0  # by which what begins again is later than it was recorded
         self._news = ""
-        self._base_time = self.origin + ahead_s
-        self._base_mono = time.monotonic()
+        self._set_clock(self.origin + ahead_s)
 
     # -- what the screen calls, from its own thread
 
     def start(self, sink: Sink) -> None:
-        self._base_mono = time.monotonic()
-        self._rewind()
+        self._set_clock(self._base_time)
+        self._play(None)
         try:
             self._feed_until(sink, self._base_time)
         except GpumonError as error:
             self._lose(sink, error)
             return
         threading.Thread(target=self._run, args=(sink,), daemon=True, name="replay").start()
-        threading.Thread(target=self._read_histories, daemon=True, name="history").start()
 
     @property
     def paths(self) -> list[str]:
@@ -134,64 +154,65 @@ class ReplaySource:
 
         Of what begins again at its end nobody knows how far it goes: an hour ahead at a time.
         """
-        with self._wake:
-            if self._loop:
-                to = min(to, self.now() + _LOOP_AHEAD_S)
-            self._target = self._aim = max(to, self.origin)
-            self.seeking = True
-            self._wake.notify_all()
+        if self._loop:
+            to = min(to, self.now() + _LOOP_AHEAD_S)
+        to = max(to, self.origin)
+        self._send(lambda here: to, to)
 
     def stay(self) -> None:
         """Seek no further: stay where it has come to."""
+        if self.seeking:
+            self._send(lambda here: here)
+
+    def next_event(self) -> None:
+        """Go to the next mark, Xid, change of a device's state, or of `moments`."""
+        self._send(self._find_event)
+
+    def _send(self, wanted: Callable[[float], float], aim: float | None = None) -> None:
         with self._wake:
-            if self.seeking:
-                self._target, self._aim = _HERE, None
-                self._wake.notify_all()
+            self._wanted, self._aim, self.seeking = wanted, aim, True
+            self._wake.notify_all()
 
     def news(self) -> str:
         """What `next_event` came to, or that it begins again, once; "" before."""
         news, self._news = self._news, ""
         return news
 
-    def next_event(self) -> None:
-        """Go to the next mark, Xid, change of a device's state, or of `moments`."""
-        with self._wake:
-            self._target, self._aim = _NEXT_EVENT, None
-            self.seeking = True
-            self._wake.notify_all()
-
     # -- the thread
 
     def _run(self, sink: Sink) -> None:
         try:
             while not self._stopping:
-                if self._target is not None:
-                    self._go(sink, self._target)
-                    continue
-                entry = self._next()
-                if entry is None:
+                if (wanted := self._wanted) is not None:
+                    self._go(sink, wanted)
+                elif (entry := self._next()) is None:
                     self._finish(sink)
-                elif self._wait_for(entry[0]):
+                elif self._is_due(entry[0]):
                     self._deliver(entry, sink)
         except GpumonError as error:
             self._lose(sink, error)
+
+    @property
+    def _is_called(self) -> bool:
+        """Whether something else is to be done first."""
+        return self._stopping or self._wanted is not None
 
     def _lose(self, sink: Sink, error: GpumonError) -> None:
         """The rest cannot be read; what was read stands."""
         self.seeking = False
         for node in self._nodes.values():
-            sink.status(node, self._status("lost", str(error)))
+            sink.status(node, Status("lost", self.now(), str(error), self.name))
 
-    def _next(self) -> _Item | None:
-        """The item that is to be delivered next, None at the end."""
+    def _next(self) -> _Entry | None:
+        """What is to be delivered next, None at the end."""
         if self._pending is None:
-            self._pending = next(self._items, None)
+            self._pending = next(self._entries, None)
         return self._pending
 
-    def _wait_for(self, at: float) -> bool:
-        """Until the clock reaches `at`; False when something else is to be done first."""
+    def _is_due(self, at: float) -> bool:
+        """Wait for the clock to reach `at`; False when something else is to be done first."""
         with self._wake:
-            if self._stopping or self._target is not None:
+            if self._is_called:
                 return False
             wait_s = None if self._paused_at is not None else (at - self.now()) / self.speed
             if wait_s is None or wait_s > 0:
@@ -201,221 +222,159 @@ class ReplaySource:
 
     def _finish(self, sink: Sink) -> None:
         """The end: say so, and wait to be sent elsewhere."""
-        for number, node in self._nodes.items():
-            detail = "; ".join(filter(None, ("end of the recording", self._missing(number))))
-            sink.status(node, self._status("ended", detail))
+        for number in self._nodes:
+            self._say(sink, number, "ended", "end of the recording")
         with self._wake:
             self.at_end = True
             if self._paused_at is None:
                 self._paused_at = min(self.now(), self._last)
-            while self._target is None and not self._stopping:
+            while not self._is_called:
                 self._wake.wait()
 
-    def _go(self, sink: Sink, target: float) -> None:
-        """Feed up to the target, unless another comes meanwhile."""
+    def _go(self, sink: Sink, wanted: Callable[[float], float]) -> None:
+        """Feed up to what is wanted, unless something else is meanwhile."""
         with self._wake:
-            self._target = None
+            self._wanted = None
             was_paused = self.paused and not self.at_end
-            here = self.now()
-            self.at_end = False
-        if target == _NEXT_EVENT:
-            target, self._news = self._find_event(here)
-            with self._wake:
-                self._aim = target if self._target is None else self._aim
-        target = here if target == _HERE else target
+            here, self.at_end = self.now(), False
+        target = wanted(here)
+        with self._wake:
+            self._aim = target if self._wanted is None else self._aim
         if self.end is not None:
             target = min(target, self.end + 1.0)  # what is behind has no data
-        begin = float(floor((target - SINGLE_S) / EDGE_S) * EDGE_S)
-        is_near = here <= target <= here + _LONG_S or begin <= self.origin
+        edge = floor((target - SINGLE_S) / EDGE_S) * EDGE_S
+        loads = self._loads and isinstance(sink, LoadingSink) and edge > self.origin
+        begin = edge if loads else None
         self.progress, self._way = 0.0, (here, target)
-        if self._histories and not is_near and isinstance(sink, LoadingSink):
-            if self._wait_for_histories(begin, target):
+        if target < here or (begin is not None and target > here + _LONG_S):
+            self._way = (self.origin, target)
+            if begin is None or self._has_read(begin):
                 self._begin_at(sink, begin)
-        elif target < here:
-            sink.reset()
-            self._rewind()
-            self._last, self._way = self.origin, (self.origin, target)
         self._feed_until(sink, target)
         with self._wake:
-            self.seeking = self._target is not None
+            self.seeking = self._wanted is not None
             at = self._last if self.seeking else target
             self._set_clock(at)
             self._paused_at = at if was_paused else None
 
-    def _find_event(self, here: float) -> tuple[float, str]:
-        """When the next event is, and what it is; `here` itself when there is none."""
+    def _find_event(self, here: float) -> float:
+        """When the next event is, which is told; `here` itself when there is none."""
         after = here - self._round_s
         moment = next((at for at in self.moments if at > after + 0.5), None)
         known: dict[int, dict[int, str]] = {}
-        for at, number, item in self._merged(loop=False, since=after):
-            if self._stopping or self._target is not None:
-                return here, ""
+        for at, number, item in self._merged(lambda track: track.items(after)):
+            if self._is_called:
+                return here
             if isinstance(item, Sample):
                 states = {key: state.state for key, state in item.states.items()}
                 told = next((each for each in item.events if each.kind in _EVENT_KINDS), None)
                 changed = states != known.get(number, {})
                 known[number] = states
                 if moment is not None and at >= moment:
-                    return moment + self._round_s, "what a finding is about begins here"
+                    self._news = "what a finding is about begins here"
+                    return moment + self._round_s
                 if at > after + 0.5 and (told or changed):
-                    what = f"{told.kind} {told.text}".strip() if told else "a GPU's state changed"
-                    return at + self._round_s, what
-        return here, "no further finding, mark or Xid"
+                    what = f"{told.kind} {told.text}".strip() if told else ""
+                    self._news = what or "a GPU's state changed"
+                    return at + self._round_s
+        self._news = "no further finding, mark or Xid"
+        return here
 
-    def _rewind(self) -> None:
-        self._items = self._merged(loop=self._loop)
-        self._pending = None
-
-    def _read_histories(self) -> None:
-        """In a thread of its own, from the beginning of the replay on."""
-        for history in self._histories:
-            for _ in history.read():
-                with self._wake:
-                    if self._stopping:
-                        return
-                    self._wake.notify_all()
-
-    def _wait_for_histories(self, until: float, target: float) -> bool:
-        """Until they have reached `until`; False when something else is to be done first."""
-        self._way = (self.origin, target)
-        with self._wake:
-            while self._read_until() < until:
-                if self._stopping or self._target is not None:
-                    return False
-                self._wake.wait(_ASK_S)
-                self._note_progress(self._read_until())
+    def _has_read(self, until: float) -> bool:
+        """Read frames up to then; False when something else is to be done first."""
+        while (behind := min(self._tracks, key=lambda track: track.reached)).reached < until:
+            if self._is_called:
+                return False
+            behind.read()
+            self._note_progress(behind.reached)
         return True
-
-    def _read_until(self) -> float:
-        """Until when all histories have been read."""
-        return min(each.reached for each in self._histories)
 
     def _note_progress(self, at: float) -> None:
         begin, end = self._way
         self.progress = min(max((at - begin) / (end - begin), 0.0), 1.0) if end > begin else 0.0
 
-    def _begin_at(self, sink: LoadingSink, begin: float) -> None:
-        """Empty the sink, load what was before `begin`, and go on from there."""
-        edge_s = max(history.step_s for history in self._histories)
-        begin = min(begin, floor(begin / edge_s) * edge_s)
+    def _begin_at(self, sink: Sink, begin: float | None) -> None:
+        """Empty the sink, load what was before `begin` (None: nothing), and go on from there."""
         sink.reset()
-        for number, history in enumerate(self._histories):
-            past = history.before(begin)
-            if past.header is not None:
-                node = self._nodes[number] = past.header.node
-                sink.load(node, past, history.frames_before(begin))
-                self._say_live(number, sink)
-        self._last = begin
-        streams = [_numbered(n, _going_on(t, begin)) for n, t in enumerate(self._tracks)]
-        self._items = heapq.merge(*streams, key=_time_of)
-        self._pending = None
+        if begin is not None and isinstance(sink, LoadingSink):
+            edge_s = max(track.frame.step_s for track in self._tracks)
+            begin = min(begin, floor(begin / edge_s) * edge_s)
+            for number, track in enumerate(self._tracks):
+                past = track.frame.until(begin)
+                if past.header is not None:
+                    node = self._nodes[number] = past.header.node
+                    sink.load(node, past, track.frames_before(begin))
+                    self._say(sink, number, "live")
+        self._play(begin)
+
+    def _play(self, begin: float | None) -> None:
+        self._last, self._round_s, self._pending = begin or self.origin, 0.0, None
+        going_on = self._merged(lambda track: _going_on(track, begin))
+        self._entries = self._rounds() if self._loop else going_on
+
+    def _rounds(self) -> Iterator[_Entry]:
+        """All for ever; each round's times follow on the round before."""
+        last = self.origin + 1.0
+        while last > self.origin:
+            last = self.origin
+            self._news = "the recording begins again" if self._round_s else ""
+            for at, number, item in self._merged(lambda track: track.items(None)):
+                last = max(last, at)
+                yield at + self._round_s, number, _shifted(item, self._round_s)
+            self._round_s += last - self.origin + 1.0
+
+    def _merged(self, items_of: Callable[[Track], Iterator[Item]]) -> Iterator[_Entry]:
+        """All streams by time."""
+        streams = [map(partial(_entry, n), items_of(each)) for n, each in enumerate(self._tracks)]
+        return heapq.merge(*streams, key=itemgetter(0))
 
     def _feed_until(self, sink: Sink, to: float) -> None:
         """Deliver what was recorded up to `to`."""
-        while (entry := self._next()) is not None and entry[0] <= to:
-            if self._stopping or self._target is not None:
-                return
+        while (entry := self._next()) is not None and entry[0] <= to and not self._is_called:
             self._note_progress(entry[0])
             self._deliver(entry, sink)
 
-    def _merged(self, *, loop: bool, since: float | None = None) -> Iterator[_Item]:
-        """All streams by time, once or for ever; each round's times follow on the round before."""
-        shift = 0.0
-        while True:
-            last = self.origin
-            if loop:
-                self._round_s = shift
-                self._news = "the recording begins again" if shift else ""
-            streams = [_numbered(n, track.items(since)) for n, track in enumerate(self._tracks)]
-            for at, number, item in heapq.merge(*streams, key=_time_of):
-                last = max(last, at)
-                yield at + shift, number, _shifted(item, shift)
-            if not loop or last <= self.origin:
-                return
-            shift += last - self.origin + 1.0
-
-    def _deliver(self, entry: _Item, sink: Sink) -> None:
+    def _deliver(self, entry: _Entry, sink: Sink) -> None:
         self._last, number, item = entry
         self._pending = None
         if isinstance(item, Header):
             node = self._nodes.setdefault(number, item.node)  # a track is of one node to its end
             sink.header(node, item)
-            self._say_live(number, sink)
+            self._say(sink, number, "live")
         else:
             sink.add(self._nodes[number], item)
             if self._missing(number) != self._said.get(number):
-                self._say_live(number, sink)
+                self._say(sink, number, "live")
 
-    def _say_live(self, number: int, sink: Sink) -> None:
+    def _say(self, sink: Sink, number: int, state: str, detail: str = "") -> None:
         """With what of its recording is missing, as far as that is known."""
-        said = self._said[number] = self._missing(number)
-        sink.status(self._nodes[number], self._status("live", said))
+        missing = self._said[number] = self._missing(number)
+        detail = "; ".join(filter(None, (detail, missing)))
+        sink.status(self._nodes[number], Status(state, self.now(), detail, self.name))
 
     def _missing(self, number: int) -> str:
-        found = self._tracks[number].problems()
-        if not found and not self._unread:
-            return ""
-        return "; ".join([*found, self._unread] if self._unread and not number else found)
+        return "; ".join([*self._tracks[number].problems(), *(() if number else self._unread)])
 
     def _set_clock(self, at: float) -> None:
         self._base_time, self._base_mono = at, time.monotonic()
 
-    def _status(self, state: str, detail: str = "") -> Status:
-        return Status(state, self.now(), detail, self.name)
+
+def _entry(number: int, item: Item) -> _Entry:
+    return item.time, number, item
 
 
-_Item = tuple[float, int, "Header | Sample"]  # time, number of the track, item
-_NEXT_EVENT, _HERE = -1.0, -2.0
-_EVENT_KINDS = ("mark", "xid", "gap")
-MIN_SPEED, MAX_SPEED = 0.1, 1000.0
-
-
-#: so much before the aim of a seek comes in single samples
-SINGLE_S = 300.0
-#: where that begins: buckets of frames, of up to 40 s, lie between two of these
-EDGE_S = 40.0
-#: so much ahead is fed about as fast
-_LONG_S = 300.0
-#: what the beginning of a part of a recording repeats of the time before
-_PROCESS_EVENTS = ("process", "process-end")
-_LOOP_AHEAD_S = 3600.0
-#: of all nodes together: frames of 16 days take a fifth of a GB
-_MOST_S = 16 * 86_400.0
-_ASK_S = 1.0
-
-
-def _time_of(entry: tuple[float, int, object]) -> float:
-    return entry[0]
-
-
-def _numbered(
-    number: int, items: Iterator[Header | Sample]
-) -> Iterator[tuple[float, int, Header | Sample]]:
-    """With the time of each."""
-    for item in items:
-        yield item.time, number, item
-
-
-def _going_on(track: Track, begin: float) -> Iterator[Header | Sample]:
+def _going_on(track: Track, begin: float | None) -> Iterator[Item]:
     """All from `begin` on, behind who lives then."""
     for item in track.items(begin):
-        if isinstance(item, Sample) and item.time < begin:
-            events = [event for event in item.events if event.kind in _PROCESS_EVENTS]
-            if events or item.states:
-                yield item._replace(rows={}, events=events)
-        else:
+        if begin is None or isinstance(item, Header) or item.time >= begin:
             yield item
+            continue
+        events = [event for event in item.events if event.kind in _PROCESS_EVENTS]
+        if events or item.states:
+            yield item._replace(rows={}, events=events)
 
 
-def _histories_of(tracks: Sequence[Track]) -> list[History]:
-    """Nothing where feeding all is as fast, or where they would take too much memory."""
-    long = max(track.span_s for track in tracks) > 4 * _LONG_S
-    if not long or sum(track.span_s for track in tracks) > _MOST_S:
-        return []
-    return [History(track.stretches) for track in tracks]
-
-
-def _shifted(item: Header | Sample, shift: float) -> Header | Sample:
+def _shifted(item: Item, shift: float) -> Item:
     if not shift:
         return item
     if isinstance(item, Header):

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.model.sample import Header, JobContext
 from gpumon.slurm.parts import parts_of
+from gpumon.transport.fallback import Transports
+from gpumon.transport.local import LocalTransport
 
 if TYPE_CHECKING:
     from gpumon.slurm.job import Job, NodeAllocation
 
 
 class NodeTask(NamedTuple):
-    """What to follow on a node, and what the agent is told about it."""
+    """What to follow on a node, what the agent is told about it, and the ways there."""
 
     node: str  # by its NodeName
     names: tuple[str, ...]  # of the job there: its raw id, its SLUID
     gpus: int | None = None  # of the job on this node
     complete: Callable[[Header], Header] = lambda header: header
     part: str = ""  # its name on the screen, where that is not the node's
+    transports: Transports = Transports(())
 
     @property
     def name(self) -> str:
@@ -38,8 +41,15 @@ class NodeTask(NamedTuple):
         return self._replace(gpus=before.gpus if self.gpus is None else self.gpus)
 
 
-def tasks_of(jobs: Sequence[Job], only: Sequence[str] = ()) -> list[NodeTask]:
-    """What the nodes' agents are told, and what Slurm adds to what they tell."""
+def task_here(node: str) -> NodeTask:
+    """This node alone, whatever job it stands in."""
+    return NodeTask(node, (), transports=Transports([LocalTransport(node)]))
+
+
+def tasks_of(
+    jobs: Sequence[Job], ways: Mapping[str, Transports], only: Sequence[str] = ()
+) -> list[NodeTask]:
+    """What the nodes' agents are told, and what Slurm adds to what they tell; `ways`: by part."""
     tasks = []
     for name, job, node in parts_of(jobs, only):
         share = next((share for share in job.allocations if share.node == node), None)
@@ -47,7 +57,7 @@ def tasks_of(jobs: Sequence[Job], only: Sequence[str] = ()) -> list[NodeTask]:
         gpus = share.gpus if share is not None else None
         shares = f"Component {job.id} also runs on {node}"
         notes = [] if name == node else [f"{shares}; figures of the host cover all components."]
-        tasks.append(NodeTask(node, names, gpus, _completer(job, share, notes), name))
+        tasks.append(NodeTask(node, names, gpus, _completer(job, share, notes), name, ways[name]))
     return tasks
 
 

@@ -9,7 +9,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from gpumon.errors import GpumonError, NotFoundError
 from gpumon.model.text import clean
@@ -18,8 +18,10 @@ from gpumon.slurm.job import Job
 from gpumon.slurm.pace import LEAST_PERIOD_S
 from gpumon.slurm.states import HELD_STATES
 from gpumon.slurm.suspension import Suspensions
-from gpumon.sources.attach import NOTHING, AttachSource, Plan
+from gpumon.sources.attach import AttachSource
 from gpumon.sources.base import Sink
+from gpumon.sources.tasks import NodeTask, tasks_of
+from gpumon.transport.fallback import Transports
 
 #: with the spread below, what changes in Slurm is seen within 15 s ...
 ASK_S = 12.5
@@ -43,26 +45,28 @@ class WatchedJob(AttachSource):
     """A source of all nodes of a job (of a het job, of its components), and what is known of it.
 
     `look` asks Slurm for the jobs as they are now, of late or (True) as soon as is allowed; it may
-    block and raise GpumonError. `plan` names the nodes of running jobs, and the ways to them; it
-    may raise GpumonError. `explained` adds why a job was started again, and may block. `first`:
-    what to follow until a plan names others.
+    block and raise GpumonError. `ways` has the transports to each part of running jobs, of which
+    those on the nodes `only` are followed; it may raise GpumonError. `explained` adds why a job was
+    started again, and may block. `first`: what to follow until Slurm names others.
     """
 
     def __init__(
         self,
         jobs: Sequence[Job],
         look: Callable[[bool], Sequence[Job]],
-        plan: Callable[[Sequence[Job]], Plan],
+        ways: Callable[[Sequence[Job]], Mapping[str, Transports]],
         interval_s: float,
         explained: Callable[[Job], Job] = lambda job: job,
         *,
+        only: Sequence[str] = (),
         ask_s: float = SELDOM_S,
-        first: Plan = NOTHING,
+        first: Sequence[NodeTask] = (),
     ) -> None:
         super().__init__(first, interval_s)
         self._ahead_s: float | None = None  # our clock, of Slurm's, as the newest answer showed it
         self._look = look
-        self._plan = plan
+        self._ways_of = ways
+        self._only = only
         self._explained = explained
         self._ask_s = ask_s
         self._placement = Placement()
@@ -121,7 +125,7 @@ class WatchedJob(AttachSource):
         """Have the nodes followed that are the job's now, and no others."""
         try:
             placed = [job.on_our_clock(self._ahead_s) for job in self._placement.jobs]
-            self.follow(self._plan(placed) if placed else NOTHING)
+            self.follow(tasks_of(placed, self._ways_of(placed), self._only) if placed else ())
         except GpumonError as error:
             self._news.append(str(error))
 
@@ -170,7 +174,7 @@ class WatchedJob(AttachSource):
         found = self._jobs = self._on_our_clock(found)
         if self._placement.started_again:
             queued = all(job.is_pending for job in found)
-            self.follow(NOTHING, _REQUEUED if queued else _STARTED_AGAIN)
+            self.follow((), _REQUEUED if queued else _STARTED_AGAIN)
         self._follow()
         is_held = any(job.state in HELD_STATES for job in found)
         self.held = "the job is suspended" if is_held else ""

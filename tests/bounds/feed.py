@@ -187,8 +187,8 @@ def _command(folder: str, *argv: str) -> str:
 def _replay(folder: str, path: str) -> list[str]:
     """To the end and back to the beginning."""
     from gpumon.errors import GpumonError
+    from gpumon.sources.files import tracks_of
     from gpumon.sources.replay import ReplaySource
-    from gpumon.sources.tracks import tracks_of
 
     screen = Screen(folder, replayed=True)
     try:

@@ -66,6 +66,7 @@ class Available:
     """In the place of transports."""
 
     is_shared = False
+    for_jobs = None
 
     def close(self):
         assert self.is_shared
@@ -76,10 +77,10 @@ def said(monkeypatch):
     """By task id, what its node says."""
     found = {}
 
-    def watch(job, look, available, settings):
-        return Source(job, found.get(job.id), "no route to n1")
+    def watch(jobs, look, ways, interval_s):
+        return Source(jobs[0], found.get(jobs[0].id), "no route to n1")
 
-    monkeypatch.setattr(array_samples, "watch_task", watch)
+    monkeypatch.setattr(array_samples, "WatchedJob", watch)
     return found
 
 

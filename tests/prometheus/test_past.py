@@ -9,7 +9,7 @@ import pytest
 
 from gpumon.pipeline.pipeline import Pipeline
 from gpumon.services.prometheus import scraped_before
-from gpumon.sources.past import Past
+from gpumon.sources.files import Past
 from tests.prometheus.conftest import Start
 from tests.prometheus.exporters import Point, openmetrics
 from tests.sources.test_past import START, Live, record, shown

@@ -11,7 +11,7 @@ from gpumon.model.sample import Event, Sample
 from gpumon.recording import Recording
 from gpumon.recording.runs import resolve
 from gpumon.services.runs import open_run
-from gpumon.sources.tracks import tracks_of
+from gpumon.sources.files import tracks_of
 from gpumon.wire.encoder import Encoder
 from tests.recording import made
 from tests.recording.recorded import record

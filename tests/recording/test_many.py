@@ -11,8 +11,8 @@ import pytest
 from gpumon.recording import Recording, file
 from gpumon.recording.file import Opened
 from gpumon.recording.runs import resolve
+from gpumon.sources.files import tracks_of
 from gpumon.sources.replay import ReplaySource
-from gpumon.sources.tracks import tracks_of
 from gpumon.store import Store
 from tests.e2e.program import GPUMON, ROOT, environment
 from tests.recording import made
@@ -75,7 +75,7 @@ _REPLAY = """
 import sys
 from gpumon.recording.runs import resolve
 from gpumon.sources.replay import ReplaySource
-from gpumon.sources.tracks import tracks_of
+from gpumon.sources.files import tracks_of
 from gpumon.store import Store
 unread = []
 source, store = ReplaySource(tracks_of(resolve(sys.argv[1]).paths, unread)), Store()

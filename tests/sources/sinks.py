@@ -6,7 +6,6 @@ import threading
 from types import SimpleNamespace
 
 from gpumon.model.axis import Axis
-from gpumon.sources.attach import Plan
 from gpumon.transport.fallback import Transports
 from tests.support.waiting import HANGS_S
 
@@ -46,10 +45,17 @@ class Sink:
             assert self._news.wait_for(lambda: condition(self), HANGS_S), self.got[-5:]
 
 
-def plan(tasks, *transports):
+def by(tasks, *transports):
     """All nodes by the same ways."""
     ways = Transports(transports)
-    return Plan(tasks, {task.name: ways for task in tasks})
+    return [task._replace(transports=ways) for task in tasks]
+
+
+class AnyWay(dict):
+    """A way to each part, which leads nowhere."""
+
+    def __missing__(self, part):
+        return self.setdefault(part, Transports([]))
 
 
 def node(stream, sink, name="n1"):

@@ -13,9 +13,10 @@ import pytest
 from gpumon.model.sample import Header, JobContext
 from gpumon.slurm.job import Job, NodeAllocation
 from gpumon.slurm.pace import LEAST_PERIOD_S
+from gpumon.slurm.parts import parts_of
 from gpumon.slurm.runner import SlurmError
 from gpumon.sources import attach, attempt, node_run, watched
-from gpumon.sources.attach import AttachSource, Plan
+from gpumon.sources.attach import AttachSource
 from gpumon.sources.tasks import NodeTask, tasks_of
 from gpumon.sources.watched import WatchedJob
 from gpumon.transport.fallback import Transports
@@ -24,7 +25,7 @@ from gpumon.transport.stream import Failure
 from gpumon.transport.unhurried import unhurried
 from tests.e2e.program import environment
 from tests.nvml.emulator import Emulated
-from tests.sources.sinks import Sink, plan
+from tests.sources.sinks import AnyWay, Sink, by
 from tests.support.waiting import HANGS_S, until
 
 JOB = Job(
@@ -68,7 +69,7 @@ def follow(monkeypatch):
 
     def start(*transports, tasks=None, interval_s=0.2):
         tasks = tasks or [NodeTask(node, ("7",)) for node in ("n1", "n2")]
-        source, sink = AttachSource(plan(tasks, *transports), interval_s), Sink()
+        source, sink = AttachSource(by(tasks, *transports), interval_s), Sink()
         running.append(source)
         source.start(sink)
         return source, sink
@@ -86,7 +87,7 @@ def live(*nodes):
 def test_all_nodes_are_followed_under_their_own_names(follow):
     with Emulated("a100x4") as gpus:
         way = Here(env=gpus.env)
-        source, sink = follow(way, tasks=tasks_of([JOB]))
+        source, sink = follow(way, tasks=tasks_of([JOB], AnyWay()))
         sink.wait(live("n1", "n2"))
         assert {what[1] for what in sink.got} == {"n1", "n2"}
         header = sink.of("header", "n1")[0]
@@ -341,11 +342,11 @@ def watch(monkeypatch):
     def start(way, slurm, ask_s=0.2):
         """`way`: to all nodes, or each by its name."""
 
-        def planned(jobs):
-            ways = way if isinstance(way, dict) else {task.name: way for task in tasks_of(jobs)}
-            return Plan(tasks_of(jobs), {name: Transports([each]) for name, each in ways.items()})
+        def ways(jobs):
+            each = way if isinstance(way, dict) else {part.name: way for part in parts_of(jobs)}
+            return {name: Transports([transport]) for name, transport in each.items()}
 
-        source, sink = WatchedJob(slurm(), slurm, planned, 0.2, ask_s=ask_s), Sink()
+        source, sink = WatchedJob(slurm(), slurm, ways, 0.2, ask_s=ask_s), Sink()
         slurm.asked.clear()
         running.append(source)
         source.start(sink)
@@ -449,15 +450,15 @@ def test_components_of_a_het_job_each_have_their_nodes():
         Job(raw_id="15", nodes=("n2", "n3"), het_offset=1,
             allocations=(NodeAllocation("n3", gpus=0),)),
     ]  # fmt: skip
-    tasks = {task.name: (task.node, task.names, task.gpus) for task in tasks_of(parts)}
+    tasks = {task.name: (task.node, task.names, task.gpus) for task in tasks_of(parts, AnyWay())}
     assert tasks == {
         "n1": ("n1", ("14", "sEKNKTV3WPV500"), None),
         "n2": ("n2", ("14", "sEKNKTV3WPV500"), None),
         "n2+1": ("n2", ("15",), None),
         "n3": ("n3", ("15",), 0),
     }
-    assert [task.name for task in tasks_of(parts, ["n3"])] == ["n3"]
-    assert [task.name for task in tasks_of(parts, ["n2"])] == ["n2", "n2+1"]
+    assert [task.name for task in tasks_of(parts, AnyWay(), ["n3"])] == ["n3"]
+    assert [task.name for task in tasks_of(parts, AnyWay(), ["n2"])] == ["n2", "n2+1"]
 
 
 @pytest.mark.slow
@@ -480,7 +481,7 @@ def test_two_components_on_one_node_are_both_followed(watch):
 
 
 def test_a_header_is_completed_by_what_slurm_knows():
-    (task, _) = tasks_of([replace(JOB, start=100.0)])
+    (task, _) = tasks_of([replace(JOB, start=100.0)], AnyWay())
     own = JobContext("7", step="extern", cpus=1, mem_limit_bytes=5, nodes="x", end=200.0)
     header = Header("n1.inside", "b", 1.0, 1.0, 1.0, "0.1", job=own)
     job = task.complete(header).job

@@ -8,7 +8,7 @@ from gpumon.pipeline.pipeline import Pipeline
 from gpumon.recording import Recorder
 from gpumon.recording.runs import new_path, recorded_before
 from gpumon.services.playing import open_replay, playing
-from gpumon.sources.past import Past
+from gpumon.sources.files import Past
 from gpumon.store import Store
 from tests.support.waiting import until
 
@@ -236,7 +236,7 @@ def test_a_fault_in_an_earlier_recording_leaves_the_screen_alone(pipeline, monke
     def fail(*_):
         raise ValueError("not a number")
 
-    monkeypatch.setattr(Past, "_gathered", fail)
+    monkeypatch.setattr(Past, "_frame_before", fail)
     live = pipeline(Live(START + 60), Past())
     live.show_from(START)
     assert until(live.news) == "earlier samples of gpu01 cannot be read: not a number"
@@ -244,7 +244,7 @@ def test_a_fault_in_an_earlier_recording_leaves_the_screen_alone(pipeline, monke
 
 
 def test_more_nodes_than_are_read_are_left_as_they_are(pipeline, monkeypatch):
-    monkeypatch.setattr("gpumon.sources.past.MOST_NODES", 0)
+    monkeypatch.setattr("gpumon.sources.files.MOST_NODES", 0)
     record(START, 20)
     past = Past()
     live = pipeline(Live(START + 60), past)

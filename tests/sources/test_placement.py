@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from gpumon.model.view import LEFT, Status
 from gpumon.slurm.job import Job, NodeAllocation
 from gpumon.sources import attach
-from gpumon.sources.attach import NOTHING, AttachSource, Plan
+from gpumon.sources.attach import AttachSource
 from gpumon.sources.node_run import NodeRun
 from gpumon.sources.tasks import NodeTask, tasks_of
 from gpumon.sources.watched import Placement, WatchedJob
-from gpumon.transport.fallback import Transports
-from tests.sources.sinks import Sink
+from tests.sources.sinks import AnyWay, Sink
 from tests.support.examples import examples
 
 JOB = Job(raw_id="7", id="7", state="RUNNING", nodes=("n1", "n2"), start=100.0, restarts=0)
@@ -78,9 +77,9 @@ def test_components_of_a_het_job_are_placed_each():
 class Run:
     """A node's run that only notes its life."""
 
-    def __init__(self, task, transports, source, *, is_spread):
+    def __init__(self, task, source, *, is_spread):
         self.is_spread = is_spread
-        self.task, self.transports, self.source = task, transports, source
+        self.task, self.source = task, source
         self.over = threading.Event()
         self.live = False
 
@@ -99,11 +98,6 @@ class Run:
     keep = close
 
 
-class Ways(Transports):
-    def __init__(self):
-        super().__init__([])
-
-
 @pytest.fixture
 def source(monkeypatch):
     """Its nodes' runs are not real."""
@@ -112,16 +106,14 @@ def source(monkeypatch):
 
 
 def source_of(interval_s=1.0):
-    source, sink = AttachSource(NOTHING, interval_s), Sink()
+    source, sink = AttachSource((), interval_s), Sink()
     source.start(sink)
     source.stopping.set()  # no heartbeats
     return source, sink
 
 
-def plan_of(jobs):
-    tasks = tasks_of(jobs)
-    ways = Ways()
-    return Plan(tasks, {task.name: ways for task in tasks})
+def all_of(jobs):
+    return tasks_of(jobs, AnyWay())
 
 
 def followed(source):
@@ -130,16 +122,16 @@ def followed(source):
 
 def test_who_stays_keeps_its_stream_and_who_goes_is_left(source):
     source, sink = source
-    source.follow(plan_of([JOB]))
+    source.follow(all_of([JOB]))
     stays, goes = (source._runs[node] for node in JOB.nodes)
-    source.follow(plan_of([replace(JOB, nodes=("n1", "n3"))]))
+    source.follow(all_of([replace(JOB, nodes=("n1", "n3"))]))
     assert list(followed(source)) == ["n1", "n3"]
     assert source._runs["n1"] is stays
     assert sink.states("n1") == ["connecting"]
     assert sink.states("n2") == ["connecting", LEFT]
     assert sink.last("n2").detail == "no longer part of the job"
     assert goes.over.is_set()
-    source.follow(NOTHING, "for a reason")
+    source.follow((), "for a reason")
     assert followed(source) == {}
     assert sink.last("n1").detail == "for a reason"
 
@@ -149,14 +141,14 @@ def test_who_stays_keeps_its_stream_and_who_goes_is_left(source):
 )
 def test_many_nodes_at_a_long_interval_share_it_out(source, count, interval_s, are_spread):
     source, _ = source_of(interval_s)
-    source.follow(plan_of([replace(JOB, nodes=tuple(f"n{n}" for n in range(count)))]))
+    source.follow(all_of([replace(JOB, nodes=tuple(f"n{n}" for n in range(count)))]))
     assert {each.is_spread for each in source._runs.values()} == {are_spread}
 
 
 @pytest.mark.parametrize("is_spread", [True, False])
 def test_the_agent_of_a_node_that_is_one_of_many_is_asked_to_spread(is_spread):
-    (task,) = tasks_of([replace(JOB, nodes=("n1",))])
-    run = NodeRun(task, Ways(), AttachSource(NOTHING, 5.0), is_spread=is_spread)
+    (task,) = all_of([replace(JOB, nodes=("n1",))])
+    run = NodeRun(task, AttachSource((), 5.0), is_spread=is_spread)
     assert ("--spread" in run._flags) == is_spread
 
 
@@ -164,10 +156,10 @@ def test_another_share_of_the_same_node_is_followed_anew(source):
     source, sink = source
     job = replace(JOB, nodes=("n1",))
     shares = [replace(job, allocations=(NodeAllocation("n1", gpus=n),)) for n in (1, 2)]
-    source.follow(plan_of(shares[:1]))
-    source.follow(plan_of([job]))  # Slurm did not tell
+    source.follow(all_of(shares[:1]))
+    source.follow(all_of([job]))  # Slurm did not tell
     assert sink.states("n1") == ["connecting"]
-    source.follow(plan_of(shares[1:]))
+    source.follow(all_of(shares[1:]))
     assert sink.states("n1") == ["connecting", LEFT, "connecting"]
     assert source._runs["n1"].task.gpus == 2
 
@@ -215,7 +207,7 @@ def test_whatever_happens_the_jobs_own_nodes_are_followed(steps):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attach, "NodeRun", Run)
         asked = iter(life[1:])
-        source = WatchedJob(life[:1], lambda soon: [next(asked)], plan_of, 1.0)
+        source = WatchedJob(life[:1], lambda soon: [next(asked)], lambda jobs: AnyWay(), 1.0)
         source.stopping.set()  # no threads: it is asked here
         source.start(Sink())
         check(life[0], source)

@@ -9,7 +9,7 @@ from gpumon.sources.attach import AttachSource
 from gpumon.sources.tasks import NodeTask
 from gpumon.wire.encoder import Encoder
 from tests.recording import made
-from tests.sources.sinks import Sink, plan
+from tests.sources.sinks import Sink, by
 from tests.support.waiting import until
 
 NODES = 64
@@ -62,7 +62,7 @@ class Way:
 def test_streams_that_hang_and_go_on_do_not_hold_up_who_quits():
     way, sink = Way(), Sink()
     names = [f"n{n}" for n in range(NODES)]
-    source = AttachSource(plan([NodeTask(name, ("4711",)) for name in names], way), 1.0)
+    source = AttachSource(by([NodeTask(name, ("4711",)) for name in names], way), 1.0)
     source.start(sink)
     sink.wait(lambda sink: all(sink.of("sample", name) for name in names))
     try:

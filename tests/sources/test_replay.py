@@ -15,8 +15,8 @@ from gpumon.pipeline.evaluator import Evaluator
 from gpumon.recording import Recording
 from gpumon.recording.reader import Stretch
 from gpumon.services.runs import finding_moments
+from gpumon.sources.files import Track, tracks_of
 from gpumon.sources.replay import ReplaySource
-from gpumon.sources.tracks import Track, tracks_of
 from gpumon.store import Store
 from gpumon.tui.screens.replay import ReplayKeys, parse_moment
 from gpumon.wire.encoder import Encoder
@@ -69,7 +69,7 @@ def go(source, to):
 
 @pytest.fixture
 def being_read():
-    """A paused replay of four hours, and what lets the thread go on that reads all of it."""
+    """A paused replay of four hours, and what lets it read another hour's frames."""
     gate = threading.Semaphore(0)
     header = Header("n1", "b", START, 1.0, 10.0, "0", [Device(0, 0, "G", "A100")])
 
@@ -116,12 +116,13 @@ def test_a_seek_that_takes_long_tells_how_far_it_has_come(being_read):
 
 def test_a_seek_that_is_stopped_stays_where_it_has_come_to(being_read):
     source, store, gate = being_read
-    gate.release(2)
     go(source, START + 60)
     shown = busy(store)
     source.seek(START + 3.5 * 3600)
+    gate.release(1)
     until(lambda: source.progress > 0)
     source.stay()
+    gate.release(1)
     until(lambda: not source.seeking)
     assert source.paused
     assert (source.now(), busy(store)) == (START + 60, shown)

@@ -13,8 +13,8 @@ from gpumon.pipeline.evaluator import Evaluator
 from gpumon.recording import Recorder, Recording
 from gpumon.site.read import load_site
 from gpumon.sources import replay
+from gpumon.sources.files import tracks_of
 from gpumon.sources.replay import ReplaySource
-from gpumon.sources.tracks import tracks_of
 from gpumon.store import Store
 from tests.frames.framing import FramedRecorder, Gathering
 from tests.support.waiting import until

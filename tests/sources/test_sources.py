@@ -16,8 +16,8 @@ from gpumon.errors import GpumonError, NotFoundError, WireError
 from gpumon.model.sample import Device, Event, Header, JobContext, Sample, State
 from gpumon.recording import Recording
 from gpumon.sources.attach import AttachSource
+from gpumon.sources.files import tracks_of
 from gpumon.sources.replay import ReplaySource
-from gpumon.sources.tracks import tracks_of
 from gpumon.transport.intake import Intake
 from gpumon.wire import MAX_LINE_BYTES
 from gpumon.wire.encoder import Encoder

@@ -6,7 +6,7 @@ from gpumon.model.stack import ANY, PROBE
 from gpumon.sources.attach import AttachSource
 from gpumon.sources.tasks import NodeTask
 from tests.collect.stacks.programs import standing
-from tests.sources.sinks import Sink, plan
+from tests.sources.sinks import Sink, by
 from tests.sources.test_attach import Here
 from tests.support.waiting import until
 
@@ -16,7 +16,7 @@ class Asking:
 
     def __init__(self, *transports, names=("n1", "n2"), job=()):
         tasks = [NodeTask(name, job) for name in names]
-        self.source = AttachSource(plan(tasks, *transports), 5.0)
+        self.source = AttachSource(by(tasks, *transports), 5.0)
         self.got = []
         self.source.tell = lambda name, told: self.got.append((name, told))
         self.sink = Sink()

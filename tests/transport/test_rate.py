@@ -72,7 +72,7 @@ def follow(lines, sink=None):
         return failure.text
     while attempt.take():
         pass
-    return attempt.outcome().text
+    return attempt.outcome()
 
 
 @pytest.mark.slow

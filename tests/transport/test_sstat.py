@@ -16,7 +16,7 @@ from gpumon.sources.tasks import NodeTask
 from gpumon.transport import sstat
 from gpumon.transport.sstat import SstatTransport, memory
 from gpumon.transport.stream import Failure
-from tests.sources.sinks import Sink, plan
+from tests.sources.sinks import Sink, by
 
 JOB = Job(raw_id="7", id="7", state="RUNNING", nodes=("n1",), node_list="n1")
 CONFIG = b"SLURM_VERSION = 22.05.8\nJobAcctGatherType = jobacct_gather/linux\n"
@@ -59,7 +59,7 @@ def follow():
 
     def start(way, *nodes):
         tasks = [NodeTask(node, ("7",), 2) for node in nodes or ["n1"]]
-        source, sink = AttachSource(plan(tasks, way), 1.0), Sink()
+        source, sink = AttachSource(by(tasks, way), 1.0), Sink()
         running.append(source)
         source.start(sink)
         return source, sink

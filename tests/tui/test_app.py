@@ -11,8 +11,8 @@ from gpumon.config import Settings
 from gpumon.model.sample import Sample
 from gpumon.model.view import NotRecorded
 from gpumon.pipeline.pipeline import Pipeline
+from gpumon.sources.files import tracks_of
 from gpumon.sources.replay import ReplaySource
-from gpumon.sources.tracks import tracks_of
 from gpumon.tui.app import GpumonApp
 from gpumon.tui.dialogs.help import HelpDialog
 from gpumon.tui.dialogs.line import LineDialog

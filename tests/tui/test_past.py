@@ -4,7 +4,7 @@ import pytest
 
 from gpumon.config import Settings
 from gpumon.pipeline.pipeline import Pipeline
-from gpumon.sources.past import Past
+from gpumon.sources.files import Past
 from gpumon.tui.app import GpumonApp
 from tests.sources.test_past import START, Live, record
 from tests.support.waiting import until

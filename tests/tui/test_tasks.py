@@ -12,8 +12,8 @@ import pytest
 from gpumon import demos
 from gpumon.config import Settings
 from gpumon.pipeline.pipeline import Pipeline
+from gpumon.sources.files import tracks_of
 from gpumon.sources.replay import ReplaySource
-from gpumon.sources.tracks import tracks_of
 from gpumon.tui.app import GpumonApp
 from gpumon.tui.dialogs.signals import SignalDialog
 from tests.support.waiting import HANGS_S

@@ -1,8 +1,8 @@
 """The first row."""
 
 from gpumon import demos
+from gpumon.sources.files import tracks_of
 from gpumon.sources.replay import ReplaySource
-from gpumon.sources.tracks import tracks_of
 from gpumon.tui.lines import plain
 from gpumon.tui.parts.title import title_row
 from tests.tui import cluster
