@@ -13,7 +13,7 @@ from gpumon.collect.cgroup.job import JobCgroup
 from gpumon.collect.cgroup.path import jobs_here, mounts_of
 from gpumon.collect.procfs import ProcFs
 from gpumon.exporter.owners import gpus_of
-from gpumon.model.fields import GROUP_OF
+from gpumon.model.fields import PERIODS_S
 from gpumon.model.reading import Reading
 from gpumon.model.sample import Header, Key, Process, Sample, State
 
@@ -126,8 +126,7 @@ class NodeSampler:
         return found
 
     def _old_s(self, place: tuple[str, Key], name: str) -> float:
-        group = GROUP_OF.get((place[0], name))
-        period_s = max(group.period_s if group is not None else 5.0, self.interval_s)
+        period_s = max(PERIODS_S.get((place[0], name), 5.0), self.interval_s)
         return _OLD_PERIODS * period_s
 
     # -- processes and jobs

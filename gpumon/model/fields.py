@@ -331,8 +331,9 @@ KEPT: dict[str, dict[str, str]] = {
     entity: {name: field.kept for name, field in fields.items() if field.kept}
     for entity, fields in FIELDS.items()
 }
-GROUP_OF: dict[tuple[str, str], Group] = {
-    (group.entity, field.name): group for group in GROUPS for field in group.fields
+#: (entity, field) -> how often it is read
+PERIODS_S: dict[tuple[str, str], float] = {
+    (group.entity, field.name): group.period_s for group in GROUPS for field in group.fields
 }
 
 #: a device or process that is busier than this works, in %

@@ -54,6 +54,12 @@ class DeviceView(NamedTuple):
     left: bool  # it is the job's no more, and nothing is wrong with it
     xid: Optional[Event]  # the latest
 
+    @property
+    def is_silent(self) -> bool:
+        """Nothing that was read of it stands for now."""
+        is_stuck = self.state is not None and self.state.state in ("lost", "hung")
+        return self.left or self.gone or is_stuck
+
 
 class ProcessView(NamedTuple):
     """A process: what does not change, its readings, and its usage by device key."""

@@ -21,7 +21,7 @@ from gpumon.model.spacing import Spacing
 from gpumon.model.view import LEFT, DeviceView, Latest, ProcessView, Status
 from gpumon.store.devices import Devices
 from gpumon.store.processes import Processes, pid_of
-from gpumon.store.row import Row, Tables, fresh_for_s, period_s
+from gpumon.store.row import EXTREMES, Row, Tables, fresh_for_s, is_recent, parts_of, period_s
 
 if TYPE_CHECKING:
     from gpumon.frames.frame import Frame
@@ -35,30 +35,7 @@ _PURGE_EVERY_S = 10.0
 #: who was not read for so long after what was loaded; its number may come back as another's
 _WAITS_S = 60.0
 _NUMBERS = frozenset((int, float))
-#: fields whose extremes within a tick the driver's own samples tell
-EXTREMES = {"busy_percent": ("busy_min_percent", "busy_max_percent")}
-#: of so long the least delay of samples is remembered, and of as long before
-_DELAYS_S = 120.0
-
-
-class LeastDelay:
-    """The least delay of the samples of some minutes: of one that was not held up on its way.
-
-    Some minutes by both clocks: what a stall held up arrives at once, all late but for the last.
-    """
-
-    def __init__(self) -> None:
-        self._before = self._least = inf
-        self._began = (inf, inf)
-
-    def take(self, time: float, received: float) -> float:
-        """The least, once this sample came, too."""
-        if self._least == inf:
-            self._began = time, received
-        elif min(time - self._began[0], received - self._began[1]) >= _DELAYS_S:
-            self._before, self._least, self._began = self._least, inf, (time, received)
-        self._least = min(self._least, received - time)
-        return min(self._before, self._least)
+_NOTHING = Series()
 
 
 class NodeView:
@@ -81,15 +58,13 @@ class NodeView:
         #: how often this node samples: what it claims, unless samples come far more often
         self.interval_s = 1.0
         self._left_out = 0  # rows that there was no room for
-        self._unlisted_rows = self._unlisted = 0  # of devices that no header lists
+        self._unlisted_rows = 0  # of devices that no header lists
         self.series_count = 0
         self._axis = Axis()
-        self._delay = LeastDelay()
-        self._offset_s = 0.0
         self._purged = -inf
-        #: courses that were loaded, by entity, key and field. Each is kept until its process is
-        #: read again: it is not known before that it still runs
-        self._loaded: dict[tuple[str, Key, str], Series] = {}
+        #: courses that were loaded, until their processes are read again: it is not known before
+        #: that they still run
+        self._loaded = Tables()
         self._loaded_until = inf
         self._until = inf  # of a frozen node: what came later is not shown
 
@@ -113,7 +88,7 @@ class NodeView:
         Series and events are on the node's axis, which is its clock without the jumps
         (`model/axis.py`): `node.window(…, end=now - clock_offset_s)`.
         """
-        return self._offset_s
+        return self._spacing.delay_s
 
     def status(self, now: float) -> Status:
         """Of the stream; a live one without samples for three intervals is `stale`."""
@@ -121,7 +96,7 @@ class NodeView:
             status = self._status
             if status.state != "live" or self.last_time is None:
                 return status
-            age_s = now - self._offset_s - self.last_time
+            age_s = now - self._spacing.delay_s - self.last_time
             if age_s <= fresh_for_s("", "", self.interval_s):
                 return status
             return Status("stale", self.last_time, f"no sample for {age_s:.0f} s", status.source)
@@ -134,10 +109,11 @@ class NodeView:
     def left_out(self) -> str:
         """What of this node's stream is not kept, as a sentence; "" where all is."""
         with self._lock:
+            unlisted_rows = max(self._unlisted_rows - UNLISTED_KEPT, 0)
             return left_out_text({
-                "rows of devices that it does not list": self._unlisted,
+                "rows of devices that it does not list": unlisted_rows,
                 "rows of new names": self._left_out,
-                "processes' command lines": self._processes.left_out,
+                "processes' command lines": self._processes.known.left_out,
                 "devices that are gone": self._devices.forgotten,
                 "devices": self._devices.unlisted,
             })  # fmt: skip
@@ -145,7 +121,7 @@ class NodeView:
     def devices(self) -> list[DeviceView]:
         """All devices ever seen, in the order of their keys; lost and gone ones keep their row."""
         with self._lock:
-            return self._devices.views()
+            return [self._devices.views[key] for key in sorted(self._devices.views)]
 
     def keys(self, entity: str) -> list[Key]:
         """The keys of `entity` that readings came for, in order of first appearance."""
@@ -156,85 +132,72 @@ class NodeView:
         """The newest reading of a field with its age. Of a lost device none is ever a number."""
         with self._lock:
             row, device = self._tables.row(entity, key), self._device(entity, key)
-            return self._latest(entity, row, field, now - self._offset_s, device)
+            return self._latest(entity, row, field, now - self._spacing.delay_s, device)
 
     def numbers(
         self, entity: str, keys: Sequence[Key], field: str, now: float
     ) -> list[float | None]:
         """The numbers of one field that are true now; None for the others. `latest` for many."""
         with self._lock:
-            at, table = now - self._offset_s, self._tables.get(entity, {})
+            at, table = now - self._spacing.delay_s, self._tables.get(entity, {})
             oldest = at - fresh_for_s(entity, field, self.interval_s)
             found: list[float | None] = []
             for key in keys:
-                row = table.get(key)
-                value: Any = None if row is None else row.readings.get(field)
-                if row is None or type(value) not in _NUMBERS or row.times[field] < oldest:
-                    found.append(None)
-                    continue
-                device = self._device(entity, key)
-                if device is not None and (device.state or device.gone or device.left):
-                    latest = self._latest(entity, row, field, at, device)
-                    value = number(latest.reading) if latest.fresh else None
-                found.append(value)
+                row, device = table.get(key), self._device(entity, key)
+                is_old = row is None or row.times.get(field, -inf) < oldest
+                value: Any = None if row is None or is_old else row.readings[field]
+                is_true = type(value) in _NUMBERS and not (device and device.is_silent)
+                found.append(value if is_true else None)
             return found
 
     def row(self, entity: str, key: Key, now: float) -> dict[str, Latest]:
         """All fields of one entity that readings came for."""
         with self._lock:
-            return self._all_latest(entity, key, now - self._offset_s)
+            return self._all_latest(entity, key, now - self._spacing.delay_s)
 
     def window(
         self, entity: str, key: Key, field: str, end: float, span_s: float, n: int
     ) -> list[Bucket | None]:
         """`n` aligned buckets of a series (`Series.window`); gaps where there is no series."""
         with self._lock:
-            series = self._series(entity, key, field)
-            return series.window(end, span_s, n, self._until) if series else [None] * max(n, 0)
+            return self._series(entity, key, field).window(end, span_s, n, self._until)
 
     def stats(self, entity: str, key: Key, field: str, start: float, end: float) -> Stats:
         """Time-weighted mean, extremes and coverage of a series over [start, end)."""
         with self._lock:
-            series = self._series(entity, key, field)
-            return series.stats(start, end) if series else Stats(None, None, None, 0.0)
+            return self._series(entity, key, field).stats(start, end)
 
     def first_time(self, entity: str, key: Key, field: str, *, past: bool = False) -> float | None:
         """Time of the oldest sample of a series; `past`: also of what was recorded before."""
         with self._lock:
-            series = self._series(entity, key, field)
-            return series.first_time(past=past) if series else None
+            return self._series(entity, key, field).first_time(past=past)
 
     def peak(self, entity: str, key: Key, field: str, *, past: bool = False) -> float | None:
         """The largest value of a series since attached; `past`: also of what was recorded before,
         as a plot may show it.
         """
         with self._lock:
-            series = self._series(entity, key, field)
-            return series.high(past=past) if series else None
+            return self._series(entity, key, field).high(past=past)
 
     def peak60(self, entity: str, key: Key, field: str) -> float | None:
         """The largest mean of a minute of a series; None before the first minute is over."""
         with self._lock:
-            series = self._series(entity, key, field)
-            return series.peak60 if series else None
+            return self._series(entity, key, field).peak60
 
     def processes(self, now: float | None) -> list[ProcessView]:
         """By pid; those that ended are listed for a minute more, with the time they ended. For
         None without readings and for little: `usage` names the devices alone.
         """
         with self._lock:
-            at = None if now is None else now - self._offset_s
+            at = None if now is None else now - self._spacing.delay_s
             usage: dict[int, dict[int, dict[str, Latest]]] = {}
             for key in self._tables.usages():
                 usage.setdefault(key[1], {})[key[0]] = self._all_latest("usage", key, at)
+            known = self._processes
+            views = ((pid, self._all_latest("process", pid, at)) for pid in sorted(known.pids()))
             return [
-                ProcessView(
-                    self._processes.facts(pid),
-                    self._processes.ended(pid),
-                    self._all_latest("process", pid, at),
-                    usage.get(pid, {}),
-                )
-                for pid in sorted(self._processes.pids())
+                ProcessView(known.facts(pid), known.ended.get(pid), readings, usage.get(pid, {}))
+                for pid, readings in views
             ]
 
     def processes_on(self, device: int) -> list[Process]:
@@ -249,9 +212,10 @@ class NodeView:
 
     # -- the parts that hold the lock --------------------------------------------------------------
 
-    def _series(self, entity: str, key: Key, field: str) -> Series | None:
+    def _series(self, entity: str, key: Key, field: str) -> Series:
+        """One without samples where there is none."""
         row = self._tables.row(entity, key)
-        return row.series.get(field) if row is not None else None
+        return row.series.get(field, _NOTHING) if row is not None else _NOTHING
 
     def _all_latest(self, entity: str, key: Key, at: float | None) -> dict[str, Latest]:
         row = self._tables.row(entity, key)
@@ -263,7 +227,7 @@ class NodeView:
     def _device(self, entity: str, key: Key) -> DeviceView | None:
         """The device that a row is about, if it is about one."""
         device = key if entity == "device" else key[0] if isinstance(key, tuple) else None
-        return self._devices.get(device) if isinstance(device, int) else None
+        return self._devices.views.get(device) if isinstance(device, int) else None
 
     def _latest(
         self, entity: str, row: Row | None, field: str, at: float, device: DeviceView | None
@@ -275,29 +239,25 @@ class NodeView:
             age_s = at - time if at > time else 0.0
             is_fresh = age_s <= fresh_for_s(entity, field, self.interval_s)
             found = Latest(row.readings[field], time, age_s, is_fresh)
-        if device is None:
+        if device is None or not device.is_silent:
             return found
         if device.left:
             return found._replace(reading=Missing("not-sampled", LEFT), fresh=False)
         if device.gone:
             return found._replace(reading=Missing("lost", "no longer listed"), fresh=False)
-        if device.state is None:
-            return found
-        if device.state.state == "lost":
+        if device.state is not None and device.state.state == "lost":
             return found._replace(reading=Missing("lost", device.state.detail), fresh=False)
-        return found._replace(fresh=found.fresh and device.state.state != "hung")
+        return found._replace(fresh=False)
 
     # -- writing: called by Store under the lock ---------------------------------------------------
 
     def take_header(self, header: Header) -> None:
-        before = self.header
-        header = self.header = self._axis.header(header)
-        self.generation += 1
-        if before is None or _stream(before) != _stream(header):
+        before, self.header = self.header, self._axis.header(header)
+        stream = header.boot_id, header.agent_pid  # one run of the agent
+        if before is None or (before.boot_id, before.agent_pid) != stream:
             self._devices.begin()
-            self._processes.begin(header.time)
+            self._processes.begin(self.header.time)
             self._spacing.clear()
-            self._delay = LeastDelay()  # the offset stands until the first sample tells a new one
         gone = self._devices.place(header.devices)
         if gone:  # what was read of devices that there is no room for any more
             removed = self._tables.remove(("device",), lambda key, _: key in gone)
@@ -307,7 +267,7 @@ class NodeView:
 
     def _expect(self) -> None:
         """Tell all series how often a sample is due, where that is new."""
-        claimed_s = self.header.interval_s if self.header and self.header.interval_s > 0 else 1.0
+        claimed_s = self.header.interval_s if self.header else 1.0
         interval_s = self._spacing.interval_s(claimed_s)
         if interval_s != self.interval_s:
             self.interval_s = interval_s
@@ -315,17 +275,13 @@ class NodeView:
                 series.expect(period_s(entity, field, interval_s))
 
     def take_sample(self, sample: Sample, received: float | None) -> None:
-        self.generation += 1
-        sample = self._axis.sample(sample, received)
+        sample = self._devices.placed(self._axis.sample(sample, received))
         self.last_time = sample.time
         if sample.rows:
-            self._spacing.note(sample.time if received is None else received)
+            self._spacing.note(sample.time, received)
             self._expect()
-        if received is not None:
-            self._offset_s = self._delay.take(sample.time, received)
-        for entity, rows in self._devices.in_our_keys(sample.rows).items():
+        for entity, rows in sample.rows.items():
             self._take_rows(entity, rows, sample.time)
-        self._devices.take_states(sample.states)
         self._take_events(sample.events)
         if not self._purged <= sample.time < self._purged + _PURGE_EVERY_S:
             self._purged = sample.time  # now and then
@@ -345,14 +301,14 @@ class NodeView:
             if row is None:
                 if not self._has_room(entity, key, table):
                     continue
-                row = table[key] = Row()
+                row = self._tables.make(entity, key)
             row.remember(readings, time)
             if key not in with_series:
                 continue
             for field, value in readings.items():
                 if field not in fields:
                     continue
-                series = self._series_of(row, entity, key, field)
+                series = row.series.get(field) or self._new_series(row, entity, key, field)
                 if type(value) not in _NUMBERS:
                     series.miss()
                 elif field in EXTREMES:
@@ -361,16 +317,14 @@ class NodeView:
                 else:
                     series.add(time, value)
 
-    def _series_of(self, row: Row, entity: str, key: Key, field: str) -> Series:
-        return row.series.get(field) or self._new_series(row, entity, key, field)
-
     def _new_series(self, row: Row, entity: str, key: Key, field: str) -> Series:
-        if entity in COURSES:
-            found = self._loaded.pop((entity, key, field), None)
-            found = found or Series(period_s(entity, field, self.interval_s), COURSE_TIERS)
-        else:
-            self.series_count += 1
-            found = Series(period_s(entity, field, self.interval_s), self._retention.tiers)
+        is_course = entity in COURSES
+        loaded = self._loaded.row(entity, key) if is_course else None
+        found = loaded.series.pop(field, None) if loaded is not None else None
+        self.series_count += not is_course
+        if found is None:
+            tiers = COURSE_TIERS if is_course else self._retention.tiers
+            found = Series(period_s(entity, field, self.interval_s), tiers)
         row.series[field] = found
         return found
 
@@ -390,60 +344,51 @@ class NodeView:
     def _has_room(self, entity: str, key: Key, table: Collection[Key]) -> bool:
         """For a new row."""
         if entity == "device" and self._device(entity, key) is None:
-            if self._unlisted_rows < UNLISTED_KEPT:
-                self._unlisted_rows += 1
-                return True
-            self._unlisted += 1
-            return False
-        if len(table) >= KEYS_KEPT:
-            self._left_out += 1
-            return False
-        return True
+            self._unlisted_rows += 1
+            return self._unlisted_rows <= UNLISTED_KEPT
+        is_full = len(table) >= KEYS_KEPT
+        self._left_out += is_full
+        return not is_full
 
     def take_frame(self, past: Frame) -> None:
         """What was before the next sample."""
-        from gpumon.store.past import is_recent, parts_of
-
-        for item in sorted((*past.headers, *past.events), key=lambda each: each.time):
-            if isinstance(item, Header):
-                self.take_header(item)
-            elif item.kind != "process-end":
-                self._take_events([item])
-        for part in parts_of(past, self._devices.keys_of(each.device for each in past.devices)):
-            entity, key, field, rollup, first_time = part
-            is_there = is_recent(past, rollup)
-            if entity in COURSES:
-                if is_there:
-                    series = self._new_series(Row(), entity, key, field)
-                    self._loaded[entity, key, field] = series
-                    series.load(rollup, first_time)
-                continue
-            row = self._tables.setdefault(entity, {}).setdefault(key, Row())
-            self._series_of(row, entity, key, field).load(rollup, first_time)
-            if not is_there:  # of what is hung, the last readings stay
-                row.remember({field: rollup.mean[-1]}, (rollup.last + 1) * rollup.step_s)
+        for header in past.headers:
+            self.take_header(header)
+        self.take_past_events(past)
+        self._devices.take_xids(self._events)
+        for series, rollup, first_time in self.series_of(past, is_past=False):
+            series.load(rollup, first_time)
         self._loaded_until = inf
         self.last_time = max(past.samples.first, self.last_time or -inf)
 
-    def series_of_past(self, past: Frame) -> Iterator[tuple[Series, Rollup, float]]:
-        """Series of this node, each with what its own earlier recordings have of it, and since
-        when. What only these have gets a series, whose first sample is still to come.
+    def series_of(self, past: Frame, *, is_past: bool) -> Iterator[tuple[Series, Rollup, float]]:
+        """Series of this node, each with what a frame has of it, and since when. `is_past`: it is
+        from earlier recordings of its own. What only these have of a row gets a series, whose first
+        sample is still to come.
         """
-        from gpumon.store.past import parts_of, processes_of
-
         devices = self._devices.keys_of(each.device for each in past.devices)
-        same = self._processes.same_in(processes_of(past))
+        same = self._processes.same_in(past)
         for entity, key, field, rollup, first_time in parts_of(past, devices):
-            row = self._tables.row(entity, key)
-            if row is None or (entity in COURSES and not (row.series and pid_of(key) in same)):
-                continue
-            yield self._series_of(row, entity, key, field), rollup, first_time
+            row, is_course = self._tables.row(entity, key), entity in COURSES
+            is_recorded = is_recent(past, rollup)
+            if is_past:
+                if row is None or (is_course and not (row.series and pid_of(key) in same)):
+                    continue
+            elif is_course:
+                if not is_recorded:
+                    continue
+                row = self._loaded.make(entity, key)
+            else:
+                row = self._tables.make(entity, key)
+                if not is_recorded:  # of what is hung, the last readings stay
+                    row.remember({field: rollup.mean[-1]}, (rollup.last + 1) * rollup.step_s)
+            series = row.series.get(field) or self._new_series(row, entity, key, field)
+            yield series, rollup, first_time
 
     def take_past_events(self, past: Frame) -> None:
         """Those of its own earlier recordings; devices by the keys that they have here."""
-        self.generation += 1
         ours = self._devices.keys_of(each.device for each in past.devices)
-        newer, self._events = list(self._events), Recent(EVENTS_KEPT, EVENTS_BYTES)
+        newer, self._events = self._events, Recent(EVENTS_KEPT, EVENTS_BYTES)
         for event in past.events:
             place = past.place_of(event)
             if event.kind != "process-end" and (place is None or place in ours):
@@ -453,18 +398,13 @@ class NodeView:
             self._events.append(event)
 
     def take_status(self, status: Status) -> None:
-        self.generation += 1
         self._status = status
-        if status.state == LEFT:
-            self._leave(status.since - self._offset_s)
-
-    def _leave(self, time: float) -> None:
-        """The node is the job's no more: its series stay, but what comes next is another part."""
-        self.since = time
-        self._devices.leave()
-        self._processes.begin(time)
-        for _, _, series in self._tables.series():
-            series.begin_peaks()
+        if status.state == LEFT:  # its series stay, but what comes next is another part
+            self.since = status.since - self._spacing.delay_s
+            self._devices.leave()
+            self._processes.begin(self.since)
+            for _, _, series in self._tables.series():
+                series.begin_peaks()
 
     def downsample(self, retention: Retention) -> None:
         """Keep less from now on: there are more nodes, or more series."""
@@ -473,17 +413,8 @@ class NodeView:
             series.downsample(retention.tiers)
 
     def _take_events(self, events: Sequence[Event]) -> None:
-        of_processes = []
+        if events:
+            self._processes.take(events)
         for event in events:
-            event = self._devices.placed(event)
-            if event.kind in ("process", "process-end"):
-                of_processes.append(event)
-            else:
+            if event.kind not in ("process", "process-end"):
                 self._events.append(event)
-        if of_processes:
-            self._processes.take(of_processes)
-
-
-def _stream(header: Header) -> tuple[str, int]:
-    """What tells one run of the agent from another."""
-    return header.boot_id, header.agent_pid

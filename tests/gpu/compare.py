@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Optional
 
-from gpumon.model.fields import GROUP_OF
+from gpumon.model.fields import PERIODS_S
 from gpumon.model.reading import Reading, number
 from gpumon.model.sample import Device, Header, Sample
 
@@ -238,7 +238,7 @@ def _line(
 ) -> Line:
     entity, key, field = place
     ours = stream.readings(*place)
-    around_s = GROUP_OF[entity, field].period_s + _AROUND_S
+    around_s = PERIODS_S[entity, field] + _AROUND_S
     pairs = [(value, _numbers_near(ours, moment, around_s)) for moment, value in theirs]
     told = [(value, known) for value, known in pairs if value is not None]
     both = [(value, known) for value, known in told if known]

@@ -11,7 +11,8 @@ from gpumon.model.reading import MIG, REASONS, Missing
 from gpumon.model.reading import number as number_of
 from gpumon.model.sample import Device, Event, Header, JobContext, Process, Sample, State
 from gpumon.model.view import LEFT, Status
-from gpumon.store import ENDED_KEPT_S, LEFT_KEPT, Store
+from gpumon.store import LEFT_KEPT, Store
+from gpumon.store.processes import ENDED_KEPT_S
 from tests.support.examples import examples
 
 T0 = 1_795_200_000.0
