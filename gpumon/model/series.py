@@ -17,8 +17,6 @@ _VALUE_LIMIT = 3e38  # single precision holds no more
 _TIME_LIMIT = 1e11  # epoch seconds; 3,000 years
 _SHORTEST_S = 1e-3  # no bucket that is shown can be shorter
 _MINUTE_S = 60
-#: so many samples in a row from before the finest tier mean: the clock was set back
-_LATE_LIMIT = 3
 
 
 class _Step(NamedTuple):
@@ -50,7 +48,7 @@ class Series:
     """
 
     __slots__ = (
-        "_first_time", "_held_until", "_high", "_last_time", "_last_value", "_late", "_minutes",
+        "_first_time", "_held_until", "_high", "_last_time", "_last_value", "_minutes",
         "_past_high", "_past_time", "_peak60", "_steps", "_tiers", "period_s",
     )  # fmt: skip
 
@@ -59,7 +57,6 @@ class Series:
         self.period_s = period_s
         self._steps = _suited(period_s, tiers)
         self._tiers = [Rollup(self._steps[0].step_s)]  # the finest first; as many as hold something
-        self._late = 0  # samples in a row
         self._last_time, self._last_value = -inf, nan  # the newest
         self._held_until = -inf  # a sample up to then continues the line without a gap
         self._first_time = self._past_time = inf
@@ -100,10 +97,8 @@ class Series:
         else:
             self._take_late(time, value, low, high)
             return
-        if ahead > 0:
-            self._late = 0
-            if len(finest) >= self._steps[0].most:
-                self._trim(0)
+        if ahead > 0 and len(finest) >= self._steps[0].most:
+            self._trim(0)
         if time >= self._last_time:  # else it came late
             self._last_time, self._last_value = time, value
             self._held_until = time + BRIDGE_PERIODS * self.period_s
@@ -128,25 +123,12 @@ class Series:
 
     def _take_late(self, time: float, value: float, low: float, high: float) -> None:
         """Add a sample from before the finest tier."""
-        self._late += 1
-        if self._late == _LATE_LIMIT:
-            self._set_back(time)
-            self.add(time, value, low, high)
-            return
         for tier, step in list(zip(self._tiers, self._steps))[1:]:
             index = int(time // tier.step_s)
             if tier.first <= index:
                 if index - tier.last <= step.most:  # else it lies in a gap that nobody shows
                     tier.add(index, value, 1, low, high)
                 return
-
-    def _set_back(self, time: float) -> None:
-        """Forget what lies behind this moment: the clock says that it is still to come."""
-        self._note_peaks()
-        for n, tier in enumerate(self._tiers):
-            self._tiers[n] = tier.slice(tier.first, int(time // tier.step_s))
-        self._minutes = min(self._minutes, int(time // _MINUTE_S))
-        self._last_time = self._held_until = -inf
 
     def miss(self) -> None:
         """The reading was due and is missing: the line ends."""
@@ -242,28 +224,20 @@ class Series:
         if n + 1 < len(self._steps):
             self._extend(n + 1, old)
 
-    def _buckets(self, n: int, first: int, stop: int) -> Rollup:
-        """Buckets first … stop − 1 of a tier's grid, as this tier and the finer ones hold them."""
-        is_held = n < len(self._tiers)
-        found = self._tiers[n].slice(first, stop) if is_held else Rollup(self._steps[n].step_s)
-        if n:
-            ratio = self._steps[n - 1].ratio
-            finer = self._buckets(n - 1, first * ratio, stop * ratio)
-            found.extend(finer.coarsened(ratio))
-        return found
-
-    def _all_buckets(self, n: int, first: int, stop: int) -> Rollup:
-        """The same, and before them those of the coarser tiers, each for all that it covers."""
-        found = self._buckets(n, first, stop)
-        for tier in self._tiers[n + 1 :]:
-            begin = found.first if len(found) else stop
-            if begin <= first:
-                break
-            ratio = int(tier.step_s) // self._steps[n].step_s
-            coarse = tier.slice(first // ratio, ceil(begin / ratio))
-            before = coarse.expanded(ratio).slice(first, begin)
-            before.extend(found)
-            found = before
+    def _buckets(self, n: int, first: int, stop: int, oldest: int) -> Rollup:
+        """Buckets first … stop − 1 of a tier's grid, as the tiers up to the `oldest` hold them;
+        coarser ones for all that they cover.
+        """
+        step_s = self._steps[n].step_s
+        found = Rollup(step_s)
+        for tier in reversed(self._tiers[: oldest + 1]):
+            if tier.step_s > step_s:
+                ratio = int(tier.step_s) // step_s
+                coarse = tier.slice(first // ratio, ceil(stop / ratio))
+                found.extend(coarse.expanded(ratio).slice(first, stop))
+            else:
+                ratio = step_s // int(tier.step_s)
+                found.extend(_in_steps_of(step_s, tier.slice(first * ratio, stop * ratio)))
         return found
 
     # -- peaks
@@ -277,7 +251,7 @@ class Series:
         if stop <= self._minutes:
             return
         tier = next(n for n, each in enumerate(self._steps) if each.step_s == _MINUTE_S)
-        full = self._buckets(tier, self._minutes, stop)
+        full = self._buckets(tier, self._minutes, stop, tier)
         known = [mean for mean, count in zip(full.mean, full.count)
                  if count * self.period_s * 2 >= _MINUTE_S]  # fmt: skip
         if known:
@@ -367,7 +341,7 @@ class Series:
         """The same of shorter ones: each is the bucket that its middle lies in."""
         own_s = self._steps[tier].step_s
         indexes = [floor((k + 0.5) * step / own_s) for k in range(first, first + n)]
-        found = self._all_buckets(tier, indexes[0], indexes[-1] + 1)
+        found = self._buckets(tier, indexes[0], indexes[-1] + 1, len(self._tiers))
         buckets = dict(enumerate(found.buckets(), found.first))
         return [buckets.get(index) for index in indexes]
 

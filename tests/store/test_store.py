@@ -171,6 +171,17 @@ def test_a_skewed_clock_ages_nothing():
     assert (shown.age_s, shown.fresh) == (pytest.approx(0.5), True)
 
 
+@pytest.mark.parametrize("jump_s", [-5, -300, -3600, -100_000])
+def test_after_a_clock_was_set_back_the_newest_samples_are_shown(jump_s):
+    store, node = store_of("A")
+    for at in range(700):
+        store.add("gpu01", sample(at, busy(10.0)))
+    for at in range(700, 730):
+        store.add("gpu01", sample(at, busy(90.0))._replace(time=T0 + at + jump_s))
+    shown = node.window("device", 0, "busy_percent", node.last_time, 20, 20)
+    assert [bucket.high for bucket in shown] == [90] * 20
+
+
 def test_bursts_between_ticks_reach_the_series_and_the_peak():
     store, node = store_of("A")
     burst = {"busy_percent": 0.0, "busy_min_percent": 0.0, "busy_max_percent": 97.0}
