@@ -25,7 +25,7 @@ from gpumon.recording import Recording
 from gpumon.recording.reader import Stretch, frames_of
 from gpumon.recording.runs import opened, recorded_before
 from gpumon.store import NodeView, Store
-from gpumon.store.node import EXTREMES
+from gpumon.store.row import EXTREMES
 
 Item = Union[Header, Sample]
 #: of so many devices, in 10 s: two days; of more of them, or of a longer time, buckets are longer
