@@ -76,9 +76,7 @@ class WatchedArray:
         self._lock = threading.Lock()  # of all below
         self._stopping = threading.Event()
         self._tasks: dict[str, Job] = {}  # by id; of those that wait together, one for all
-        self._lost: set[str] = (
-            set()
-        )  # Slurm's last answer did not name them, and they had not ended
+        self._lost: set[str] = set()  # not named by Slurm's last answer, and had not ended
         self._followed: dict[str, Followed] = {}
         self._news = ""
         self._refused = False  # a task could not be followed: then no more are
@@ -277,21 +275,12 @@ def whole(id: str, tasks: Sequence[Job]) -> Job:
     end = max((job.end for job in tasks if job.end is not None), default=None)
     codes = [job.exit_code for job in tasks if job.exit_code is not None]
     return Job(
-        raw_id=id,
-        id=id,
-        array_job_id=id,
-        cluster=first.cluster,
-        name=first.name,
-        user=first.user,
-        uid=first.uid,
-        account=first.account,
-        partition=first.partition,
-        state=state,
-        start=start,
+        raw_id=id, id=id, array_job_id=id, cluster=first.cluster, name=first.name, user=first.user,
+        uid=first.uid, account=first.account, partition=first.partition, state=state, start=start,
         end=None if open_ else end,
         elapsed_s=None if open_ or start is None or end is None else end - start,
         exit_code=None if open_ else max(codes, key=_badness, default=None),
-    )
+    )  # fmt: skip
 
 
 def _badness(code: ExitCode) -> tuple[int, int]:

@@ -57,16 +57,14 @@ class RecorderStage:
         marks_dir: str,
         *,
         record: bool = False,
-        recorder: Recorder | None = None,
         is_usual: bool = True,
     ) -> None:
         """`marks_dir`: the folder of spools, in which `gpumon mark` finds this process. `record`:
-        whether to write files; marks are taken either way. `recorder`: one that was asked for, of
-        the only node, whoever else records it; `is_usual`: it lies where reports look for it, so
-        no dashboard need record the node.
+        whether to write files; marks are taken either way. `is_usual`: the recorder that was asked
+        for writes where reports look for it, so no dashboard need record the node.
         """
         self.name = source.name
-        self.asked_for = recorder
+        self.asked_for: Recorder | None = None  # of the only node, whoever else records it
         self._is_usual = is_usual
         self._source = source
         self._marks_dir = marks_dir
@@ -125,7 +123,7 @@ class RecorderStage:
             known = self._nodes.get(node)
             if known is not None and not is_same_attempt(known.header.job, header.job):
                 self._end(known, "the job was requeued")
-                self._give_up(node, known)
+                self._claims.release(node)
                 known = None
             is_new = known is None
             if known is None:
@@ -167,7 +165,8 @@ class RecorderStage:
         if recorder is not None:
             recorder.add(node.told(sample))
             if recorder.failed:
-                self._give_up(name, node)
+                self._end(node, recorder.why)
+                self._claims.release(name)
                 self.not_recorded[name] = NotRecorded(recorder.why, recorder.path)
                 self._news.append(recorder.failed)
         node.last = sample.time
@@ -256,11 +255,6 @@ class RecorderStage:
             self._ended.append(node.recorder)
             node.recorder = None
 
-    def _give_up(self, name: str, node: _Node) -> None:
-        self._ended += [node.recorder] if node.recorder is not None else []
-        node.recorder = None
-        self._claims.release(name)
-
     def _open(self, name: str, node: _Node) -> Recorder | None:
         header = node.header
         count = sum(each.recorder is not None for each in self._nodes.values())
@@ -274,11 +268,9 @@ class RecorderStage:
                 is_synced=not count,  # what its file server is asked must not grow with the nodes
             )
         except GpumonError as error:
-            self.not_recorded[name] = (
-                NotRecorded(error.why, error.path)
-                if isinstance(error, CannotRecordError)
-                else NotRecorded(str(error))
-            )
+            self.not_recorded[name] = NotRecorded(str(error))
+            if isinstance(error, CannotRecordError):
+                self.not_recorded[name] = NotRecorded(error.why, error.path)
             self._news.append(f"not recording: {error}")
             return None
         if not count:

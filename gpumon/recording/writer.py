@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from math import floor
-from typing import NamedTuple
 
 from gpumon.files import reason
 from gpumon.frames.frame import Frame
@@ -44,6 +43,10 @@ _IDLE_S = 15.0
 _HANGS = "its file system is not responding"
 
 
+#: of the first and the last sample, epoch s
+Times = tuple[float, float]
+
+
 class Living(Known[int, Event]):
     """What describes the processes that live, by the events of a stream."""
 
@@ -56,15 +59,6 @@ class Living(Known[int, Event]):
                 self.keep(event.pid, event)
             elif event.pid is not None and event.kind == "process-end":
                 self.pop(event.pid, None)
-
-
-class _Write(NamedTuple):
-    """Lines of a frame to write; `times` of the frame's samples where it ends with them."""
-
-    frame: Identity
-    lines: bytes
-    times: tuple[float, float] | None = None
-    ended: bool = False
 
 
 class Recorder:
@@ -113,7 +107,7 @@ class Recorder:
         self._living = Living()
         self._lines: list[bytes] = []
         self._line_bytes = 0
-        self._times: tuple[float, float] | None = None  # of the samples of the open frame
+        self._times: Times | None = None  # of the samples of the open frame
         self._last: Sample | None = None
         self._frame_began = self._flushed = 0.0
         self._closed = False
@@ -149,8 +143,7 @@ class Recorder:
         with self._lock:
             header = self._header = self._axis.header(header, our_clock.now())
             if self._times is not None:
-                line = self._encoded(header)
-                self._wait(line)
+                self._wait(self._encoded(header))
                 if self._line_bytes > MAX_LINES_BYTES:
                     self._flush(self._clock())
 
@@ -200,9 +193,8 @@ class Recorder:
             self._append(self._event(Event(last.time, "end", text=reason)))
         self._closed = True
         if self._header is not None and last is not None and self._times is not None:
-            number = self._frame.number
             is_worth = self._samples >= _LEAST and not in_haste
-            rollups = self._rolled_lines(number) if is_worth else []
+            rollups = self._rolled_lines(self._frame.number) if is_worth else []
             if rollups:  # they stand at the beginning of a frame, where a reader finds them
                 self._end_frame()
                 self._begin_frame(self._header, last, self._clock(), rollups)
@@ -223,7 +215,7 @@ class Recorder:
         if self._header is None or self._closed or self._writer.failed:
             return
         now = self._clock()
-        if self._writer.size_bytes >= self._max_bytes:
+        if self._writer.file.size_bytes >= self._max_bytes:
             self._full = f"its limit of {self._max_bytes} bytes is reached"
             self._end("the recording has reached its limit")
             return
@@ -268,8 +260,7 @@ class Recorder:
         return floor((time - self._shift_s) / self._frame_s)
 
     def _append(self, sample: Sample) -> None:
-        line = self._line(sample)
-        self._wait(line)
+        self._wait(self._line(sample))
         self._samples += 1
         at = round(sample.time, 3)  # as on the wire
         self._times = (self._times[0] if self._times else at, at)
@@ -286,8 +277,7 @@ class Recorder:
             return self._encoder.sample(sample).encode("ascii")
         if self._are_details_due:
             for line in self._encoder.details(sample, sample.details):
-                restated = RESTATED + line[1:].encode("ascii")
-                self._wait(restated)
+                self._wait(RESTATED + line[1:].encode("ascii"))
             self._are_details_due = False
         return sample.line
 
@@ -317,12 +307,12 @@ class Recorder:
     def _flush(self, now: float, ago_s: float = 0.0) -> None:
         """The next one comes earlier by `ago_s`."""
         self._flushed = now - ago_s
-        self._writer.put(_Write(self._frame, self._taken()))
+        self._writer.put(self._frame, self._taken())
 
     def _end_frame(self, *, ended: bool = False) -> None:
         if self._times is not None:
-            self._writer.put(_Write(self._frame, self._taken(), self._times, ended))
-            self._frame = self._frame._replace(number=self._frame.number + 1)
+            self._writer.put(self._frame, self._taken(), self._times, ended=ended)
+            self._frame = self._frame.next
         self._times = None
 
     def _taken(self) -> bytes:
@@ -362,7 +352,7 @@ class _Writer:
 
     def __init__(self, file: File, first: Packer, pack: Callable[[], Packer], lane: Lane) -> None:
         """`pack` makes the packers behind the first."""
-        self._file = file
+        self.file = file
         self._pack = pack
         self.failed = ""
         self._lane = lane
@@ -374,19 +364,18 @@ class _Writer:
         self._is_closed = threading.Event()
 
     @property
-    def size_bytes(self) -> int:
-        return self._file.size_bytes
-
-    @property
     def pending_bytes(self) -> int:
         return self._put_bytes - self._done_bytes
 
-    def put(self, write: _Write) -> None:
-        if self.pending_bytes + len(write.lines) > _MAX_PENDING_BYTES:
+    def put(
+        self, frame: Identity, lines: bytes, times: Times | None = None, *, ended: bool = False
+    ) -> None:
+        """Lines of a frame; `times` of its samples where it ends with them."""
+        if self.pending_bytes + len(lines) > _MAX_PENDING_BYTES:
             self.failed = _HANGS
         if not self.failed:
-            self._put_bytes += len(write.lines)
-            self._lane.put(partial(self._write, write))
+            self._put_bytes += len(lines)
+            self._lane.put(partial(self._write, frame, lines, times, ended))
 
     def end(self) -> None:
         if not self._has_ended:
@@ -397,17 +386,18 @@ class _Writer:
         if not self._is_closed.wait(_CLOSE_S) and not self.failed:
             self.failed = _HANGS
 
-    def _write(self, write: _Write) -> None:
+    def _write(self, frame: Identity, lines: bytes, times: Times | None, ended: bool) -> None:
         try:
             if not self.failed:
-                self._file.append(self._packed(write), is_to_disk=write.times is not None)
+                packed = self._packed(frame, lines, times, ended)
+                self.file.append(packed, is_to_disk=times is not None)
         except Exception as error:
             self._fail(error)
-        self._done_bytes += len(write.lines)
+        self._done_bytes += len(lines)
 
     def _close(self) -> None:
         try:
-            self._file.close()
+            self.file.close()
         except Exception as error:
             self._fail(error)
         self._is_closed.set()
@@ -417,15 +407,15 @@ class _Writer:
         why = reason(error) if isinstance(error, OSError) else str(error) or type(error).__name__
         self.failed = self.failed or why
 
-    def _packed(self, write: _Write) -> bytes:
+    def _packed(self, frame: Identity, lines: bytes, times: Times | None, ended: bool) -> bytes:
         """What to append: the lines, and the frame's trailer where it ends with them."""
         self._packer = self._packer or self._pack()
-        self._checking = self._checking or Checking(write.frame)
-        data = b"".join(map(self._packer.block, self._checking.parts(write.lines)))
+        self._checking = self._checking or Checking(frame)
+        data = b"".join(map(self._packer.block, self._checking.parts(lines)))
         self._frame_bytes += len(data)
-        if write.times is None:
+        if times is None:
             return data
         end = self._packer.finish()
         size = self._frame_bytes + len(end)
         self._packer, self._checking, self._frame_bytes = None, None, 0
-        return data + end + trailer(size, *write.times, write.ended, write.frame)
+        return data + end + trailer(size, *times, ended, frame)

@@ -58,7 +58,8 @@ def test_gpumon_record_asks_at_most_one_thing_in_10_s(tmp_path, clock, monkeypat
     folder = str(tmp_path / "state" / "marks")
     others = [MarkSpool(folder, "4711", f"gpu{n:02d}") for n in range(1, 5)]
     recorder = Recorder(str(tmp_path / "state" / "a.gpumon"))
-    stage = RecorderStage(Source(), folder, recorder=recorder)
+    stage = RecorderStage(Source(), folder)
+    stage.asked_for = recorder
     stage.start(Silent())
     stage.header("gpu00", header("gpu00"))
 

@@ -108,7 +108,7 @@ def test_what_is_flushed_is_on_disk(tmp_path, few, monkeypatch):
     monkeypatch.setattr(os, "fdatasync", lambda fd: synced.append(fd) or real(fd))
     for is_synced, count in ((True, 0), (False, 2)):
         recorder = Recorder(str(tmp_path / f"{is_synced}.gpumon"), is_synced=is_synced)
-        flags = fcntl.fcntl(recorder._writer._file._fd, fcntl.F_GETFL)
+        flags = fcntl.fcntl(recorder._writer.file._fd, fcntl.F_GETFL)
         assert bool(flags & os.O_DSYNC) is is_synced
         recorder.header(made.header())
         for sample in few:
@@ -139,7 +139,7 @@ def test_a_full_disk(tmp_path):
             recorder = record(path, made.samples(30), close=None)
             while recorder.pending_bytes:
                 time.sleep(0.001)
-            os.dup2(os.open("/dev/full", os.O_WRONLY), recorder._writer._file._fd)
+            os.dup2(os.open("/dev/full", os.O_WRONLY), recorder._writer.file._fd)
             recorder.close()
         else:
             recorder = record(path, made.samples(300))
