@@ -98,21 +98,18 @@ class Claims:
         self._there: list[Claim] | None = None  # of other machines; None: never looked
         self._known: frozenset[str] = frozenset()  # leases of this machine, dead ones too
         self._dead: frozenset[str] = frozenset()  # of other machines, as far as is known
-        self._looks = 0
+        self._turns = 0
         self._looked = -_FRESH_S - 1.0  # on this machine
         self._turned = clock()
         self._look: Callable[[], None] | None = None
-        self._is_looking_next = False
         self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
 
     def start(self, look: Callable[[], None] | None = None) -> None:
         """Renew the lease from now on. `look`: is called where other processes may have changed;
         None: they do not matter.
         """
         self._look = look
-        self._thread = threading.Thread(target=self._run, daemon=True, name="claims")
-        self._thread.start()
+        threading.Thread(target=self._run, daemon=True, name="claims").start()
 
     def _run(self) -> None:
         while not self._stopping.wait(LOOK_S):
@@ -120,7 +117,8 @@ class Claims:
 
     def tick(self) -> None:
         """What is due; to be called every `LOOK_S`."""
-        self._give_up_silent()
+        for node in filter(self.is_silent, list(self._own)):
+            self.release(node)
         if self.mine is not None and self._clock() - self._turned >= TURN_S:
             self._turned = self._clock()
             self._take_turn(self.mine)
@@ -129,13 +127,11 @@ class Claims:
 
     def _take_turn(self, mine: MarkSpool) -> None:
         """The one call in the shared folder."""
-        is_looking = self._is_looking_next
-        self._is_looking_next = self._look is not None and not is_looking
-        if not is_looking:
+        self._turns += 1
+        if self._look is None or self._turns % 2:
             mine.beat()
             return
-        self._looks += 1
-        passed_over = self._dead if self._looks % _RARELY else frozenset()
+        passed_over = self._dead if self._turns // 2 % _RARELY else frozenset()
         with suppress(OSError):
             there = mine.look(self._known | passed_over)
             with self._lock:
@@ -189,10 +185,6 @@ class Claims:
         now = self._clock()
         at, patience_s = self._seen.get(node, (now, _SILENT_S))
         return now - at > patience_s
-
-    def _give_up_silent(self) -> None:
-        for node in filter(self.is_silent, list(self._own)):
-            self.release(node)
 
     # -- others'
 

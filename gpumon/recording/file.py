@@ -61,7 +61,8 @@ class File:
         does so within 35 s, as long as nobody changed its settings.
         """
         self.size_bytes += len(data)
-        write(self._fd, data)
+        while data:
+            data = data[os.write(self._fd, data) :]
         if not (self._is_synced and self._is_new) and (
             is_to_disk or self._is_synced or self._unsynced
         ):
@@ -74,12 +75,6 @@ class File:
         if not self.size_bytes and self._is_new:
             os.unlink(self.path)
         os.close(self._fd)
-
-
-def write(fd: int, data: bytes) -> None:
-    """All of `data`."""
-    while data:
-        data = data[os.write(fd, data) :]
 
 
 # -- reading

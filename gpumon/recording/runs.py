@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from gpumon.errors import GpumonError, NotFoundError, UsageError
 from gpumon.files import reason
-from gpumon.model.sample import Header
+from gpumon.model.sample import Header, JobContext
 from gpumon.model.text import clean
 from gpumon.recording.attempts import is_same_attempt
 from gpumon.recording.reader import Recording
@@ -73,13 +73,8 @@ class UnclearError(NotFoundError):
 
 def state_dir() -> str:
     """Where recordings are kept: $GPUMON_STATE, $XDG_STATE_HOME/gpumon or ~/.local/state/gpumon."""
-    given = os.environ.get("GPUMON_STATE")
-    if given:
-        return given
-    home = os.environ.get("XDG_STATE_HOME") or os.path.join(
-        os.path.expanduser("~"), ".local", "state"
-    )
-    return os.path.join(home, "gpumon")
+    home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return os.environ.get("GPUMON_STATE") or os.path.join(home, "gpumon")
 
 
 def _jobs_dir() -> str:
@@ -93,11 +88,8 @@ def marks_dir() -> str:
 
 def new_path(header: Header, start: float) -> str:
     """Where the recording of a stream that begins at `start` (epoch s) goes; nothing lies there."""
-    job = header.job
-    cluster = _safe(job.cluster if job else "", "local")
-    name = _safe((job.array or job.id) if job else "", _NO_JOB)
     stem = f"{_safe(header.node, 'node')}-{time.strftime('%Y%m%dT%H%M%S', time.localtime(start))}"
-    folder = os.path.join(_jobs_dir(), cluster, name)
+    folder = job_folder(header.job.cluster if header.job else "", _id_of(header.job))
     path = os.path.join(folder, stem + SUFFIX)
     number = 2
     while os.path.lexists(path):
@@ -112,21 +104,18 @@ def find_runs(unread: list[str] | None = None) -> list[Run]:
     Why a file or folder could not be read is appended to `unread`, a sentence each.
     """
     runs: list[Run] = []
-    why: list[str] = []
-    for _, paths in groupby(_recordings_in(_jobs_dir(), unread=why), os.path.dirname):
-        recordings, refused = opened(paths)
+    why = [] if unread is None else unread
+    paths = (path for path, _ in _recordings_in(_jobs_dir(), why))
+    for _, those in groupby(paths, os.path.dirname):
+        recordings, refused = opened(those)
         runs += _runs_of(recordings, refused)
         why += refused
-    if unread is not None:
-        unread += why
     ids = Counter(run.id for run in runs)
-    unique = (run if ids[run.id] == 1 else run._replace(id=_place(run)) for run in runs)
-    return sorted(unique, key=lambda run: run.start, reverse=True)
-
-
-def _place(run: Run) -> str:
-    """The path of a run whose ID is that of another one, too (of another cluster)."""
-    return os.path.dirname(run.paths[0]) if run.job else run.paths[0]
+    for at, run in enumerate(runs):
+        if ids[run.id] > 1:  # another cluster has it, too
+            path = run.paths[0]
+            runs[at] = run._replace(id=os.path.dirname(path) if run.job else path)
+    return sorted(runs, key=lambda run: run.start, reverse=True)
 
 
 def is_job(run: str) -> bool:
@@ -158,30 +147,21 @@ def resolve(run: str, say: Callable[[str], None] = lambda _: None) -> Run:
 
 def path_outside(id: str) -> str | None:
     """The file of a run outside of any job, by its ID; None where there is none."""
-    paths = [
-        path
-        for path in _recordings_in(_jobs_dir())
-        if os.path.basename(path) == id + SUFFIX and _is_outside(path)
-    ]
+    paths = glob(os.path.join(escape(_jobs_dir()), "*", _NO_JOB, escape(id) + SUFFIX))
     return paths[0] if len(paths) == 1 else None
-
-
-def _is_outside(path: str) -> bool:
-    """Whether a recording in the state folder is of no job."""
-    return os.path.basename(os.path.dirname(path)) == _NO_JOB
 
 
 def _of_folder(folder: str, say: Callable[[str], None], job: str = "") -> Run:
     """Of this job, else of the only one; raises SeveralJobsError."""
     closed: list[str] = []
-    paths = list(_recordings_in(folder, _MAX_ENTRIES, closed))
+    paths = [path for path, _ in _recordings_in(folder, closed, _MAX_ENTRIES)]
     if len(paths) > _MANY:
         say(f"reading {len(paths)} recordings in {folder} …")
     recordings, unread = opened(paths)
     unread = closed + unread
     if job:
-        recordings = [each for each in recordings if _job_of(each) == job]
-    elif len({*map(_job_of, recordings)} - {""}) > 1:
+        recordings = [each for each in recordings if _id_of(each.header.job) == job]
+    elif len({_id_of(each.header.job) for each in recordings} - {""}) > 1:
         raise SeveralJobsError(
             folder,
             [
@@ -209,7 +189,7 @@ def recorded_before(header: Header, time: float, folders: Iterable[str] = ()) ->
     if job is None:
         return []
     begin = escape(_safe(header.node, "node")) + "-*"
-    own = job_folder(job.cluster, job.array or job.id)
+    own = job_folder(job.cluster, _id_of(job))
     paths = [
         path
         for folder in dict.fromkeys([own, *folders])
@@ -230,14 +210,8 @@ def prune(max_age_s: float, max_bytes: int, now: float) -> list[str]:
     Never one that is being written, never one without an end that was written to within a day.
     Returns the paths that were removed. Age is that of the last write.
     """
-    kept: list[tuple[float, int, str]] = []
-    for path in _recordings_in(_jobs_dir()):
-        try:
-            status = os.stat(path)
-        except OSError:
-            continue
-        kept.append((status.st_mtime, status.st_size, path))
-    kept.sort()
+    found = _recordings_in(_jobs_dir(), [])
+    kept = sorted((status.st_mtime, status.st_size, path) for path, status in found)
     total = sum(size for _, size, _ in kept)
     removed: list[str] = []
     for written, size, path in kept:
@@ -317,14 +291,13 @@ def _runs_of(recordings: Iterable[Recording], unread: Sequence[str]) -> Iterator
     """
     by_job: dict[str, list[Recording]] = {}
     for each in recordings:
-        by_job.setdefault(_job_of(each), []).append(each)
+        by_job.setdefault(_id_of(each.header.job), []).append(each)
     yield from (_of_recordings([each], ()) for each in by_job.pop("", ()))
     yield from (_of_recordings(parts, unread) for parts in by_job.values())
 
 
-def _job_of(recording: Recording) -> str:
-    """The ID of its job; "" where it is of none."""
-    job = recording.header.job
+def _id_of(job: JobContext | None) -> str:
+    """As Slurm prints it; "" of none."""
     return (job.array or job.id) if job else ""
 
 
@@ -335,7 +308,7 @@ def _of_recordings(recordings: Iterable[Recording], unread: Sequence[str]) -> Ru
     states = {recording.state for recording in newest.values()}
     headers = [recording.header for recording in newest.values()]
     file = os.path.basename(recordings[0].path)
-    id = (job.array or job.id) if job else file[: -len(SUFFIX)]
+    id = _id_of(job) or file[: -len(SUFFIX)]
     return Run(
         cluster=job.cluster if job else "",
         job=id if job else "",
@@ -362,14 +335,14 @@ def _safe(text: str, default: str) -> str:
 
 
 def _recordings_in(
-    folder: str, most: float = inf, unread: list[str] | None = None
-) -> Iterator[str]:
+    folder: str, unread: list[str], most: float = inf
+) -> Iterator[tuple[str, os.stat_result]]:
     """Why a folder or file in it may not be looked at is appended to `unread`. Raises UsageError
     where more than so many entries would have to be looked at.
     """
 
     def cannot_read(error: OSError) -> None:
-        if unread is not None and not isinstance(error, FileNotFoundError):
+        if not isinstance(error, FileNotFoundError):
             unread.append(f"cannot read {error.filename}: {reason(error)}")
 
     seen = 0
@@ -380,17 +353,14 @@ def _recordings_in(
             raise UsageError(
                 f"{folder} has more than {most:,} entries; name a folder with recordings alone"
             )
-        for name in sorted(names):
-            path = os.path.join(parent, name)
-            if not name.endswith(SUFFIX):
-                continue
+        for path in (os.path.join(parent, n) for n in sorted(names) if n.endswith(SUFFIX)):
             try:
-                is_file = stat.S_ISREG(os.lstat(path).st_mode)
+                status = os.lstat(path)
             except OSError as error:
                 cannot_read(error)
                 continue
-            if is_file:
-                yield path
+            if stat.S_ISREG(status.st_mode):
+                yield path, status
 
 
 def _unlink(path: str) -> None:
