@@ -59,6 +59,7 @@ _ALWAYS_FINE_BYTES = 1 << 18  # of each frame, of which a small file may have ma
 #: lines that are none, beyond as many as may be some
 _MOST_WASTED = 10_000
 _SIGNATURES = (
+    (b'{"wire":', ""),
     (b"\x7fELF", "a program"),
     (b"PK\x03\x04", "a ZIP archive"),
     (b"PAR1", "a Parquet file"),
@@ -371,8 +372,6 @@ def kind_of(read: ReadAt, frame: Part) -> str:
     try:
         head = next(_unpacked(read, frame), b"")
     except Broken:
-        return ""
-    if head.startswith(b'{"wire":'):
         return ""
     if not head.strip():
         return "empty"

@@ -64,12 +64,12 @@ class _Span(NamedTuple):
 class _Leg(NamedTuple):
     """The samples later than `begin`, up to and with `until` (epoch s).
 
-    `parts`: which recording gives which lanes; None: all that it has.
+    `parts`: which recording gives which lanes.
     """
 
     begin: float
     until: float
-    parts: Mapping[int, Lanes | None]
+    parts: Mapping[int, Lanes]
 
 
 def by_node(recordings: Iterable[Recording]) -> list[tuple[str, list[Recording]]]:
@@ -90,17 +90,12 @@ class Joined:
         ]
         self.start = min(start for start, _ in self._times)
         self.end = max(end for _, end in self._times)
-        self._legs = [_Leg(-inf, inf, {0: None})] if len(recordings) == 1 else []
+        self._legs = [_Leg(-inf, inf, {0: frozenset()})] if len(recordings) == 1 else []
 
     @property
     def problems(self) -> list[str]:
         """What the files lack, in sentences; grows while they are read."""
         return [said for each in self.recordings for said in each.problems]
-
-    @property
-    def built(self) -> int:
-        """Parts of files of which a frame was asked for that had to be built."""
-        return sum(each.built for each in self.recordings)
 
     def items(
         self, since: float | None = None, decoder: Callable[[], Decoder] = Decoder
@@ -117,7 +112,7 @@ class Joined:
 
     def frames(self, *, shown: bool = False) -> Iterator[Frame]:
         """What the samples were aggregated to when they were recorded; where that cannot be read,
-        what they are aggregated to now (`built` counts such parts of the files).
+        what they are aggregated to now.
         """
         yield from frames_of(self.stretches(shown=shown))
 
@@ -250,11 +245,7 @@ def _legs_of(spans: Sequence[_Span], lanes: Sequence[Lanes]) -> list[_Leg]:
         for name, these in holders.items():
             at = bisect_left(covers[these], (begin, inf)) - 1  # who holds what follows
             shares.setdefault(covers[these][max(at, 0)][1], set()).add(name)
-        parts: dict[int, Lanes | None] = (
-            {n: frozenset(share) for n, share in shares.items()}
-            if len(shares) > 1
-            else dict.fromkeys(shares)
-        )
+        parts = {number: frozenset(share) for number, share in shares.items()}
         if legs and legs[-1].parts == parts:
             legs[-1] = legs[-1]._replace(until=until)
         else:
@@ -393,7 +384,7 @@ class _Told:
 
 def _mixed(parts: Mapping[int, Iterator[Item]], leg: _Leg) -> Iterator[Item]:
     """Data of several recordings for one leg, each of its own lanes, in order of time."""
-    mixed = _Mixed({number: lanes for number, lanes in leg.parts.items() if lanes is not None})
+    mixed = _Mixed(leg.parts)
     streams = []
     for number, items in parts.items():
         head = next(items, None)
@@ -451,7 +442,9 @@ class _Mixed:
                     for key, row in table.items()
                     if (key[0] if isinstance(key, tuple) else key) in ours
                 }
-            if table and (is_of_node or entity in _OF_DEVICES):
+            elif not is_of_node:
+                continue
+            if table:
                 rows[entity] = table
         self._states[number] = {
             ours[key]: state for key, state in sample.states.items() if key in ours

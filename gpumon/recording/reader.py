@@ -94,7 +94,6 @@ class Recording:
         """Raises NotFoundError, GpumonError (unreadable) or WireError (no recording)."""
         self.path = path
         self.problems: list[str] = []
-        self.built = 0  # parts of which a frame was asked for that had to be built
         self._bad_lines = 0  # in this reading
         self._damaged: set[int] = set()  # where parts begin that are not whole inside
         self._alone: set[int] = set()  # and those that do not follow on the one before them
@@ -267,7 +266,6 @@ class Recording:
                     return opened()
             except MALFORMED:  # no recorder wrote them
                 pass
-        self.built += 1
         return None
 
     def close(self) -> None:

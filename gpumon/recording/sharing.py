@@ -59,11 +59,14 @@ class SpoolFile:
         self.told = NOTHING
         self._at = len(NOTHING)  # of the marks that were not taken yet
         self.within = private.open_folder(self._folder)
-        self._file = -1
+        # nobody finds it before it is held
+        first = f".{self._name}" if self._is_here else self._name
         try:
-            # nobody finds it before it is held
-            first = f".{self._name}" if self._is_here else self._name
             self._file = private.new_file(self.within, first)
+        except BaseException:
+            os.close(self.within)
+            raise
+        try:
             os.write(self._file, NOTHING)
             if self._is_here:
                 fcntl.flock(self._file, fcntl.LOCK_EX)  # until it is closed: its process lives
@@ -128,8 +131,7 @@ class SpoolFile:
         with _writing(self._file):
             _remove(self.within, self._name)
             marks = self.take()
-        with suppress(OSError):
-            os.close(self._file)  # and with it the locks
+        os.close(self._file)  # and with it the locks
         os.close(self.within)
         return marks
 

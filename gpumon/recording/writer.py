@@ -339,12 +339,14 @@ class Lane:
                 threading.Thread(target=self._run, daemon=True, name="recorder").start()
 
     def _run(self) -> None:
-        while self._is_running:
+        while True:
             try:
                 self._queue.get(timeout=_IDLE_S)()
             except queue.Empty:
                 with self._lock:
-                    self._is_running = not self._queue.empty()
+                    if self._queue.empty():
+                        self._is_running = False
+                        return
 
 
 class _Writer:

@@ -164,8 +164,9 @@ def record(path, items, *, frame_s=120.0, in_haste=False, phase=0.0, framer=None
 def by_frames(path, *, shown=False):
     """The run data by the frames of a recording, and how many of them were read, not built."""
     with Recording(str(path)) as recording:
-        run = run_of([("gpu01", frames_of(recording.stretches(shown=shown)))])
-        return run.data(), len(list(recording.stretches())) - recording.built
+        stretches = list(recording.stretches(shown=shown))
+        run = run_of([("gpu01", frames_of(stretches))])
+        return run.data(), sum(each.opened() is not None for each in stretches)
 
 
 def same_data(path):

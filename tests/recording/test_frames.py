@@ -51,7 +51,7 @@ def test_every_reading_that_is_kept_is_read_from_frames(tmp_path):
     with Recording(str(path)) as recording:
         for frame in frames_of(recording.stretches(shown=True)):
             found |= {(entity, field) for (entity, _, field), _ in frame.named()}
-        assert recording.built == 0
+        assert all(each.opened() for each in recording.stretches(shown=True))
     kept = {(entity, name) for entity, names in KEPT.items() for name in names}
     derived = {(entity, name) for entity, names in DERIVED.items() for name in names}
     assert {entity for entity, _ in derived - found} <= {"throttle"}  # one reason was there
@@ -192,7 +192,7 @@ def test_recorders_write_frames_and_reports_read_them(tmp_path, whole, monkeypat
     monkeypatch.setenv("GPUMON_STATE", str(tmp_path))
     [one] = open_run(str(whole))
     assert len(list(one.frames())) == 5
-    assert one.joined.built == 0
+    assert all(each.opened() for each in one.joined.stretches())
     stage = RecorderStage(Silent(), str(tmp_path / "marks"), record=True)
     stage.start(Silent())
     stage.header("gpu01", header())
