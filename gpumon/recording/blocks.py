@@ -168,9 +168,9 @@ def lines(read: ReadAt, frame: Part) -> Iterator[bytes]:
 
 
 def first_identity(read: ReadAt, frame: Part) -> Identity | None:
-    """As the trailer tells it, else the first line; None where no recorder wrote that."""
+    """As the first line tells it; None where no recorder wrote that."""
     try:
-        return frame.identity or identity_of(next(_unpacked(read, frame), b""))
+        return identity_of(next(_unpacked(read, frame), b""))
     except Broken:
         return None
 

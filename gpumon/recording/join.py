@@ -187,19 +187,20 @@ class Joined:
         if not any(begin <= end and start <= until for begin, until in times):
             span = _Span(number, start, end, recording.header.interval_s, True)
             return [span], frozenset(map(_lane, recording.header.devices))
-        spans: list[_Span] = []
+        found: list[list[float]] = []  # first, last, interval
         lanes: set[str] = set()
         interval_s = recording.header.interval_s
         with recording:
             for item in recording.ticks():
+                at = item.time + by
                 if isinstance(item, Header):
                     lanes.update(map(_lane, item.devices))
                     interval_s = item.interval_s
-                elif spans and item.time + by - spans[-1].last <= BRIDGE_PERIODS * interval_s:
-                    spans[-1] = spans[-1]._replace(last=item.time + by, interval_s=interval_s)
+                elif found and at - found[-1][1] <= BRIDGE_PERIODS * interval_s:
+                    found[-1][1:] = at, interval_s
                 else:
-                    at = item.time + by
-                    spans.append(_Span(number, at, at, interval_s, not spans))
+                    found.append([at, at, interval_s])
+        spans = [_Span(number, first, last, s, n == 0) for n, (first, last, s) in enumerate(found)]
         return spans, frozenset(lanes)
 
 

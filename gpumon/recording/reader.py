@@ -321,8 +321,10 @@ class Recording:
         before: Identity | None = None
         passed = 0  # parts since then of which nothing tells their number
         for at, part in enumerate(self._parts):
-            identity = blocks.first_identity(self._file.read, part)
-            self._parts[at] = part._replace(identity=identity)
+            if part.identity is None:
+                identity = blocks.first_identity(self._file.read, part)
+                part = self._parts[at] = part._replace(identity=identity)
+            identity = part.identity
             if identity is None:
                 passed += 1
                 continue

@@ -242,10 +242,8 @@ def test_frames_are_used_where_they_lie_in_a_leg(tmp_path):
 
 def test_a_mark_at_a_seam_is_told_once_where_a_part_has_to_be_built(tmp_path):
     """Of a recording that is moved, before one that is not."""
-    hole = (277, 477)
-    read = joined(
-        tmp_path, Piece(137, 502, kept=0.6), Piece(177, 688, off_s=7.0, hole=hole)
-    )  # fmt: skip
+    later = Piece(177, 688, off_s=7.0, hole=(277, 477))
+    read = joined(tmp_path, Piece(137, 502, kept=0.6), later)
     assert marks_of(data_of(read)) == ["333", "334", "610"]
 
 
