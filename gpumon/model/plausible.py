@@ -7,11 +7,11 @@ real device pass: a refused measurement is as false as an impossible one.
 from __future__ import annotations
 
 from math import inf, isfinite
-from typing import Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import Dict, Mapping, Optional, Tuple
 
-from gpumon.model.fields import FIELDS, GROUP_BY_KEY, OF_BOTH, Field
+from gpumon.model.fields import FIELDS, Field
 from gpumon.model.reading import Missing, Reading, number
-from gpumon.model.sample import Key, Rows
+from gpumon.model.sample import Rows
 
 #: (field, the maximum for a device), as `ceilings` gives them
 Ceilings = Tuple[Tuple[str, float], ...]
@@ -90,23 +90,6 @@ def narrowed(field: Field, most: Mapping[str, float]) -> Field:
     """The field with the range that it has on a device with these ceilings."""
     high = most.get(field.name)
     return field._replace(high=high) if high is not None and high < field.high else field
-
-
-def narrowed_columns(
-    bounds: Iterable[Tuple[Key, Ceilings]], columns: Mapping[str, List[Optional[Field]]]
-) -> Dict[Tuple[str, Key], List[Optional[Field]]]:
-    """(group, device) -> the group's columns with the ranges that they have on this device."""
-    alike: Dict[Ceilings, List[Key]] = {}  # mostly all devices of a node
-    for key, most in bounds:
-        alike.setdefault(most, []).append(key)
-    found: Dict[Tuple[str, Key], List[Optional[Field]]] = {}
-    for most, keys in alike.items():
-        highs = dict(most)
-        for group, fields in columns.items():
-            if GROUP_BY_KEY[group].entity in ("device", *OF_BOTH):
-                ranges = [None if field is None else narrowed(field, highs) for field in fields]
-                found.update(((group, key), ranges) for key in keys)
-    return found
 
 
 def most_cpu_per_s(cpus: Optional[Reading]) -> float:

@@ -212,7 +212,7 @@ class Decoder:
         return header
 
     def _lay_out(self, found: Layout) -> None:
-        self.columns, self._narrowed = found.columns, found.narrowed
+        self.columns, self._layout = found.columns, found
         self._usual = UsualRows(found, self._missing)
 
     def _devices(self, entries: List[Any]) -> List[Device]:
@@ -345,8 +345,7 @@ class Decoder:
 
     def columns_of(self, group: str, key: Key) -> List[Optional[Field]]:
         """The group's columns, with the ranges that this device's facts leave."""
-        device = key[0] if isinstance(key, tuple) else key
-        return self._narrowed.get((group, device)) or self.columns[group]
+        return self._layout.of(group, key).columns
 
     def _missing(self, group: str, key: Key, field: str, letter: str) -> Missing:
         plain = _PLAIN.get(letter)

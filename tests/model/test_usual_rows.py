@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from gpumon.model.fields import GROUPS
 from gpumon.model.sample import Device
 from gpumon.model.untrusted import key_of
-from gpumon.model.usual_rows import MAX_GAPS
 from gpumon.wire.decoder import Decoder
 from gpumon.wire.encoder import Encoder
 from tests.recording import made
@@ -93,14 +92,3 @@ def test_rows_of_an_agent_are_usual():
                 if all(isinstance(value, (int, float, str)) for value in values):
                     row = [list(key) if isinstance(key, tuple) else key, *values]
                     assert DECODER._usual.read(group.key, key, row) == dict(zip(names, values))
-
-
-def test_a_stream_has_so_many_functions_at_most():
-    own = decoder()
-    fields = next(group for group in GROUPS if group.key == "job.cgroup").fields
-    for number in range(2000):
-        values = [None if number >> at & 1 else 1 for at in range(len(fields))]
-        row = ["", *values, "u" * values.count(None)]
-        found = own._usual.read("job.cgroup", "", row)
-        assert found is None or len(found) == len(fields)
-    assert len(own._usual._gaps) == MAX_GAPS
