@@ -204,8 +204,6 @@ class FrameBuilder:
                 return
             self._on_cpu.add(pid)
         self._put(("process", pid, field), self._index, known)
-        if known and pid in self._facts:
-            self._frame.facts[pid] = self._facts[pid]
 
     def _flush_programs(self, samples: Sequence[Sample]) -> None:
         for pid, rows in _by_key("program", samples, int).items():
@@ -214,8 +212,6 @@ class FrameBuilder:
                 program = self._frame.program(pid, rows[0][0])
                 if program is not None:
                     program.add(self._index, rows)
-                    if facts is not None:
-                        self._frame.facts[pid] = facts
             elif facts is not None and facts.ppid in self._frame.programs:
                 self._frame.programs[facts.ppid].add_worker(self._index, rows, worker)
 
@@ -225,10 +221,9 @@ class FrameBuilder:
         """All that came since the last time; the next frame begins here."""
         self._flush()
         frame = self._frame
-        for name in frame.rollups:
-            pid = name[1]
-            if name[0] == "process" and isinstance(pid, int) and pid in self._facts:
-                frame.facts[pid] = self._facts[pid]
+        with_facts = {key for entity, key, _ in frame.rollups if entity == "process"}
+        for pid in sorted(self._facts.keys() & (with_facts | frame.programs.keys())):
+            frame.facts[pid] = self._facts[pid]
         if frame.step_s != STEP_S:
             for _, rollup in frame.named():
                 rollup.step_s = frame.step_s

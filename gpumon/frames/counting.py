@@ -10,7 +10,7 @@ from typing import Any, Optional, Sequence
 
 from gpumon.model.fields import FIELDS
 from gpumon.model.series import BRIDGE_PERIODS
-from gpumon.model.untrusted import MAX_TIME, time_of
+from gpumon.model.untrusted import MAX_TIME, finite_of, time_of
 
 _MINUTE_S = 60
 #: a counter may be brought up to date so much later than it is read
@@ -20,18 +20,9 @@ _MOST = 1e25  # more than any counter times any time
 Point = tuple[float, float]  # epoch s, value
 
 
-def finite(value: object) -> float:
-    """The number that a file holds. Raises TypeError, ValueError where it is none to count with."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError("a number was expected")
-    if not abs(value) <= _MOST:  # NaN is not
-        raise ValueError("a number out of range")
-    return float(value)
-
-
 def of_field(value: object, entity: str, name: str) -> float:
-    """The same of a number in the range of this reading."""
-    field, found = FIELDS[entity][name], finite(value)
+    """A number of a file, in the range of this reading. Raises TypeError, ValueError."""
+    field, found = FIELDS[entity][name], finite_of(value, _MOST)
     if not field.low <= found <= field.high:
         raise ValueError("a number out of range")
     return found
@@ -139,6 +130,10 @@ def _point(told: Sequence[Any], entity: str, name: str) -> Point:
     return time_of(time), of_field(value, entity, name)
 
 
+#: of `Coverage`, as a file holds them
+_AMOUNTS = ("seen", "first", "last", "gaps", "longest_gap_s", "covered_s", "interval_s")
+
+
 class Coverage:
     """The samples of a node: when they came, how much of the time they stand for, and gaps.
 
@@ -146,7 +141,7 @@ class Coverage:
     `BRIDGE_PERIODS` intervals: what lies between is a gap.
     """
 
-    __slots__ = ("covered_s", "first", "gaps", "interval_s", "last", "longest_gap_s", "seen")
+    __slots__ = _AMOUNTS
 
     def __init__(self) -> None:
         self.seen = self.gaps = 0
@@ -196,24 +191,19 @@ class Coverage:
 
     def told(self) -> list[float]:
         """As a file holds it."""
-        return [
-            self.seen, self.first, self.last, self.gaps, self.longest_gap_s, self.covered_s,
-            self.interval_s,
-        ]  # fmt: skip
+        return [getattr(self, name) for name in _AMOUNTS]
 
     def take(self, told: Sequence[Any]) -> None:
         """Raises what Python does on what `told` never gives."""
-        seen, first, last, gaps, longest_gap_s, covered_s, interval_s = map(finite, told)
-        self.seen, self.gaps = int(seen), int(gaps)
-        self.first, self.last, self.interval_s = time_of(first), time_of(last), interval_s
-        self.longest_gap_s, self.covered_s = longest_gap_s, covered_s
-        amounts = (self.seen, self.gaps, longest_gap_s, covered_s)
-        if not (
-            first <= last
-            and 1e-3 <= interval_s <= 1e6
-            and 0 <= min(amounts) <= max(amounts) <= 2 * MAX_TIME
-        ):
+        for name, value in zip(_AMOUNTS, told, strict=True):
+            setattr(self, name, finite_of(value, _MOST))
+        self.seen, self.gaps = int(self.seen), int(self.gaps)
+        amounts = self.seen, self.gaps, self.longest_gap_s, self.covered_s
+        is_possible = 0 <= min(amounts) <= max(amounts) <= 2 * MAX_TIME
+        if not (is_possible and 1e-3 <= self.interval_s <= 1e6):
             raise ValueError("impossible samples")
+        if not -MAX_TIME <= self.first <= self.last <= MAX_TIME:
+            raise ValueError("samples out of order")
 
 
 _CORES = ("job", "cpu_cores_used")
@@ -304,7 +294,7 @@ def _mean(minute: Optional[_Minute]) -> Optional[float]:
 
 
 def _minute(told: Sequence[Any]) -> _Minute:
-    number, seconds, total = map(finite, told)
+    number, seconds, total = (finite_of(each, _MOST) for each in told)
     if not 0 <= seconds <= MAX_TIME:
         raise ValueError("an impossible minute")
     of_field(total / (seconds or 1.0), *_CORES)

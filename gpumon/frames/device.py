@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from math import nan
 from typing import Any, Optional
 
@@ -241,17 +242,15 @@ class DeviceFrame:
 
     def successor(self) -> DeviceFrame:
         """What is known at the begin of the next frame."""
-        found = DeviceFrame(self.device)
+        found = copy(self)
+        found.rollups, found.throttle, found.last = {}, {}, dict(self.last)
         found.counters = {name: growth.successor() for name, growth in self.counters.items()}
-        found._newest = self._newest
         found.processes = [
             each.successor()
             for each in self.processes
             if not each.ended or each.last + STEP_S >= self._newest  # its pool comes afterwards
         ]
-        found.is_watched, found.mem_before_bytes = self.is_watched, self.mem_before_bytes
-        found.state, found.last = self.state, dict(self.last)
-        found.left_out = self.left_out
+        found.polled, found.xids, found.states = False, [], []
         return found
 
     def extend(

@@ -68,7 +68,8 @@ MALFORMED = (
 def lines_of(frame: Frame, number: int) -> list[str]:
     """The lines of a frame with this number; none where it has too much for lines."""
     named = [(name, rollup) for name, rollup in frame.named() if len(rollup)]
-    first, last = _span(rollup for _, rollup in named)
+    first = min((rollup.first for _, rollup in named), default=0)
+    last = max((rollup.last for _, rollup in named), default=-1)
     if frame.header is None or last - first >= MAX_BUCKETS:
         return []
     needed = [("head", _head(frame, first, last))]
@@ -89,14 +90,6 @@ def lines_of(frame: Frame, number: int) -> list[str]:
 
 def _dumped(body: Mapping[str, Any]) -> str:
     return json.dumps(body, separators=(",", ":"), allow_nan=False)
-
-
-def _span(rollups: Iterable[Rollup]) -> tuple[int, int]:
-    """The first and the last bucket."""
-    known = list(rollups)
-    return min((each.first for each in known), default=0), max(
-        (each.last for each in known), default=-1
-    )
 
 
 def _is_shown(name: Name) -> bool:

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, groupby
 from typing import Any, Optional
 
-from gpumon.frames.counting import finite, greatest, of_field, optional
+from gpumon.frames.counting import greatest, of_field, optional
 from gpumon.model.fields import FIELDS, KEPT
 from gpumon.model.reading import Reading, number
 from gpumon.model.rollup import Rollup
 from gpumon.model.sample import Process
-from gpumon.model.untrusted import time_of
+from gpumon.model.untrusted import finite_of, time_of
 
 Row = Mapping[str, Reading]
 #: epoch s, and what was read then
@@ -163,5 +163,5 @@ def _unrolled(found: Iterable[Sequence[float]]) -> list[float]:
     for count, value in found:
         if not isinstance(count, int) or not 0 < count <= MAX_RISE - len(values):
             raise ValueError("too many values")
-        values += [finite(value)] * count
+        values += [finite_of(value)] * count
     return values

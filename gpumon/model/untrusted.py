@@ -6,7 +6,6 @@ OverflowError.
 
 from __future__ import annotations
 
-import math
 from typing import Any, Dict, List, Optional, Tuple
 
 from gpumon.model.boards import checked_facts
@@ -51,11 +50,11 @@ def name_of(entry: Any) -> str:
     return entry[0] if isinstance(entry, list) and entry and isinstance(entry[0], str) else ""
 
 
-def finite_of(value: Any) -> float:
+def finite_of(value: Any, most: float = 1e15) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError("expected a number")
-    if not math.isfinite(value) or abs(value) > 1e15:
-        raise ValueError("a time out of range")
+    if not abs(value) <= most:  # NaN is not
+        raise ValueError("a number out of range")
     return float(value)
 
 
