@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import accumulate, groupby
 from math import isnan
+from operator import gt
 from typing import Any, Callable, Optional, Union
 
 from gpumon.errors import WireError
@@ -362,7 +363,10 @@ def _rollup(
     if has_gaps and isnan(sum(numbers)) and any(v != v and n for v, n in zip(numbers, known * 3)):
         raise ValueError("values that are none")
     if width == 3 * size:
-        return known, numbers[:size], numbers[size : 2 * size], numbers[2 * size :]
+        mean, low, high = numbers[:size], numbers[size : 2 * size], numbers[2 * size :]
+        if any(map(gt, low, mean)) or any(map(gt, mean, high)):
+            raise ValueError("a mean beyond its extremes")
+        return known, mean, low, high
     return known, numbers if width == size else numbers * size, None, None
 
 

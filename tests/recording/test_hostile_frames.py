@@ -113,6 +113,8 @@ def outside(frame):
             known = [value for value in values if value == value]
             if count and len(known) < 3:
                 yield entity, name, "counted, but not known"
+            if len(known) == 3 and known != sorted(known):
+                yield entity, name, "a mean beyond its extremes"
             if not all(field.low <= value <= field.high * 1.001 for value in known):
                 yield entity, name, values
         if len(own) and not first <= own.first <= own.last <= last:
@@ -137,3 +139,22 @@ def test_devices_are_counted_from_the_first(frames):
     lines[at] = json.dumps(body, separators=(",", ":"))
     with pytest.raises(IndexError):
         opened(lines)
+
+
+def test_a_mean_beyond_its_extremes_is_refused(frames):
+    lines = lines_of(frames[0], 7)
+    for at, line in enumerate(lines[1:], 1):
+        body = json.loads(line)
+        for place, (size, width) in enumerate(zip(body.get("sizes", ()), body.get("widths", ()))):
+            if width == 3 * size:
+                begin, digits = 8 * sum(body["widths"][:place]), 8 * size
+                values = body["values"]
+                mean, rest = values[begin : begin + digits], values[begin + digits :]
+                high = rest[digits : 2 * digits]
+                swapped = high + rest[:digits] + mean + rest[2 * digits :]
+                body["values"] = values[:begin] + swapped
+                lines[at] = json.dumps(body, separators=(",", ":"))
+                with pytest.raises(ValueError, match="beyond its extremes"):
+                    opened(lines)
+                return
+    raise AssertionError("no rollup with extremes")
