@@ -305,7 +305,8 @@ class DeviceFrame:
             if came >= MAX_PROCESSES or not room.take():
                 self.left_out += came >= MAX_PROCESSES
                 continue
-            self.processes.append(each.copy())
+            self.processes.append(each.successor())
+            self.processes[-1].extend(each)
             came += 1
         for each in here.values() if later.is_watched else ():
             each.ended = True

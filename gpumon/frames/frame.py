@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from math import floor
+from math import floor, inf
 from typing import Any, Optional
 
 from gpumon.frames.counting import Coverage, Growth, MinutePeak, greatest, optional
@@ -329,19 +329,19 @@ class Frame:
 
     # -- parts
 
-    def of_events(self) -> Frame:
-        """The same without what was measured."""
+    def of_events(self, end: float = inf) -> Frame:
+        """The same without what was measured, and without what was not before `end`, epoch s."""
         found = Frame()
         found.step_s = self.step_s
         for header in self.headers:
-            found.add_header(header)
-        for event in (*self._events, *self._ends):
-            found.add_event(event)
+            if header.time < end:
+                found.add_header(header)
+        found.keep_events(each for each in (*self._events, *self._ends) if each.time < end)
         return found
 
-    def picked(self, pick: Pick) -> Frame:
+    def picked(self, pick: Pick, end: float = inf) -> Frame:
         """The same with other rollups or fewer, and without counters and the newest readings."""
-        found = self.of_events()
+        found = self.of_events(end)
         found.samples, found.extent, found.facts = self.samples, self.extent, self.facts
         found.devices = [each.bare() for each in self.devices]
         for name, rollup in self.named():
@@ -356,12 +356,7 @@ class Frame:
         def sliced(entity: str, field: str, rollup: Rollup) -> Optional[Rollup]:
             return rollup.slice(rollup.first, stop) if rollup.first < stop else None
 
-        found = self.picked(sliced)
-        headers, found.headers = found.headers, Recent(MAX_HEADERS, HEADERS_BYTES)
-        for header in headers:
-            if header.time < end:
-                found.headers.append(header)
-        found.keep_events(event for event in found.events if event.time < end)
+        found = self.picked(sliced, end)
         if self.extent is not None:
             found.extent = self.extent[0], stop - 1
         return found

@@ -48,18 +48,15 @@ class Framer:
 
     def _settled(self) -> FrameBuilder:
         """With all that waits for it."""
-        builder = self._builder = self._builder or _builder()
+        if self._builder is None:
+            from gpumon.frames.builder import FrameBuilder
+
+            self._builder = FrameBuilder()
         waiting, self._waiting = self._waiting, []
         for each in waiting:
-            builder.add(each)
-        return builder
+            self._builder.add(each)
+        return self._builder
 
     def rest(self) -> Iterator[Frame]:
         """What came since the last frame."""
         yield self._settled().cut()
-
-
-def _builder() -> FrameBuilder:
-    from gpumon.frames.builder import FrameBuilder
-
-    return FrameBuilder()

@@ -15,7 +15,7 @@ import re
 import sys
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from itertools import accumulate, groupby
 from math import isnan
 from operator import gt
@@ -80,17 +80,14 @@ def lines_of(frame: Frame, number: int) -> list[str]:
     for is_shown in (False, True):
         some = [each for each in named if _is_shown(each[0]) == is_shown]
         parts.append([("shown" if is_shown else "series", body) for body in _packed(some, first)])
+    dump = partial(json.dumps, separators=(",", ":"), allow_nan=False)
     found = [
-        _dumped({"rollups": [kind, number, n, len(bodies)], **body})
+        dump({"rollups": [kind, number, n, len(bodies)], **body})
         for bodies in ([*needed, *parts[0]], parts[1])
         for n, (kind, body) in enumerate(bodies)
     ]
     is_small = len(found) <= MAX_LINES and max(map(len, found)) < MAX_LINE_BYTES
     return found if is_small else []
-
-
-def _dumped(body: Mapping[str, Any]) -> str:
-    return json.dumps(body, separators=(",", ":"), allow_nan=False)
 
 
 def _is_shown(name: Name) -> bool:
@@ -229,15 +226,13 @@ def _opened(lines: Sequence[bytes]) -> Frame:
     frame, decoder = Frame(), _decoder()
     first, last = _grid(head)
     frame.step_s = float(head["step_s"])
+    begin, end = map(int_of, head["extent"] or (0, -1))
+    if first <= last and not begin <= first <= last <= end:
+        raise ValueError("buckets outside of the extent")  # which says how far it reaches
     if head["extent"] is not None:
-        begin, end = map(int, head["extent"])
         if not -_MAX_INDEX <= begin <= end <= _MAX_INDEX or end - begin >= MAX_BUCKETS:
             raise ValueError("an impossible grid")
-        if first <= last and not begin <= first <= last <= end:
-            raise ValueError("buckets outside of the extent")  # which says how far it reaches
         frame.cover(begin, end)
-    elif first <= last:
-        raise ValueError("buckets without an extent")
     frame.samples.take(head["samples"])
     for line in head["headers"]:
         frame.add_header(_header(line))
@@ -261,7 +256,7 @@ def _opened(lines: Sequence[bytes]) -> Frame:
 
 
 def _grid(head: Mapping[str, Any]) -> tuple[int, int]:
-    first, last = map(_int, head["buckets"])
+    first, last = map(int_of, head["buckets"])
     if abs(first) > _MAX_INDEX or not 0 <= last - first + 1 <= MAX_BUCKETS:
         raise ValueError("an impossible grid")
     if head["step_s"] not in _STEPS_S:
@@ -269,23 +264,6 @@ def _grid(head: Mapping[str, Any]) -> tuple[int, int]:
     return first, last
 
 
-def _int(value: Any) -> int:
-    if type(value) is not int:
-        raise TypeError("a whole number was expected")
-    return value
-
-
-def _place(value: Any) -> int:
-    """In a list."""
-    if _int(value) < 0:
-        raise IndexError("a place before the first")
-    return int(value)
-
-
-# frames that follow each other have the same headers and processes, mostly
-
-
-@lru_cache(maxsize=16)
 def _header(line: str) -> Header:
     found = Decoder().line(line)
     if not isinstance(found, Header):
@@ -335,16 +313,16 @@ def _take_rollups(frame: Frame, body: Mapping[str, Any], first: int, last: int) 
     values = bytes.fromhex(body["values"])
     names = [(entity, key, field) for entity, field, keys in body["names"] for key in keys]
     columns = [body[name] for name in ("begins", "sizes", "counts", "widths")]
-    widths = [_int(width) for width in columns[-1]]
+    widths = [int_of(width) for width in columns[-1]]
     if {len(names)} != {*map(len, columns)} or sum(widths) * _BYTES != len(values):
         raise ValueError("a number of columns that differs from the rollups")
-    has_gaps = _check(body["names"], widths, values)
     numbers = array("f", values)
     if sys.byteorder == "big":
         numbers.byteswap()
+    has_gaps = _check(body["names"], widths, values, numbers)
     ends = list(accumulate(widths))
     for name, begin, size, counts, width, end in zip(names, *columns[:3], widths, ends):
-        if not (_int(begin) >= 0 and 0 < _int(size) <= last - first + 1 - begin):
+        if not (int_of(begin) >= 0 and 0 < int_of(size) <= last - first + 1 - begin):
             raise ValueError("buckets outside of their frame")
         own = _rollup(size, counts, numbers[end - width : end], has_gaps=has_gaps)
         entity, key, field = name
@@ -373,17 +351,23 @@ def _rollup(
 def _key(entity: str, key: Any) -> Key:
     """Whose a rollup of a file is."""
     if entity in OF_BOTH:
-        place, number = map(_place, key)
+        place, number = map(int_of, key)
+        if min(place, number) < 0:
+            raise IndexError("a place before the first")
         return place, number
-    if entity in ("device", "throttle"):
-        return _place(key)
-    return int_of(key) if entity in ("process", "program") else clean(key, 255)
+    if entity not in ("device", "throttle", "process", "program"):
+        return clean(key, 255)
+    if int_of(key) < 0:
+        raise IndexError("a place before the first")
+    return int_of(key)
 
 
 # -- ranges ----------------------------------------------------------------------------------------
 
 
-def _check(names: Iterable[Any], widths: Sequence[int], values: bytes) -> bool:
+def _check(
+    names: Iterable[Any], widths: Sequence[int], values: bytes, numbers: array[float]
+) -> bool:
     """Whether some may be NaN. Raises ValueError where a number is out of the range of its field,
     LookupError without one.
 
@@ -391,13 +375,13 @@ def _check(names: Iterable[Any], widths: Sequence[int], values: bytes) -> bool:
     them in an eighth of the time that min and max take.
     """
     text = values.decode("utf-16-le", "surrogatepass")[1::2]
-    count = len(values) // _BYTES
+    count = len(numbers)
     upper = text if len(text) == count else "\uffff" * count  # two made a pair
     place = end = 0
     for entity, field, keys in names:
         at, place = place, place + len(keys)
         begin, end = end, end + sum(widths[at:place])
-        _range(entity, field).check(values, upper, begin, end)
+        _range(entity, field).check(numbers, upper, begin, end)
     return _MAYBE_NAN.search(upper) is not None
 
 
@@ -415,13 +399,10 @@ class _Range:
             f"[{re.escape(first)}-{chr(ord(_NAN) - 1)}{chr(ord(_NAN) + 1)}-\U0010ffff]"
         ).search
 
-    def check(self, values: bytes, upper: str, begin: int, end: int) -> None:
+    def check(self, numbers: array[float], upper: str, begin: int, end: int) -> None:
         """The numbers from `begin` to `end`, of which `upper` has the upper halves."""
         if self._find_doubtful(upper, begin, end):
-            found = array("f", values[_BYTES * begin : _BYTES * end])
-            if sys.byteorder == "big":
-                found.byteswap()
-            known = [value for value in found if value == value]
+            known = [value for value in numbers[begin:end] if value == value]
             if known and not (self._low <= min(known) and max(known) <= self._high):
                 raise ValueError("a value out of range")
 

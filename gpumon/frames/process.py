@@ -91,12 +91,6 @@ class ProcessFrame:
         for field, most in later.pool.items():
             self.pool[field] = max(most, self.pool.get(field, most))
 
-    def copy(self) -> ProcessFrame:
-        """With rollups of its own."""
-        found = self.successor()
-        found.extend(self)
-        return found
-
     def successor(self) -> ProcessFrame:
         """The same without what was measured, in the frame behind this one."""
         found = ProcessFrame(self.facts, self.first, appeared=self.appeared)
