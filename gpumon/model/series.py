@@ -8,7 +8,7 @@ from math import ceil, floor, inf, isfinite, nan
 from typing import List, NamedTuple, Optional, Tuple
 
 from gpumon.model.retention import RETENTIONS, Tiers
-from gpumon.model.rollup import Bucket, Rollup, clamped, merged
+from gpumon.model.rollup import Bucket, Rollup, clamped
 
 #: two samples at most so many periods apart have no gap between them; one missed sample is two
 BRIDGE_PERIODS = 1.5
@@ -317,25 +317,9 @@ class Series:
         own_s = self._steps[tier].step_s
         stop = floor(until / own_s) + 1
         edges = [min(ceil((first + k) * step / own_s), stop) for k in range(n + 1)]
-        return [self._cell(tier, begin, end) for begin, end in zip(edges, edges[1:])]
-
-    def _cell(self, n: int, first: int, stop: int) -> Optional[Bucket]:
-        """One bucket over those first … stop − 1 of a tier's grid, of the tiers that hold them."""
-        parts: List[Bucket] = []
-        own_s = self._steps[n].step_s
-        upper = float(stop * own_s)
-        for tier in self._tiers:  # the newest first
-            step_s = tier.step_s
-            if tier.first * step_s >= upper or not len(tier):
-                continue
-            begin = max(int(first * own_s // step_s) - tier.first, 0)
-            found = tier.merged(begin, ceil(upper / step_s) - tier.first)
-            if found is not None:
-                parts.append(found)
-            upper = min(upper, tier.first * step_s)
-            if upper <= first * own_s:
-                break
-        return parts[0] if len(parts) == 1 else merged(parts)
+        found = self._buckets(tier, edges[0], edges[-1], len(self._tiers))
+        places = [max(edge - found.first, 0) for edge in edges]
+        return [found.merged(begin, end) for begin, end in zip(places, places[1:])]
 
     def _repeated(self, tier: int, step: float, first: int, n: int) -> List[Optional[Bucket]]:
         """The same of shorter ones: each is the bucket that its middle lies in."""

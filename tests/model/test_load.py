@@ -140,7 +140,7 @@ def test_loaded_buckets_stand_for_all_that_they_cover():
     rollup.put(START // 10, [4.0] * 10)
     series.load(rollup, START)
     shown = series.window(START // 10 * 10 + 9, 10, 10)
-    assert shown == [Bucket(4, 4, 4, 10)] * 10
+    assert shown == [Bucket(4, 4, 4, 1)] * 10
 
 
 def test_buckets_are_repeated_over_those_that_they_cover():
