@@ -110,7 +110,7 @@ class CellDecoder(Decoder):
             return super().line(line)
 
     def _lay_out(self, found: Layout) -> None:
-        if getattr(self, "columns", None) is not found.columns:
+        if getattr(self, "columns", None) is not found:
             self._rows.clear()
         super()._lay_out(found)
 
@@ -166,7 +166,7 @@ class CellDecoder(Decoder):
                 missing.setdefault((group.entity, key), []).append((place, absent))
 
     def _of_device(self, group: Group, device: Key) -> _Rows:
-        return _Rows(group, tuple(self.columns_of(group.key, device)))
+        return _Rows(group, tuple(self._usual.columns_of(group.key, device)))
 
     def _check(self, name: str, rows: str) -> None:
         """Rows that are part of no table."""

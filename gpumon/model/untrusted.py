@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Optional, Tuple
 
-from gpumon.model.boards import checked_facts
 from gpumon.model.fields import Field
+from gpumon.model.plausible import checked_facts
 from gpumon.model.reading import IMPLAUSIBLE, REASONS, Missing, Reading
 from gpumon.model.sample import Device, JobContext, Key, Mig
 from gpumon.model.text import clean

@@ -29,17 +29,9 @@ class Usual(NamedTuple):
     fillings: List[Any]  # a value for each place, that may stand there
 
 
-class Layout(NamedTuple):
-    """What rows a header declares. Streams that declare the same share one."""
-
-    columns: Mapping[str, Columns]  # by group
-    #: by group and device, whose facts may narrow the columns; None: of the other devices
-    usual: Mapping[str, Mapping[Optional[Key], Usual]]
-
-    def of(self, group: str, key: Key) -> Usual:
-        """Of a row with this key."""
-        of_group = self.usual[group]
-        return of_group.get(key[0] if isinstance(key, tuple) else key) or of_group[None]
+#: rows that a header declares, by group and device, whose facts may narrow the columns (None: of
+#: the other devices). Streams that declare the same share one
+Layout = Mapping[str, Mapping[Optional[Key], Usual]]
 
 
 def layout(columns: Mapping[str, Columns], devices: Iterable[Device]) -> Layout:
@@ -60,7 +52,7 @@ def _layout(
         usual[group] = {None: _usual(fields, ())}
         if GROUP_BY_KEY[group].entity in ("device", *OF_BOTH):
             usual[group].update((device, _usual(fields, most)) for device, most in bounds)
-    return Layout({group: usual[group][None].columns for group, _ in groups}, usual)
+    return usual
 
 
 @lru_cache(maxsize=256)  # mostly all devices of a node are alike
@@ -77,11 +69,16 @@ class UsualRows:
 
     def __init__(self, layout: Layout, missing: Callable[[str, Key, str, str], Missing]) -> None:
         """`missing`: by group, key, field and letter."""
-        self._usual, self._missing = layout.usual, missing
+        self._usual, self._missing = layout, missing
+
+    def columns_of(self, group: str, key: Key) -> Columns:
+        """Of a row with this key, with the ranges that its device's facts leave."""
+        of_group = self._usual[group]
+        return (of_group.get(key[0] if isinstance(key, tuple) else key) or of_group[None]).columns
 
     def read(self, group: str, key: Key, row: List[Any]) -> Optional[Dict[str, Reading]]:
         """The readings in the order of their columns; None: this is not a usual row."""
-        of_group = self._usual[group]  # as in Layout.of, without a call
+        of_group = self._usual[group]
         usual = of_group.get(key[0] if isinstance(key, tuple) else key) or of_group[None]
         try:
             if None not in row:

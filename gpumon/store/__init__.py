@@ -11,8 +11,8 @@ from math import ceil
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from gpumon.model.retention import RETENTIONS, SERIES_A_NODE, retention_of
 from gpumon.model.sample import Header, Sample
+from gpumon.model.series import RETENTIONS, SERIES_A_NODE, retention_of
 from gpumon.model.view import Status
 from gpumon.store.node import NodeView
 
@@ -29,7 +29,7 @@ class Store:
     """All nodes. Writers are the threads of the streams, the reader is the screen.
 
     The more nodes it hears of, and the more series they have, the less it keeps of each
-    (`model/retention.py`). `others`: nodes of other stores of this process.
+    (`model/series.py`). `others`: nodes of other stores of this process.
     """
 
     def __init__(self, others: int = 0) -> None:

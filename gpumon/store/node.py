@@ -13,10 +13,9 @@ from gpumon.model.axis import Axis
 from gpumon.model.bounded import Recent, left_out_text
 from gpumon.model.fields import COURSES, OF_BOTH, SERIES
 from gpumon.model.reading import NOT_SAMPLED, Missing, Reading, number
-from gpumon.model.retention import COURSE_TIERS, COURSES_KEPT, RETENTIONS, Retention
 from gpumon.model.rollup import Bucket, Rollup
 from gpumon.model.sample import Event, Header, Key, Process, Sample
-from gpumon.model.series import Series, Stats
+from gpumon.model.series import COURSE_TIERS, COURSES_KEPT, RETENTIONS, Retention, Series, Stats
 from gpumon.model.spacing import Spacing
 from gpumon.model.view import LEFT, DeviceView, Latest, ProcessView, Status
 from gpumon.store.devices import Devices

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 from gpumon.errors import ForeignLineError, WireError
 from gpumon.model.fields import GROUP_BY_KEY, GROUPS, OF_BOTH, Field
@@ -57,7 +57,6 @@ _PRINTABLE = bytes(range(0x20, 0x7F))
 _SAMPLE_KEYS = frozenset(("t", "m", "rows", "why", "states", "events"))
 _KEPT_BYTES = MAX_LINE_BYTES // 2  # a recording adds a check
 
-_NO_LAYOUT = layout({}, ())
 _PLAIN = {letter: Missing(reason) for letter, reason in REASON_OF_LETTER.items()}
 _OUR_COLUMNS = {group.key: list(group.fields) for group in GROUPS}
 
@@ -84,12 +83,11 @@ class Decoder:
         self._keep_lines = keep_lines
         self._is_ours = False  # the columns are those that we write
         self._is_whole = True  # nothing of the line was left out or replaced
-        #: group -> the fields of its rows behind the key, as the header declares them
-        self.columns: Mapping[str, List[Optional[Field]]] = {}
+        self.columns: Layout = {}  # as the header declares them
         self.is_lost = False  # a header could not be taken: nothing is known of the columns
         #: what of the stream is beyond a bound and was left out -> how much of it
         self.left_out: Dict[str, int] = {}
-        self._lay_out(_NO_LAYOUT)
+        self._lay_out({})
         self._has_truths = False  # the line may hold truth values, which compare as numbers
         self._why: Dict[Place, Missing] = {}
         self.header: Optional[Header] = None
@@ -212,7 +210,7 @@ class Decoder:
         return header
 
     def _lay_out(self, found: Layout) -> None:
-        self.columns, self._layout = found.columns, found
+        self.columns = found
         self._usual = UsualRows(found, self._missing)
 
     def _devices(self, entries: List[Any]) -> List[Device]:
@@ -322,7 +320,7 @@ class Decoder:
     def row(self, group: str, row: List[Any]) -> Tuple[Key, Dict[str, Reading]]:
         """One row of a known group. Raises what Python does on a row of the wrong shape."""
         key = key_of(row[0])
-        columns = self.columns_of(group, key)
+        columns = self._usual.columns_of(group, key)
         count = len(columns)
         if len(row) not in (count + 1, count + 2):
             raise ValueError(f"a row of {len(row)} values where {count} were declared")
@@ -342,10 +340,6 @@ class Decoder:
                 reading = readings[field.name] = reading_of(value, field)
                 self._is_whole = self._is_whole and reading is not IMPLAUSIBLE
         return key, readings
-
-    def columns_of(self, group: str, key: Key) -> List[Optional[Field]]:
-        """The group's columns, with the ranges that this device's facts leave."""
-        return self._layout.of(group, key).columns
 
     def _missing(self, group: str, key: Key, field: str, letter: str) -> Missing:
         plain = _PLAIN.get(letter)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpumon.model.retention import RETENTIONS
 from gpumon.model.sample import Device, Event, Header, Sample, State
+from gpumon.model.series import RETENTIONS
 from gpumon.model.view import Status
 from gpumon.store import Store
 from gpumon.store.devices import DEVICES_KEPT

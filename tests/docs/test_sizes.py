@@ -16,15 +16,15 @@ ROOT = Path(__file__).parents[2]
 #: code lines of folders and modules of gpumon: what they shall have, and the budget. What makes
 #: a part smaller lowers its budget
 PARTS = {
-    "model": (1700, 1936),
-    "wire": (520, 587),
+    "model": (1700, 1924),
+    "wire": (520, 583),
     "frames": (1500, 1671),
     "collect": (4500, 6718),
     "probe": (500, 789),
     "transport": (1950, 3528),
     "sources": (1150, 1386),
     "recording": (1800, 2231),
-    "store": (620, 681),
+    "store": (620, 680),
     "slurm": (2050, 2726),
     "site config toml": (450, 598),
     "analysis": (9300, 13360),
@@ -37,10 +37,10 @@ PARTS = {
 }
 #: lines and files, with blanks and comments, in the same way
 TREES = {
-    "lines of gpumon": (54_000, 81_123),
-    "files of gpumon": (300, 558),
-    "lines of tests": (45_000, 74_132),
-    "files of tests": (400, 507),
+    "lines of gpumon": (54_000, 80_929),
+    "files of gpumon": (300, 556),
+    "lines of tests": (45_000, 74_129),
+    "files of tests": (400, 506),
 }
 #: that may be missing in a budget: code lines, lines of a tree, files
 SLACK, SLACK_LINES, SLACK_FILES = 20, 200, 5

@@ -1,7 +1,7 @@
 """The course of processes on GPUs: kept of a few, of few nodes, and gone with them."""
 
-from gpumon.model.retention import COURSES_KEPT
 from gpumon.model.sample import Event, Header, Sample
+from gpumon.model.series import COURSES_KEPT
 from gpumon.store import Store
 
 NOW = 1_795_200_000.0

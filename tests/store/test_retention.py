@@ -5,8 +5,8 @@ import math
 import pytest
 
 from gpumon.model.fields import COURSES, FIELDS
-from gpumon.model.retention import retention_of
 from gpumon.model.sample import Header, Sample
+from gpumon.model.series import retention_of
 from gpumon.model.view import Status
 from gpumon.store import Store
 from tests.recording import made

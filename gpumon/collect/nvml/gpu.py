@@ -13,7 +13,7 @@ from gpumon.collect.nvml.gpm import Gpm
 from gpumon.collect.nvml.library import SESSION_CODES, Library, error_text
 from gpumon.collect.nvml.query import Query, passing
 from gpumon.collect.nvml.reader import Reader
-from gpumon.model.boards import checked_facts
+from gpumon.model.plausible import checked_facts
 from gpumon.model.reading import UNSUPPORTED, Missing, Reading
 from gpumon.model.sample import Mig
 
