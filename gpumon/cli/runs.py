@@ -20,7 +20,7 @@ def run(args: argparse.Namespace) -> int:
     from gpumon.terminal import can_show_screen
 
     if not args.json and not can_show_screen():
-        from gpumon.services.runs_screen import show_runs
+        from gpumon.services.replay import show_runs
 
         return show_runs(settings_of(args))
     unread: list[str] = []

@@ -169,7 +169,7 @@ class Joined:
         with self.recordings[number] as recording:
             items = recording.items(begin if begin >= recording.start else None, decoder)
             if by:
-                items = (_shifted(item, by) for item in items)
+                items = (shifted(item, by) for item in items)
             yield from _between(items, leg)
 
     def _plan(self) -> list[_Leg]:
@@ -292,7 +292,7 @@ def _seam(here: _Span | None, following: _Span) -> float:
 # -- reading a leg
 
 
-def _shifted(item: Item, by: float) -> Item:
+def shifted(item: Item, by: float) -> Item:
     """On the axis of the others; the monotonic clock stays."""
     if isinstance(item, Header):
         return item._replace(time=item.time + by)

@@ -11,6 +11,7 @@ from gpumon.errors import EXIT_INTERRUPTED, EXIT_OK, GpumonError, UsageError
 from gpumon.pipeline.array import whole
 from gpumon.services import jobs as find
 from gpumon.services.asking import shared_answers, shared_slurm
+from gpumon.services.cost import Costs
 from gpumon.services.ended import show_ended
 from gpumon.services.my_jobs import MyJobs, is_job, user_here, user_there
 from gpumon.services.own_job import known_better, named_around
@@ -149,10 +150,10 @@ class Attachment:
             raise UsageError(f"--nodes needs one task of the array, e.g. {jobs[0].array_job_id}_1")
         find.check(jobs, remote=bool(self._login))
         if not on_screen:
-            from gpumon.services.array_samples import print_tasks
+            from gpumon.services.samples import print_tasks
 
             return print_tasks(jobs, self._available, settings, as_json=as_json)
-        from gpumon.services.array import show_array
+        from gpumon.services.dashboard import show_array
 
         login = self._available.on_login if self._login else None
         return show_array(
@@ -166,6 +167,8 @@ class Attachment:
         if own_pace:
             settings = paced(settings, len(nodes) or sum(len(job.nodes) for job in jobs))
         watched = watch(jobs, self._slurm, self._available, nodes, settings)
+        costs = Costs()
+        watched.seen = costs.add
         if on_screen:
             from gpumon.services.dashboard import show_job
 
@@ -175,7 +178,7 @@ class Attachment:
             from gpumon.services.samples import print_samples
 
             code = print_samples(watched, nodes, as_json=as_json)
-        if sys.stderr.isatty() and not as_json and (cost := watched.cost()):
+        if sys.stderr.isatty() and not as_json and (cost := costs.line(watched.steps)):
             print(cost, file=sys.stderr)
         return code
 

@@ -1,16 +1,17 @@
-"""Opens the dashboard on this node or on a job's nodes, recording what it shows."""
+"""Opens the dashboard on this node, a job's nodes or an array's tasks, recording what it shows."""
 
 from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from gpumon import heap
 from gpumon.collect.base import node_name
 from gpumon.errors import require_memory
-from gpumon.model.sample import Header, Sample
+from gpumon.model.sample import Header
 from gpumon.pipeline.pipeline import JobSource, Pipeline
 from gpumon.pipeline.recorder import RecorderStage
 from gpumon.pipeline.stacks import Stacks
@@ -20,16 +21,18 @@ from gpumon.services.library import RecordedRuns
 from gpumon.services.retention import start_retention
 from gpumon.services.this_site import site_of_screen
 from gpumon.sources.attach import AttachSource
-from gpumon.sources.files import Past
+from gpumon.sources.files import Past, Track
 from gpumon.sources.jobfiles import JobFiles
 
 if TYPE_CHECKING:
     from gpumon.config import Settings
     from gpumon.services.prompting import Prompting
     from gpumon.site import Site
+    from gpumon.slurm.client import Slurm
     from gpumon.slurm.job import Job
     from gpumon.slurm.runner import Runner
     from gpumon.sources.watched import WatchedJob
+    from gpumon.transport.available import AvailableTransports
 
 #: address space that must be free for the threads that start before the screen
 _ROOM_BYTES = 24 << 20
@@ -54,20 +57,12 @@ def _show_own(job: Job, settings: Settings) -> int:
     """The dashboard of this node with the job around this shell."""
     from gpumon.services.own_job import OwnJob, watch_here
     from gpumon.services.prompting import Prompting
-    from gpumon.tui.app import run_app
 
     prompting = Prompting()
     watched = watch_here(job, settings, prompting)
     own = OwnJob(watched)
-    prompting.to_screen()
-    try:
-        pipeline = _recorded(watched, settings, own)
-        return run_app(
-            pipeline, settings, prompts=prompting, output=JobFiles(own.job),
-            library=RecordedRuns(is_ascii=settings.ascii),
-        )  # fmt: skip
-    finally:
-        prompting.close()
+    pipeline = _recorded(watched, settings, own)
+    return _show(pipeline, settings, prompting, output=JobFiles(own.job))
 
 
 def _show_early(pipeline: Pipeline, settings: Settings, *, whole_node: bool) -> int:
@@ -92,17 +87,54 @@ def show_job(
     The job's output files are read here, or by `login` where the user sits elsewhere. `on_end` is
     called when the job has ended.
     """
+    pipeline = _recorded(watched, settings, watched)
+    output = JobFiles(watched.job, login)
+    return _show(pipeline, settings, prompting, output=output, on_end=on_end)
+
+
+def show_array(
+    jobs: Sequence[Job], slurm: Slurm, available: AvailableTransports, settings: Settings,
+    prompting: Prompting, login: Runner | None, on_end: Callable[[Job], None] | None,
+) -> int:  # fmt: skip
+    """The screen of an array of which these are tasks; returns the exit code.
+
+    `on_end` gets the whole array as one job when all tasks have ended. Raises SlurmError.
+    """
+    from gpumon.pipeline.array import MAX_STREAMS, Followed, WatchedArray
+    from gpumon.services.jobs import with_cluster
+    from gpumon.sources.watched import WatchedJob
+
+    site, id = site_of_screen(), jobs[0].array_job_id
+    if settings.record:
+        start_retention(settings)
+
+    def look(soon: bool) -> list[Job]:
+        return with_cluster(slurm, slurm.live(id, soon=soon))
+
+    def follow(job: Job) -> Followed:
+        of_task, ways = partial(array.look, job.id), available.for_jobs
+        source = WatchedJob([job], of_task, ways, settings.interval_s)
+        pipeline = recorded(source, settings, site, source, others=MAX_STREAMS)
+        return Followed(pipeline, JobFiles(source.job, login))
+
+    array = WatchedArray(id, look(False), look, lambda: slurm.jobs([id]), follow)
+    available.is_shared = True
+    try:
+        pipeline = Pipeline(array, job=array)
+        return _show(pipeline, settings, prompting, array=array, on_end=on_end)
+    finally:
+        available.close()
+
+
+def _show(pipeline: Pipeline, settings: Settings, prompting: Prompting, **shown: Any) -> int:
+    """The screen, on which `prompting` asks the user from now on; `shown` as of `run_app`."""
     from gpumon.tui.app import run_app
 
-    pipeline = _recorded(watched, settings, watched)
-    files = JobFiles(watched.job, login)
     prompting.to_screen()
     heap.keep_little()
     try:
-        return run_app(
-            pipeline, settings, prompts=prompting, output=files, on_end=on_end,
-            library=RecordedRuns(is_ascii=settings.ascii),
-        )  # fmt: skip
+        library = RecordedRuns(is_ascii=settings.ascii)
+        return run_app(pipeline, settings, prompts=prompting, library=library, **shown)
     finally:
         prompting.close()
         gc.freeze()  # to look through what a thousand nodes left would hold up the exit by seconds
@@ -115,7 +147,7 @@ def _recorded(source: AttachSource, settings: Settings, job: JobSource | None = 
     return recorded(source, settings, site, job)
 
 
-def _scraped_before(header: Header, end: float) -> list[Header | Sample]:
+def _scraped_before(header: Header, end: float) -> Track | None:
     from gpumon.services.prometheus import scraped_before  # most screens never zoom out so far
 
     return scraped_before(header, end)

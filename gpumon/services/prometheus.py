@@ -6,16 +6,19 @@ import ast
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from math import inf
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.errors import GpumonError, NotFoundError
 from gpumon.model.sample import Header, Sample
+from gpumon.recording.reader import Stretch
 from gpumon.services.runs import Stream, progress
 from gpumon.site.prometheus import Family, Prometheus
-from gpumon.sources.files import Track, track_of_items
+from gpumon.sources.files import Track
 
 if TYPE_CHECKING:
     from gpumon.analysis.rundata import RunData
@@ -166,14 +169,26 @@ def replayed(job: Job, url: str | None = None) -> list[Track]:
     if server is None:
         raise NotFoundError("no Prometheus server is known")
     found = _found(server, job, _site())
-    tracks = [track_of_items(each.node, list(each.items)) for each in found.streams]
+    tracks = [_track_of(each.node, list(each.items)) for each in found.streams]
     if not tracks:
         raise NotFoundError("; ".join(found.missing.values()))
     return tracks
 
 
-def scraped_before(header: Header, end: float) -> list[Header | Sample]:
-    """What the site's server has of the header's job on its node before a moment; nothing where no
+def _track_of(name: str, items: Sequence[Header | Sample]) -> Track:
+    """Of what is not in a file, and was never aggregated."""
+    first, last = (items[0].time, items[-1].time) if items else (0.0, 0.0)
+    whole = Stretch(first, last, partial(iter, items), lambda: None)
+
+    def since(begin: float | None) -> Iterator[Header | Sample]:
+        begin = -inf if begin is None else begin
+        return (each for each in items if isinstance(each, Header) or each.time >= begin)
+
+    return Track(name, since, lambda: iter([whole]), last - first)
+
+
+def scraped_before(header: Header, end: float) -> Track | None:
+    """What the site's server has of the header's job on its node before a moment; None where no
     server is known. Raises GpumonError.
     """
     from gpumon.slurm.job import Job, NodeAllocation, Resources
@@ -181,7 +196,7 @@ def scraped_before(header: Header, end: float) -> list[Header | Sample]:
     told = header.job
     server = known_server() if told is not None and told.start is not None else None
     if server is None or told is None or told.start is None or end <= told.start:
-        return []
+        return None
     from gpumon.prometheus.samples import scraped
 
     site = _site()
@@ -192,7 +207,8 @@ def scraped_before(header: Header, end: float) -> list[Header | Sample]:
     )  # fmt: skip
     families, interval_s = families_of(site.prometheus), site.prometheus.interval_s
     found = scraped(server, families, job, told.start, end, interval_s)
-    return [item for _, items in found.streams for item in items]
+    items = (item for _, items in found.streams for item in items)
+    return _track_of(header.node, [item for item in items if item.time < end])
 
 
 def known_server(url: str | None = None) -> Server | None:

@@ -1,9 +1,10 @@
-"""The dashboard on a recorded run."""
+"""The dashboard on a recorded run, and the list of them."""
 
 from __future__ import annotations
 
+from gpumon import ending
 from gpumon.config import Settings
-from gpumon.errors import GpumonError
+from gpumon.errors import EXIT_OK, GpumonError
 from gpumon.services.library import RecordedRuns
 from gpumon.services.playing import open_replay, playing
 from gpumon.services.runs import note
@@ -40,3 +41,21 @@ def play(
 
     library = RecordedRuns(is_ascii=settings.ascii)
     return run_app(playing(source, run), settings, library=library, is_from_list=is_from_list)
+
+
+def show_runs(settings: Settings) -> int:
+    """The list, and from there into a replay and back, until the user quits; the exit code.
+
+    Raises GpumonError.
+    """
+    from gpumon.tui.runs.screen import State, choose_run
+
+    state = State()
+    while (run := choose_run(RecordedRuns(is_ascii=settings.ascii), settings, state)) is not None:
+        try:
+            replay(run.id, settings, 1.0, is_from_list=True)
+        except GpumonError as error:
+            state.message = str(error)
+        if code := ending.code():
+            return code
+    return EXIT_OK

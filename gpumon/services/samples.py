@@ -1,4 +1,4 @@
-"""One sample of each node of a job as text or JSON, where there is no dashboard."""
+"""One sample of each node of a job, or of the tasks of an array, where there is no dashboard."""
 
 from __future__ import annotations
 
@@ -6,18 +6,30 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from gpumon.errors import EXIT_FAILED, EXIT_OK
+from gpumon.errors import EXIT_FAILED, EXIT_OK, GpumonError
 from gpumon.export.sample_json import sample_json
 from gpumon.export.sample_text import sample_text
+from gpumon.model import clock
 from gpumon.model.reading import NOT_SAMPLED, Reading, number
-from gpumon.model.sample import Header, Sample
+from gpumon.model.sample import Header, Sample, leaves
+from gpumon.model.text import clean
+from gpumon.model.units import age_text, bytes_text, of_bytes_text, plural
 from gpumon.model.view import Status
+from gpumon.pipeline.array import to_follow
+from gpumon.report.render.layout import aligned
+from gpumon.services.jobs import waiting_text
 from gpumon.services.once import merged
 from gpumon.slurm.parts import parts_of
 from gpumon.sources.watched import WatchedJob
 from gpumon.transport.fallback import why_not as refusals
+
+if TYPE_CHECKING:
+    from gpumon.config import Settings
+    from gpumon.slurm.job import Job
+    from gpumon.transport.available import AvailableTransports
 
 #: a node that has sent nothing by then is reported as such
 WAIT_S = 60.0
@@ -25,6 +37,11 @@ WAIT_S = 60.0
 _WINDOW_S = 1.0
 #: s; a driver that is slow to begin on a busy node is waited for so long
 _DRIVER_S = 5.0
+
+
+_HEADINGS = ("TASK", "STATE", "NODES", "ELAPSED", "LEFT", "GPUS", "BUSY", "GPU MEMORY", "CORES",
+             "MEMORY")  # fmt: skip
+_RIGHT = range(3, len(_HEADINGS))
 
 
 class Samples:
@@ -103,32 +120,153 @@ def _cpu(first: Sample, last: Sample) -> dict[str, Reading]:
     return {"cpu_s": after, "cpu_cores_used": (after - before) / (last.mono - first.mono)}
 
 
+class _Asked(NamedTuple):
+    """A job or task whose nodes are asked."""
+
+    source: WatchedJob
+    nodes: list[str]
+    samples: Samples
+    task: str = ""  # its id
+
+    @property
+    def told(self) -> list[str]:
+        return [node for node in self.nodes if node in self.samples.samples]
+
+    @property
+    def said(self) -> list[tuple[Header, Sample]]:
+        return [(self.samples.headers[node], self.samples.samples[node]) for node in self.told]
+
+
 def print_samples(source: WatchedJob, only: Sequence[str] = (), *, as_json: bool = False) -> int:
     """Print a sample of each node (those in `only`), and why there is none; 1 where that is any.
 
     As JSON a line each. Returns the exit code.
     """
-    nodes = [part.name for part in parts_of(source.jobs(), only)]
-    samples = Samples(nodes)
-    source.start(samples)
-    try:
-        samples.wait(WAIT_S)
-    finally:
-        source.stop()
-    told = [node for node in nodes if node in samples.samples]
-    for place, node in enumerate(told):
+    asked = _asked(source, only)
+    _ask([asked])
+    for place, (header, sample) in enumerate(asked.said):
         if as_json:
-            print(samples.json(node))
+            print(asked.samples.json(asked.told[place]))
         else:
-            print("\n" * bool(place) + sample_text(samples.headers[node], samples.samples[node]))
-    failed = [node for node in nodes if node not in samples.samples]
-    for node in failed:
-        print(f"gpumon: {node}: {why_not(source, samples, node)}", file=sys.stderr)
+            print("\n" * bool(place) + sample_text(header, sample))
+    return _complain([asked])
+
+
+def print_tasks(
+    jobs: Sequence[Job], available: AvailableTransports, settings: Settings, *, as_json: bool
+) -> int:
+    """Print what is known of each task, as JSON the samples of each node of each running one.
+
+    Returns the exit code: 1 where a node sent nothing. Raises GpumonError where there is no sample
+    to print as JSON.
+    """
+    if as_json and not any(job.is_running for job in jobs):
+        raise GpumonError(waiting_text(jobs[0]))
+    available.is_shared = True
+    try:
+        asked = [_task(job, available, settings) for job in to_follow(jobs, ())]
+        _ask(asked)
+    finally:
+        available.close()
+    if as_json:
+        for each in asked:
+            for node in each.told:
+                print(each.samples.json(node))
+    else:
+        told = {each.task: each.said for each in asked}
+        lines = [_line(job, told.get(job.id, [])) for job in jobs]
+        print("\n".join(aligned([_HEADINGS, *lines], _RIGHT)))
+    left_out = sum(job.is_running for job in jobs) - len(asked)
+    if left_out:
+        print(f"gpumon: {plural(left_out, 'running task')} not measured", file=sys.stderr)
+    return _complain(asked)
+
+
+def _asked(source: WatchedJob, only: Sequence[str] = (), task: str = "") -> _Asked:
+    nodes = [part.name for part in parts_of(source.jobs(), only)]
+    return _Asked(source, nodes, Samples(nodes), task)
+
+
+def _task(job: Job, available: AvailableTransports, settings: Settings) -> _Asked:
+    source = WatchedJob([job], lambda soon: [job], available.for_jobs, settings.interval_s)
+    return _asked(source, task=job.id)
+
+
+def _ask(asked: Sequence[_Asked]) -> None:
+    for each in asked:
+        each.source.start(each.samples)
+    until = time.monotonic() + WAIT_S
+    try:
+        for each in asked:
+            each.samples.wait(until - time.monotonic())
+    finally:
+        for each in asked:
+            each.source.stop()
+
+
+def _complain(asked: Iterable[_Asked]) -> int:
+    """Print why nodes sent nothing; returns the exit code, 1 where any did not."""
+    failed = [(each, node) for each in asked for node in each.nodes if node not in each.told]
+    for each, node in failed:
+        status = each.samples.statuses.get(node)
+        why = refusals(each.source.attempts(node)) or (status.detail if status else "")
+        task = f"{clean(each.task, 40)}: " if each.task else ""
+        print(f"gpumon: {task}{node}: {why or 'no answer'}", file=sys.stderr)
     return EXIT_FAILED if failed else EXIT_OK
 
 
-def why_not(source: WatchedJob, samples: Samples, node: str) -> str:
-    """Why there is no sample of a node."""
-    refused = refusals(source.attempts(node))
-    status = samples.statuses.get(node)
-    return refused or (status.detail if status is not None else "") or "no answer"
+def _line(job: Job, told: Sequence[tuple[Header, Sample]]) -> tuple[str, ...]:
+    elapsed_s = None if job.is_pending else job.elapsed_at(clock.now())
+    left_s = None if elapsed_s is None or not job.time_limit_s else job.time_limit_s - elapsed_s
+    where = clean(job.reason if job.is_pending else job.node_list, 60)
+    return (
+        clean(job.id, 60),
+        clean(job.state, 40),
+        where,
+        "" if elapsed_s is None else age_text(elapsed_s),
+        "" if left_s is None else age_text(left_s),
+        "" if job.gpus is None else f"{job.gpus}",
+        *(_figures(job, told) if told else ("",) * 4),
+    )
+
+
+def _figures(job: Job, told: Sequence[tuple[Header, Sample]]) -> tuple[str, str, str, str]:
+    """Busy, GPU memory, cores and memory; "?" for figures that a node lacks."""
+    busy: list[float | None] = []
+    used: list[float | None] = []
+    total: list[float | None] = []
+    for header, sample in told:
+        own = [device for device in header.devices if device.cuda_index is not None]
+        for device in leaves(own or header.devices):
+            row = sample.rows.get("device", {}).get(device.index, {})
+            busy.append(number(row.get("busy_percent")))
+            used.append(number(row.get("mem_used_bytes")))
+            total.append(number(device.facts.get("mem_total_bytes")))
+    cores = [_of_job(sample, "cpu_cores_used") for _, sample in told]
+    mem = [_of_job(sample, "mem_used_bytes") for _, sample in told]
+    limits = [float(h.job.mem_limit_bytes) if h.job and h.job.mem_limit_bytes else None
+              for h, _ in told]  # fmt: skip
+    given = job.allocated.cpus
+    return (
+        _sum(busy, lambda value: f"{value / len(busy):.0f} %"),
+        _share(used, total),
+        _sum(cores, lambda value: f"{value:.1f} / {given}" if given else f"{value:.1f}"),
+        _share(mem, limits),
+    )
+
+
+def _of_job(sample: Sample, field: str) -> float | None:
+    return number(sample.rows.get("job", {}).get("", {}).get(field))
+
+
+def _sum(values: Sequence[float | None], form: Callable[[float], str]) -> str:
+    """Nothing where there is nothing to measure, and "?" where a part is not known."""
+    if not values:
+        return ""
+    known = [value for value in values if value is not None]
+    return form(sum(known)) if len(known) == len(values) else "?"
+
+
+def _share(used: Sequence[float | None], of: Sequence[float | None]) -> str:
+    whole = sum(value or 0.0 for value in of) if None not in of else 0.0
+    return _sum(used, lambda value: of_bytes_text(value, whole) if whole else bytes_text(value))

@@ -10,13 +10,12 @@ import threading
 from collections.abc import Callable, Sequence
 
 from gpumon.model import clock
+from gpumon.model.sample import Sample
 from gpumon.model.stack import Told
 from gpumon.model.view import LEFT, Status
 from gpumon.sources.attempt import beside
 from gpumon.sources.base import Sink
-from gpumon.sources.cost import Costs
-from gpumon.sources.node_run import NodeRun
-from gpumon.sources.tasks import NodeTask, task_here
+from gpumon.sources.node_run import NodeRun, NodeTask, task_here
 from gpumon.transport.fallback import Transports
 from gpumon.transport.stream import Attempt
 from gpumon.wire.stacks import request_line
@@ -44,9 +43,9 @@ class AttachSource:
         self._first = tasks
         self._runs: dict[str, NodeRun] = {}  # replaced as a whole: other threads read it
         self._ways: set[Transports] = set()  # all that were ever used
-        self.costs = Costs()
         self.stopping = threading.Event()
         self.tell: Callable[[str, Told], None] = lambda name, told: None  # takes nodes' answers
+        self.seen: Callable[[str, Sample], None] = lambda name, sample: None  # takes each sample
         self.held = ""  # why trying again makes no sense now: the job is suspended
 
     @classmethod
@@ -119,9 +118,10 @@ class AttachSource:
         """The transport that reached a node, then those that failed, with reasons."""
         return self._runs[node].fallback.attempts if node in self._runs else []
 
-    def cost(self) -> str:
-        """What this has cost the job so far, as one line; "" where that is not known."""
-        return self.costs.line(sum(each.steps for each in self._ways))
+    @property
+    def steps(self) -> int:
+        """That were started in the job."""
+        return sum(each.steps for each in self._ways)
 
     def ask_stacks(self, name: str, pid: int, how: str) -> bool:
         """Ask a node for the stack of a process, with 0 of each rank; `tell` gets the answers.

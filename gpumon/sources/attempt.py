@@ -81,21 +81,17 @@ class Attempt:
         if late:  # given up while the stream was being opened
             stream.close()
             raise Failure("another transport was faster")
-        try:
+        with suppress(OSError):  # it went away before it had read the agent; its complaint says why
             stream.write(payload)
             self.forgive()  # it may have waited for its turn until now
             self._is_loaded, self._waited_s = True, 0.0
             if self._finds_first():
                 return
-        except OSError:  # it went away before it had read the agent; its complaint says why
-            pass
-        except (WireError, TooFast) as error:
-            self._why = str(error)
         raise Failure(self.outcome(), final=self._ends_for(WRONG_JOB))
 
     def _finds_first(self) -> bool:
         header: tuple[Header, float] | None = None
-        while (items := self._read()) is not None:
+        while not self._why and (items := self._read()) is not None:
             with TURNS.of_stream():
                 for item, received in items:
                     if isinstance(item, Header):
@@ -111,43 +107,43 @@ class Attempt:
         stream has ended.
         """
         held, self._held = self._held, ()
-        try:
-            items = held or self._read()
-            if items is None:
-                return False
-            with TURNS.of_stream():
-                for item, received in items:
-                    self._take(item, received)
-                    if self._end is not None:
-                        break
-        except OSError:
+        items = held or self._read()
+        if items is None:
             return False
-        except (WireError, TooFast) as error:
-            self._why = str(error)
-            return False
-        return self._end is None
+        with TURNS.of_stream():
+            for item, received in items:
+                self._take(item, received)
+                if self._end is not None:
+                    break
+        return self._end is None and not self._why
 
     def _read(self) -> Iterator[tuple[Header | Sample, float]] | None:
         """What the next piece of the stream holds, to be decoded as it is taken; None: nothing
         more is taken. Who quits must not wait for what a thousand nodes have sent.
         """
-        data = b"" if self._node.is_done or self._stream is None else self._stream.read()
+        data = b""
+        if self._stream is not None and not self._node.is_done:
+            with suppress(OSError):
+                data = self._stream.read()
         if not data:
             return None
         self.forgive()
         self._node.heard()
-        return self._decoded(self._lines.feed(data))
+        return self._decoded(data)
 
-    def _decoded(self, lines: list[bytes]) -> Iterator[tuple[Header | Sample, float]]:
-        for line in lines:
-            if self._node.is_done:
-                return
-            if line.startswith(ANSWER):
-                if (answer := self._intake.answer(line)) is not None:
-                    self._node.told(answer)
-                continue
-            for item in self._intake.line(line):
-                yield item, self._now()
+    def _decoded(self, data: bytes) -> Iterator[tuple[Header | Sample, float]]:
+        try:
+            for line in self._lines.feed(data):
+                if self._node.is_done:
+                    return
+                if line.startswith(ANSWER):
+                    if (answer := self._intake.answer(line)) is not None:
+                        self._node.told(answer)
+                    continue
+                for item in self._intake.line(line):
+                    yield item, self._now()
+        except (WireError, TooFast) as error:
+            self._why = str(error)
 
     def _take(self, item: Header | Sample, received: float) -> None:
         if isinstance(item, Header):

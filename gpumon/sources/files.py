@@ -10,13 +10,13 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 from math import inf
 from typing import Union
 
-from gpumon.frames.builder import built
 from gpumon.frames.frame import Frame
 from gpumon.model.fields import SERIES
 from gpumon.model.rollup import Rollup
@@ -69,14 +69,14 @@ class Track:
 
     def frames_before(self, end: float) -> Iterator[Frame]:
         """What was before `end`, epoch s, in full, read once more: for who evaluates it."""
-        for stretch in self.stretches():
-            if stretch.first >= end:
-                return
-            frame = stretch.opened() if stretch.last < end else None
-            if frame is not None:
-                yield frame
-            else:
-                yield from built(item for item in stretch.items() if item.time < end)
+
+        def cut(stretch: Stretch) -> Stretch:
+            if stretch.last < end:
+                return stretch
+            items = (item for item in stretch.items() if item.time < end)
+            return stretch._replace(items=lambda: items, opened=lambda: None)
+
+        return frames_of(cut(s) for s in takewhile(lambda s: s.first < end, self.stretches()))
 
 
 def _shown(entity: str, field: str, rollup: Rollup) -> Rollup | None:
@@ -115,18 +115,6 @@ def _track_of(recordings: Sequence[Recording]) -> Track:
     )
 
 
-def track_of_items(name: str, items: Sequence[Item]) -> Track:
-    """Of what is not in a file, and was never aggregated."""
-    first, last = (items[0].time, items[-1].time) if items else (0.0, 0.0)
-    whole = Stretch(first, last, partial(iter, items), lambda: None)
-
-    def since(begin: float | None) -> Iterator[Item]:
-        begin = -inf if begin is None else begin
-        return (each for each in items if isinstance(each, Header) or each.time >= begin)
-
-    return Track(name, since, lambda: iter([whole]), last - first)
-
-
 #: nodes whose past is read, one after another, each in about a second for a day
 MOST_NODES = 64
 #: s, or samples: a stream begins so long before its first rate at most
@@ -134,8 +122,8 @@ _BEGIN_S = 5.0
 #: reading so much may take seconds, which is said before
 _LONG_S = 7200.0
 
-#: a node's header, and epoch s -> its samples before that moment, after a header
-Scraped = Callable[[Header, float], Iterable[Item]]
+#: a node's header, and epoch s -> its samples before that moment
+Scraped = Callable[[Header, float], Union[Track, None]]
 _RECORDINGS, _SCRAPES = "earlier recordings", "earlier scrapes by Prometheus"
 
 
@@ -221,15 +209,16 @@ class Past:
             return None
         own_begin = first - max(_BEGIN_S, _BEGIN_S * node.interval_s)  # of its own recording
         found = recorded_before(header, own_begin, self._folders)
+        track: Track | None = None
+        what = _RECORDINGS
         if found := [each for each in found if os.path.realpath(each.path) not in self._played]:
-            what, track = _RECORDINGS, _track_of(found)
+            track = _track_of(found)
             if track.span_s > _LONG_S:
                 self._news.append("reading earlier recordings of this job …")
         elif self._scraped is not None:
             ask, self._scraped = self._scraped, None  # who fails is not asked for the next node
-            items = [item for item in ask(header, first) if item.time < first]
-            what, track, self._scraped = _SCRAPES, track_of_items(node.name, items), ask
-        else:
+            what, track, self._scraped = _SCRAPES, ask(header, first), ask
+        if track is None:
             return None
         while track.reached < first and not self._stopping:
             track.read()

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.errors import shortage
 from gpumon.model.axis import Axis
@@ -23,8 +23,7 @@ from gpumon.model.sample import Header, Sample, leaves
 from gpumon.model.stack import Told
 from gpumon.model.view import Status
 from gpumon.sources.attempt import Attempt, beside, mistake
-from gpumon.sources.tasks import NodeTask
-from gpumon.transport.fallback import Fallback, has_twin
+from gpumon.transport.fallback import Fallback, Transports, has_twin
 from gpumon.transport.local import LocalTransport
 from gpumon.transport.payload import agent_argv, payload
 from gpumon.transport.reading import STREAMS
@@ -40,6 +39,38 @@ _BESIDE_S = 5.0
 _KEPT_S = 120.0
 #: a stream that held so long begins its back-off anew
 _STEADY_S = 60.0
+
+
+class NodeTask(NamedTuple):
+    """What to follow on a node, what the agent is told about it, and the ways there."""
+
+    node: str  # by its NodeName
+    names: tuple[str, ...]  # of the job there: its raw id, its SLUID
+    gpus: int | None = None  # of the job on this node
+    complete: Callable[[Header], Header] = lambda header: header
+    part: str = ""  # its name on the screen, where that is not the node's
+    transports: Transports = Transports(())
+
+    @property
+    def name(self) -> str:
+        return self.part or self.node
+
+    def is_same_share(self, other: NodeTask) -> bool:
+        """Whether an agent with the other task tells the same: of one job, on one node, of as many
+        GPUs. What one of them does not know is no difference.
+        """
+        same_job = self.names[:1] == other.names[:1] or not (self.names and other.names)
+        same_gpus = self.gpus == other.gpus or None in (self.gpus, other.gpus)
+        return self.node == other.node and same_job and same_gpus
+
+    def knowing(self, before: NodeTask) -> NodeTask:
+        """The same, with the number of GPUs as it was, where that is not known now."""
+        return self._replace(gpus=before.gpus if self.gpus is None else self.gpus)
+
+
+def task_here(node: str) -> NodeTask:
+    """This node alone, whatever job it stands in."""
+    return NodeTask(node, (), transports=Transports([LocalTransport(node)]))
 
 
 class NodeRun:
@@ -68,13 +99,9 @@ class NodeRun:
         self._is_quiet = False
         self._passing = threading.Lock()
         self._is_left = False
-        self._flags = ["--interval", f"{self.interval_s:g}"]
-        if is_spread:
-            self._flags.append("--spread")
-        if task.names:
-            self._flags += ["--job", ",".join(task.names)]
-        if task.gpus is not None:
-            self._flags += ["--gpus", str(task.gpus)]
+        self._flags = ["--interval", f"{self.interval_s:g}", *(["--spread"] if is_spread else [])]
+        self._flags += ["--job", ",".join(task.names)] if task.names else []
+        self._flags += ["--gpus", str(task.gpus)] if task.gpus is not None else []
 
     # -- what its streams bring
 
@@ -92,7 +119,7 @@ class NodeRun:
     def add(self, sample: Sample, received: float) -> None:
         with self._passing:
             if not self._is_left:
-                self._source.costs.add(self.task.name, sample)
+                self._source.seen(self.task.name, sample)
                 self._source.sink.add(self.task.name, sample, received)
 
     def _status(self, status: Status) -> None:
@@ -172,7 +199,11 @@ class NodeRun:
             while not self.is_done:
                 if not self._try_next() and not self._attempts:
                     break
-                attempt = self._report()
+                slow = [each.waited_s() >= _BESIDE_S for each in self._attempts]
+                try:  # until one is slow, look around now and then
+                    attempt = self._reports.get(timeout=None if all(slow) else 0.5)
+                except queue.Empty:
+                    continue
                 if attempt is None:
                     continue
                 self._attempts = tuple(each for each in self._attempts if each is not attempt)
@@ -183,7 +214,10 @@ class NodeRun:
                 else:
                     attempt.close()
         finally:
-            self._give_up_others()
+            self.task.transports.settle(self.task.node)
+            for each in self._attempts:  # that lost
+                beside(each.close)  # which may take a while
+            self._attempts = ()
         return self.fallback.refusals or "no transport reaches this node"
 
     def _try_next(self) -> bool:
@@ -202,14 +236,6 @@ class NodeRun:
         self._attempts = (*self._attempts, attempt)
         attempt.run(self._reports.put)
         return True
-
-    def _report(self) -> Attempt | None:
-        """What comes of an attempt next; None when it is time to look around."""
-        slow = [each.waited_s() >= _BESIDE_S for each in self._attempts]
-        try:
-            return self._reports.get(timeout=None if all(slow) else 0.5)
-        except queue.Empty:
-            return None
 
     def open(self, transport: Transport) -> tuple[Stream, bytes]:
         """A stream, and what is to be sent first. Raises Failure."""
@@ -245,13 +271,6 @@ class NodeRun:
         while is_on:
             is_on = attempt.take()
         return attempt.outcome()
-
-    def _give_up_others(self) -> None:
-        """Those that lost; in threads, as a close may take a while."""
-        self.task.transports.settle(self.task.node)
-        attempts, self._attempts = self._attempts, ()
-        for attempt in attempts:
-            beside(attempt.close)
 
     def _set_live(self, live: bool) -> None:
         was, self.live = self.live, live

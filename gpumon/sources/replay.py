@@ -14,6 +14,7 @@ from typing import Tuple, Union
 from gpumon.errors import GpumonError, WireError
 from gpumon.model.sample import Header, Sample
 from gpumon.model.view import Status
+from gpumon.recording.join import shifted
 from gpumon.sources.base import LoadingSink, Sink
 from gpumon.sources.files import Track
 
@@ -135,11 +136,8 @@ class ReplaySource:
     def pause(self) -> None:
         """Hold the clock, or let it continue."""
         with self._wake:
-            if self._paused_at is None:
-                self._paused_at = self.now()
-            else:
-                self._set_clock(self._paused_at)
-                self._paused_at = None
+            self._set_clock(self.now())
+            self._paused_at = self._base_time if self._paused_at is None else None
             self._wake.notify()
 
     def set_speed(self, speed: float) -> None:
@@ -185,10 +183,12 @@ class ReplaySource:
             while not self._stopping:
                 if (wanted := self._wanted) is not None:
                     self._go(sink, wanted)
-                elif (entry := self._next()) is None:
+                    continue
+                self._feed_until(sink, self.now())
+                if self._pending is None:
                     self._finish(sink)
-                elif self._is_due(entry[0]):
-                    self._deliver(entry, sink)
+                else:
+                    self._wait_for(self._pending[0])
         except GpumonError as error:
             self._lose(sink, error)
 
@@ -209,16 +209,12 @@ class ReplaySource:
             self._pending = next(self._entries, None)
         return self._pending
 
-    def _is_due(self, at: float) -> bool:
-        """Wait for the clock to reach `at`; False when something else is to be done first."""
+    def _wait_for(self, at: float) -> None:
+        """Until the clock reaches `at`, or something changes."""
         with self._wake:
-            if self._is_called:
-                return False
-            wait_s = None if self._paused_at is not None else (at - self.now()) / self.speed
-            if wait_s is None or wait_s > 0:
-                self._wake.wait(wait_s)
-                return False
-        return True
+            if not self._is_called:
+                is_held = self._paused_at is not None
+                self._wake.wait(None if is_held else max(0.0, (at - self.now()) / self.speed))
 
     def _finish(self, sink: Sink) -> None:
         """The end: say so, and wait to be sent elsewhere."""
@@ -320,7 +316,7 @@ class ReplaySource:
             self._news = "the recording begins again" if self._round_s else ""
             for at, number, item in self._merged(lambda track: track.items(None)):
                 last = max(last, at)
-                yield at + self._round_s, number, _shifted(item, self._round_s)
+                yield at + self._round_s, number, _later(item, self._round_s)
             self._round_s += last - self.origin + 1.0
 
     def _merged(self, items_of: Callable[[Track], Iterator[Item]]) -> Iterator[_Entry]:
@@ -374,16 +370,11 @@ def _going_on(track: Track, begin: float | None) -> Iterator[Item]:
             yield item._replace(rows={}, events=events)
 
 
-def _shifted(item: Item, shift: float) -> Item:
-    if not shift:
+def _later(item: Item, by: float) -> Item:
+    """So much later, with the node's clocks and its job."""
+    if not by:
         return item
-    if isinstance(item, Header):
-        job = item.job
-        if job is not None and job.start is not None:
-            job = job._replace(start=job.start + shift, end=job.end and job.end + shift)
-        return item._replace(time=item.time + shift, mono=item.mono + shift, job=job)
-    states = {key: state._replace(since=state.since + shift) for key, state in item.states.items()}
-    events = [event._replace(time=event.time + shift) for event in item.events]
-    return item._replace(
-        time=item.time + shift, mono=item.mono + shift, states=states, events=events
-    )
+    if isinstance(item, Header) and (job := item.job) is not None and job.start is not None:
+        job = job._replace(start=job.start + by, end=job.end and job.end + by)
+        item = item._replace(job=job)
+    return shifted(item, by)._replace(mono=item.mono + by)

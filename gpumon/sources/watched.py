@@ -9,18 +9,21 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from gpumon.errors import GpumonError, NotFoundError
+from gpumon.model.sample import Header, JobContext
 from gpumon.model.text import clean
 from gpumon.model.view import Silence
-from gpumon.slurm.job import Job
+from gpumon.slurm.job import Job, NodeAllocation
 from gpumon.slurm.pace import LEAST_PERIOD_S
+from gpumon.slurm.parts import parts_of
 from gpumon.slurm.states import HELD_STATES
 from gpumon.slurm.suspension import Suspensions
 from gpumon.sources.attach import AttachSource
 from gpumon.sources.base import Sink
-from gpumon.sources.tasks import NodeTask, tasks_of
+from gpumon.sources.node_run import NodeTask
 from gpumon.transport.fallback import Transports
 
 #: with the spread below, what changes in Slurm is seen within 15 s ...
@@ -69,8 +72,8 @@ class WatchedJob(AttachSource):
         self._only = only
         self._explained = explained
         self._ask_s = ask_s
-        self._placement = Placement()
-        self._placement.take(jobs)
+        self._told = {job.raw_id: job for job in jobs}
+        self._placed, _ = placed(self._told, {}, {})
         self._suspensions: dict[str, Suspensions] = {}  # by raw id
         self._jobs = self._on_our_clock(jobs)
         self._dark = threading.Event()  # no node is live any more: has the job ended?
@@ -124,8 +127,8 @@ class WatchedJob(AttachSource):
     def _follow(self) -> None:
         """Have the nodes followed that are the job's now, and no others."""
         try:
-            placed = [job.on_our_clock(self._ahead_s) for job in self._placement.jobs]
-            self.follow(tasks_of(placed, self._ways_of(placed), self._only) if placed else ())
+            jobs = [job.on_our_clock(self._ahead_s) for job in self._placed.values()]
+            self.follow(tasks_of(jobs, self._ways_of(jobs), self._only) if jobs else ())
         except GpumonError as error:
             self._news.append(str(error))
 
@@ -170,9 +173,11 @@ class WatchedJob(AttachSource):
         self.silence = None
         if not found:
             return
-        self._placement.take(found)
+        now = {job.raw_id: job for job in found}
+        self._placed, is_again = placed(now, self._told, self._placed)
+        self._told = now
         found = self._jobs = self._on_our_clock(found)
-        if self._placement.started_again:
+        if is_again:
             queued = all(job.is_pending for job in found)
             self.follow((), _REQUEUED if queued else _STARTED_AGAIN)
         self._follow()
@@ -201,44 +206,59 @@ def period_for(phase: str, lasts_s: float) -> float:
     return SELDOM_S if is_slow else ASK_S
 
 
-class Placement:
-    """The components of a job (of a plain job, one), each with the nodes that are its own now.
+def placed(
+    now: Mapping[str, Job], told: Mapping[str, Job], before: Mapping[str, Job]
+) -> tuple[dict[str, Job], bool]:
+    """The components of a job (of a plain job, one) that are on nodes now, and whether that is
+    another attempt of the job than before; all by raw id.
 
-    Answers are seconds apart, so what lies between is inferred: a job that runs now and ran before
-    may have been through the queue meanwhile.
-
-    started_again: whether the newest answer is of another attempt than the one before.
+    `now`: Slurm's newest answer, `told`: the one before, each with its times as Slurm gave them;
+    `before`: as they were placed until now. Answers are seconds apart, so what lies between is
+    inferred: a job that runs now and ran before may have been through the queue meanwhile.
     """
-
-    def __init__(self) -> None:
-        self._told: dict[str, Job] = {}  # by raw id
-        self._placed: dict[str, Job] = {}  # by raw id; those that have nodes
-        self.started_again = False
-
-    def take(self, told: Iterable[Job]) -> None:
-        """Slurm's newest answer, with its times as Slurm gave them."""
-        now = {job.raw_id: job for job in told}
-        self.started_again = any(
-            not job.is_same_attempt(self._told[id]) for id, job in now.items() if id in self._told
-        )
-        before = {} if self.started_again else self._placed
-        placed = {id: _placed(job, before.get(id), self._told.get(id)) for id, job in now.items()}
-        self._placed = {id: job for id, job in placed.items() if job is not None}
-        self._told = now
-
-    @property
-    def jobs(self) -> list[Job]:
-        """The components that are on nodes, as Slurm told of them when they were last placed."""
-        return list(self._placed.values())
+    again = any(not job.is_same_attempt(told[id]) for id, job in now.items() if id in told)
+    found = {}
+    for id, job in now.items():
+        known = None if again else before.get(id)
+        is_in_transit = job.state in _IN_TRANSIT and id in told  # also back into the queue
+        if job.is_running and job.nodes and not is_in_transit:
+            known = job
+        elif not (is_in_transit or job.is_running or job.has_ended):
+            known = None
+        if known is not None:
+            found[id] = known
+    return found, again
 
 
-def _placed(job: Job, before: Job | None, told: Job | None) -> Job | None:
-    """The component as it is, or was last known to be, on its nodes; None where it is on none.
+def tasks_of(
+    jobs: Sequence[Job], ways: Mapping[str, Transports], only: Sequence[str] = ()
+) -> list[NodeTask]:
+    """What the nodes' agents are told, and what Slurm adds to what they tell; `ways`: by part."""
+    tasks = []
+    for name, job, node in parts_of(jobs, only):
+        share = next((share for share in job.allocations if share.node == node), None)
+        names = tuple(name for name in (job.raw_id, job.sluid) if name)
+        gpus = share.gpus if share is not None else None
+        shares = f"Component {job.id} also runs on {node}"
+        notes = [] if name == node else [f"{shares}; figures of the host cover all components."]
+        complete = partial(_completed, job, share, notes)
+        tasks.append(NodeTask(node, names, gpus, complete, name, ways[name]))
+    return tasks
 
-    `before`: as it was placed in this attempt; `told`: the last answer, also of an attempt before.
-    """
-    if job.state in _IN_TRANSIT and told is not None:  # also on its way back into the queue
-        return before
-    if job.is_running and job.nodes:
-        return job
-    return before if job.is_running or job.has_ended else None
+
+def _completed(job: Job, share: NodeAllocation | None, notes: list[str], header: Header) -> Header:
+    """With what Slurm knows of the job, beside what the node's own environment tells."""
+    known = ("name", "user", "account", "partition", "cluster", "start", "end", "restarts")
+    told = {name: getattr(job, name) for name in known} | {
+        "id": job.raw_id,
+        "nodes": job.node_list,
+        "node_count": len(job.nodes),
+        "array": f"{job.array_job_id}_{job.array_task}" if job.array_task else "",
+        "cpus": share and share.cpus,
+        "gpus": share and share.gpus,
+    }
+    told = {name: value for name, value in told.items() if value is not None and value != ""}
+    own = header.job or JobContext(job.raw_id)  # whose limit of memory is the one that kills
+    # the agent's step is not the job's
+    whole = own._replace(**told, step="", own_step=False, source="slurm")
+    return header._replace(job=whole, notes=[*header.notes, *notes])

@@ -9,7 +9,7 @@ from gpumon.errors import GpumonError
 from gpumon.model.reading import Missing
 from gpumon.model.sample import Device, Header, JobContext, Sample
 from gpumon.model.view import Status
-from gpumon.services import array_samples
+from gpumon.services import samples
 from gpumon.slurm.job import Job, Resources
 
 GIB = 1 << 30
@@ -58,6 +58,9 @@ class Source:
     def stop(self):
         pass
 
+    def jobs(self):
+        return [self.job]
+
     def attempts(self, node):
         return []
 
@@ -80,12 +83,12 @@ def said(monkeypatch):
     def watch(jobs, look, ways, interval_s):
         return Source(jobs[0], found.get(jobs[0].id), "no route to n1")
 
-    monkeypatch.setattr(array_samples, "WatchedJob", watch)
+    monkeypatch.setattr(samples, "WatchedJob", watch)
     return found
 
 
 def printed(*jobs, as_json=False):
-    return array_samples.print_tasks(jobs, Available(), Settings(), as_json=as_json)
+    return samples.print_tasks(jobs, Available(), Settings(), as_json=as_json)
 
 
 def test_a_line_for_each_task(said, capsys):

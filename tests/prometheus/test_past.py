@@ -63,4 +63,4 @@ def test_a_server_that_is_down_is_said(pipeline: Pipeline, monkeypatch: pytest.M
 def test_without_a_server_there_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GPUMON_PROMETHEUS_URL", raising=False)
     monkeypatch.setenv("PATH", "")
-    assert scraped_before(Live(START + 300).header, START + 300) == []
+    assert scraped_before(Live(START + 300).header, START + 300) is None

@@ -17,8 +17,8 @@ from gpumon.slurm.parts import parts_of
 from gpumon.slurm.runner import SlurmError
 from gpumon.sources import attach, attempt, node_run, watched
 from gpumon.sources.attach import AttachSource
-from gpumon.sources.tasks import NodeTask, tasks_of
-from gpumon.sources.watched import WatchedJob
+from gpumon.sources.node_run import NodeTask
+from gpumon.sources.watched import WatchedJob, tasks_of
 from gpumon.transport.fallback import Transports
 from gpumon.transport.local import ChildStream
 from gpumon.transport.stream import Failure

@@ -12,22 +12,24 @@ from hypothesis import strategies as st
 
 from gpumon.model.view import LEFT, Status
 from gpumon.slurm.job import Job, NodeAllocation
-from gpumon.sources import attach
+from gpumon.sources import attach, watched
 from gpumon.sources.attach import AttachSource
-from gpumon.sources.node_run import NodeRun
-from gpumon.sources.tasks import NodeTask, tasks_of
-from gpumon.sources.watched import Placement, WatchedJob
+from gpumon.sources.node_run import NodeRun, NodeTask
+from gpumon.sources.watched import WatchedJob, tasks_of
 from tests.sources.sinks import AnyWay, Sink
 from tests.support.examples import examples
 
 JOB = Job(raw_id="7", id="7", state="RUNNING", nodes=("n1", "n2"), start=100.0, restarts=0)
 
 
-def placed(*answers):
-    placement = Placement()
+def places(*answers):
+    told, found, again = {}, {}, False
     for answer in answers:
-        placement.take([answer])
-    return [node for job in placement.jobs for node in job.nodes], placement.started_again
+        jobs = answer if isinstance(answer, list) else [answer]
+        now = {job.raw_id: job for job in jobs}
+        found, again = watched.placed(now, told, found)
+        told = now
+    return [node for job in found.values() for node in job.nodes], again
 
 
 @pytest.mark.parametrize(
@@ -50,27 +52,24 @@ def placed(*answers):
     ],
 )
 def test_what_the_next_answer_means(now, nodes, again):
-    assert placed(JOB, now) == (nodes, again)
-    assert placed(JOB, now, now) == (nodes, False)
+    assert places(JOB, now) == (nodes, again)
+    assert places(JOB, now, now) == (nodes, False)
 
 
 def test_before_a_job_ran_it_is_nowhere():
     waiting = replace(JOB, state="PENDING", nodes=(), start=None)
-    assert placed(waiting) == ([], False)
-    assert placed(waiting, JOB) == (["n1", "n2"], False)
-    assert placed(replace(JOB, state="COMPLETED")) == ([], False)
-    assert placed(replace(JOB, state="COMPLETING")) == (["n1", "n2"], False)
+    assert places(waiting) == ([], False)
+    assert places(waiting, JOB) == (["n1", "n2"], False)
+    assert places(replace(JOB, state="COMPLETED")) == ([], False)
+    assert places(replace(JOB, state="COMPLETING")) == (["n1", "n2"], False)
 
 
 def test_components_of_a_het_job_are_placed_each():
     first, second = (replace(JOB, raw_id=id, het_job_id="7", nodes=(n,)) for id, n in ("7a", "8b"))
-    placement = Placement()
-    placement.take([first, second])
-    placement.take([first, replace(second, state="COMPLETING", nodes=())])
-    assert [job.nodes for job in placement.jobs] == [("a",), ("b",)]
-    placement.take([replace(first, restarts=1, nodes=("c",)), replace(second, restarts=1)])
-    assert placement.started_again
-    assert [job.nodes for job in placement.jobs] == [("c",), ("b",)]
+    left = [first, replace(second, state="COMPLETING", nodes=())]
+    assert places([first, second], left) == (["a", "b"], False)
+    again = [replace(first, restarts=1, nodes=("c",)), replace(second, restarts=1)]
+    assert places([first, second], left, again) == (["c", "b"], True)
 
 
 # -- following -----------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import pytest
 
 from gpumon.model.reading import Missing
 from gpumon.model.sample import Sample
-from gpumon.sources.cost import Costs
+from gpumon.services.cost import Costs
 
 MIB = 1 << 20
 
