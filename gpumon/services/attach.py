@@ -178,7 +178,8 @@ class Attachment:
             from gpumon.services.samples import print_samples
 
             code = print_samples(watched, nodes, as_json=as_json)
-        if sys.stderr.isatty() and not as_json and (cost := costs.line(watched.steps)):
+        steps = sum(way.steps for way in watched.ways)
+        if sys.stderr.isatty() and not as_json and (cost := costs.line(steps)):
             print(cost, file=sys.stderr)
         return code
 

@@ -19,7 +19,7 @@ from gpumon.slurm.ids import JobId
 from gpumon.slurm.job import Job
 from gpumon.slurm.parts import parts_of
 from gpumon.slurm.runner import LocalRunner
-from gpumon.sources.node_run import task_here
+from gpumon.sources.attach import task_here
 from gpumon.sources.watched import WatchedJob
 from gpumon.transport.fallback import Transports
 from gpumon.transport.local import LocalTransport

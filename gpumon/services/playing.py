@@ -63,7 +63,8 @@ def playing(source: ReplaySource, run: str = "") -> Pipeline:
 
     if run:
         threading.Thread(target=_find_moments, args=(source, run), daemon=True).start()
-    past = Past(source.paths) if source.paths and run else None
+    paths = [path for track in source.tracks for path in track.paths]
+    past = Past(paths) if paths and run else None
     return Pipeline(source, player=source, site=site_of_screen(), past=past)
 
 

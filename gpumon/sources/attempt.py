@@ -21,7 +21,7 @@ from gpumon.transport.unhurried import is_unhurried
 from gpumon.wire.stacks import ANSWER
 
 if TYPE_CHECKING:
-    from gpumon.sources.node_run import NodeRun
+    from gpumon.sources.attach import NodeRun
 
 #: a stream without a line for so long is a connection that is gone
 SILENCE_S = 30.0
@@ -210,24 +210,17 @@ class Attempt:
         """Something has come, or there is a reason for its silence."""
         self._last_line = clock.since_boot()
 
-    @property
-    def _open(self) -> Stream | None:
-        """To send something on."""
-        return self._stream if self._is_loaded and not self._is_closed else None
-
-    def keep(self) -> None:
-        """A sign of life to the agent."""
-        if (stream := self._open) is not None:
-            with suppress(OSError):  # its reader notices the same
-                stream.write(b"\n")
-
-    def ask(self, line: bytes) -> bool:
-        """Send the agent a request; False where there is none to take it. May block."""
-        if (stream := self._open) is not None:
-            with suppress(OSError):
-                stream.say(line)
-                return True
-        return False
+    def send(self, line: bytes = b"") -> bool:
+        """Send the agent a request, else a sign of life; False where there is none to take it. May
+        block.
+        """
+        if self._stream is None or not self._is_loaded or self._is_closed:
+            return False
+        try:
+            self._stream.say(line) if line else self._stream.write(b"\n")
+        except OSError:  # its reader notices the same
+            return False
+        return True
 
     def give_up(self, why: str) -> None:
         self._why = why

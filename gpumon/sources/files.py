@@ -124,7 +124,6 @@ _LONG_S = 7200.0
 
 #: a node's header, and epoch s -> its samples before that moment
 Scraped = Callable[[Header, float], Union[Track, None]]
-_RECORDINGS, _SCRAPES = "earlier recordings", "earlier scrapes by Prometheus"
 
 
 class Past:
@@ -210,14 +209,15 @@ class Past:
         own_begin = first - max(_BEGIN_S, _BEGIN_S * node.interval_s)  # of its own recording
         found = recorded_before(header, own_begin, self._folders)
         track: Track | None = None
-        what = _RECORDINGS
+        what = "earlier recordings"
         if found := [each for each in found if os.path.realpath(each.path) not in self._played]:
             track = _track_of(found)
             if track.span_s > _LONG_S:
                 self._news.append("reading earlier recordings of this job …")
         elif self._scraped is not None:
             ask, self._scraped = self._scraped, None  # who fails is not asked for the next node
-            what, track, self._scraped = _SCRAPES, ask(header, first), ask
+            what, track = "earlier scrapes by Prometheus", ask(header, first)
+            self._scraped = ask
         if track is None:
             return None
         while track.reached < first and not self._stopping:

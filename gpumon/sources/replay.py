@@ -6,17 +6,16 @@ import heapq
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from itertools import repeat
 from math import floor
-from operator import itemgetter
-from typing import Tuple, Union
+from typing import Tuple
 
 from gpumon.errors import GpumonError, WireError
 from gpumon.model.sample import Header, Sample
 from gpumon.model.view import Status
 from gpumon.recording.join import shifted
 from gpumon.sources.base import LoadingSink, Sink
-from gpumon.sources.files import Track
+from gpumon.sources.files import Item, Track
 
 MIN_SPEED, MAX_SPEED = 0.1, 1000.0
 #: so much before the aim of a seek comes in single samples
@@ -32,8 +31,7 @@ _EVENT_KINDS = ("mark", "xid", "gap")
 #: what the beginning of a part of a recording repeats of the time before
 _PROCESS_EVENTS = ("process", "process-end")
 
-Item = Union[Header, Sample]
-_Entry = Tuple[float, int, Item]  # time, number of the track, item
+_Entry = Tuple[int, Item]  # number of the track, item
 
 
 class ReplaySource:
@@ -59,7 +57,7 @@ class ReplaySource:
         unread: Sequence[str] = (),
     ) -> None:
         """`unread`: why files that belong to it are not among the tracks."""
-        self._tracks = tracks
+        self.tracks = tracks
         count = len(unread)
         self._unread = [f"{count} recordings could not be read: {unread[0]}"] if unread else []
         self.speed = speed
@@ -107,11 +105,6 @@ class ReplaySource:
             self._lose(sink, error)
             return
         threading.Thread(target=self._run, args=(sink,), daemon=True, name="replay").start()
-
-    @property
-    def paths(self) -> list[str]:
-        """Of the recordings that are played."""
-        return [path for track in self._tracks for path in track.paths]
 
     def stop(self) -> None:
         with self._wake:
@@ -188,7 +181,7 @@ class ReplaySource:
                 if self._pending is None:
                     self._finish(sink)
                 else:
-                    self._wait_for(self._pending[0])
+                    self._wait_for(self._pending[1].time)
         except GpumonError as error:
             self._lose(sink, error)
 
@@ -258,7 +251,7 @@ class ReplaySource:
         after = here - self._round_s
         moment = next((at for at in self.moments if at > after + 0.5), None)
         known: dict[int, dict[int, str]] = {}
-        for at, number, item in self._merged(lambda track: track.items(after)):
+        for number, item in self._merged(lambda track: track.items(after)):
             if self._is_called:
                 return here
             if isinstance(item, Sample):
@@ -266,19 +259,19 @@ class ReplaySource:
                 told = next((each for each in item.events if each.kind in _EVENT_KINDS), None)
                 changed = states != known.get(number, {})
                 known[number] = states
-                if moment is not None and at >= moment:
+                if moment is not None and item.time >= moment:
                     self._news = "what a finding is about begins here"
                     return moment + self._round_s
-                if at > after + 0.5 and (told or changed):
+                if item.time > after + 0.5 and (told or changed):
                     what = f"{told.kind} {told.text}".strip() if told else ""
                     self._news = what or "a GPU's state changed"
-                    return at + self._round_s
+                    return item.time + self._round_s
         self._news = "no further finding, mark or Xid"
         return here
 
     def _has_read(self, until: float) -> bool:
         """Read frames up to then; False when something else is to be done first."""
-        while (behind := min(self._tracks, key=lambda track: track.reached)).reached < until:
+        while (behind := min(self.tracks, key=lambda track: track.reached)).reached < until:
             if self._is_called:
                 return False
             behind.read()
@@ -293,9 +286,9 @@ class ReplaySource:
         """Empty the sink, load what was before `begin` (None: nothing), and go on from there."""
         sink.reset()
         if begin is not None and isinstance(sink, LoadingSink):
-            edge_s = max(track.frame.step_s for track in self._tracks)
+            edge_s = max(track.frame.step_s for track in self.tracks)
             begin = min(begin, floor(begin / edge_s) * edge_s)
-            for number, track in enumerate(self._tracks):
+            for number, track in enumerate(self.tracks):
                 past = track.frame.until(begin)
                 if past.header is not None:
                     node = self._nodes[number] = past.header.node
@@ -314,25 +307,25 @@ class ReplaySource:
         while last > self.origin:
             last = self.origin
             self._news = "the recording begins again" if self._round_s else ""
-            for at, number, item in self._merged(lambda track: track.items(None)):
-                last = max(last, at)
-                yield at + self._round_s, number, _later(item, self._round_s)
+            for number, item in self._merged(lambda track: track.items(None)):
+                last = max(last, item.time)
+                yield number, _later(item, self._round_s)
             self._round_s += last - self.origin + 1.0
 
     def _merged(self, items_of: Callable[[Track], Iterator[Item]]) -> Iterator[_Entry]:
         """All streams by time."""
-        streams = [map(partial(_entry, n), items_of(each)) for n, each in enumerate(self._tracks)]
-        return heapq.merge(*streams, key=itemgetter(0))
+        streams = [zip(repeat(n), items_of(track)) for n, track in enumerate(self.tracks)]
+        return heapq.merge(*streams, key=lambda entry: entry[1].time)
 
     def _feed_until(self, sink: Sink, to: float) -> None:
         """Deliver what was recorded up to `to`."""
-        while (entry := self._next()) is not None and entry[0] <= to and not self._is_called:
-            self._note_progress(entry[0])
+        while (entry := self._next()) is not None and entry[1].time <= to and not self._is_called:
+            self._note_progress(entry[1].time)
             self._deliver(entry, sink)
 
     def _deliver(self, entry: _Entry, sink: Sink) -> None:
-        self._last, number, item = entry
-        self._pending = None
+        number, item = entry
+        self._last, self._pending = item.time, None
         if isinstance(item, Header):
             node = self._nodes.setdefault(number, item.node)  # a track is of one node to its end
             sink.header(node, item)
@@ -349,14 +342,10 @@ class ReplaySource:
         sink.status(self._nodes[number], Status(state, self.now(), detail, self.name))
 
     def _missing(self, number: int) -> str:
-        return "; ".join([*self._tracks[number].problems(), *(() if number else self._unread)])
+        return "; ".join([*self.tracks[number].problems(), *(() if number else self._unread)])
 
     def _set_clock(self, at: float) -> None:
         self._base_time, self._base_mono = at, time.monotonic()
-
-
-def _entry(number: int, item: Item) -> _Entry:
-    return item.time, number, item
 
 
 def _going_on(track: Track, begin: float | None) -> Iterator[Item]:

@@ -21,9 +21,8 @@ from gpumon.slurm.pace import LEAST_PERIOD_S
 from gpumon.slurm.parts import parts_of
 from gpumon.slurm.states import HELD_STATES
 from gpumon.slurm.suspension import Suspensions
-from gpumon.sources.attach import AttachSource
+from gpumon.sources.attach import AttachSource, NodeTask
 from gpumon.sources.base import Sink
-from gpumon.sources.node_run import NodeTask
 from gpumon.transport.fallback import Transports
 
 #: with the spread below, what changes in Slurm is seen within 15 s ...
@@ -40,8 +39,6 @@ _SOON_ASKS = 4
 MAX_NEWS = 100  # sentences that nobody has read yet
 #: the list of nodes is on its way to another one, or holds only those that are not done yet
 _IN_TRANSIT = frozenset(("COMPLETING", "RESIZING"))
-_REQUEUED = "the job was requeued"
-_STARTED_AGAIN = "the job has started again"
 
 
 class WatchedJob(AttachSource):
@@ -179,7 +176,7 @@ class WatchedJob(AttachSource):
         found = self._jobs = self._on_our_clock(found)
         if is_again:
             queued = all(job.is_pending for job in found)
-            self.follow((), _REQUEUED if queued else _STARTED_AGAIN)
+            self.follow((), "the job was requeued" if queued else "the job has started again")
         self._follow()
         is_held = any(job.state in HELD_STATES for job in found)
         self.held = "the job is suspended" if is_held else ""

@@ -22,7 +22,7 @@ PARTS = {
     "collect": (4500, 6718),
     "probe": (500, 789),
     "transport": (1950, 3528),
-    "sources": (1150, 1295),
+    "sources": (1150, 1264),
     "recording": (1800, 2231),
     "store": (620, 680),
     "slurm": (2050, 2726),
@@ -31,15 +31,15 @@ PARTS = {
     "report": (2250, 3291),
     "chart export exporter prometheus": (2400, 3172),
     "pipeline": (800, 946),
-    "services": (2500, 3992),
+    "services": (2500, 3994),
     "tui": (5900, 8607),
     "*": (1610, 2285),  # all others: the command line, the interface for notebooks, single modules
 }
 #: lines and files, with blanks and comments, in the same way
 TREES = {
-    "lines of gpumon": (54_000, 80_794),
-    "files of gpumon": (300, 552),
-    "lines of tests": (45_000, 74_131),
+    "lines of gpumon": (54_000, 80_747),
+    "files of gpumon": (300, 551),
+    "lines of tests": (45_000, 74_126),
     "files of tests": (400, 507),
 }
 #: that may be missing in a budget: code lines, lines of a tree, files

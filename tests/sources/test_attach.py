@@ -15,9 +15,8 @@ from gpumon.slurm.job import Job, NodeAllocation
 from gpumon.slurm.pace import LEAST_PERIOD_S
 from gpumon.slurm.parts import parts_of
 from gpumon.slurm.runner import SlurmError
-from gpumon.sources import attach, attempt, node_run, watched
-from gpumon.sources.attach import AttachSource
-from gpumon.sources.node_run import NodeTask
+from gpumon.sources import attach, attempt, watched
+from gpumon.sources.attach import AttachSource, NodeTask
 from gpumon.sources.watched import WatchedJob, tasks_of
 from gpumon.transport.fallback import Transports
 from gpumon.transport.local import ChildStream
@@ -64,7 +63,7 @@ class Here:
 @pytest.fixture
 def follow(monkeypatch):
     """Starts a source on these transports; it is stopped at the end."""
-    monkeypatch.setattr(node_run, "BACK_OFF_S", (0.1,))
+    monkeypatch.setattr(attach, "BACK_OFF_S", (0.1,))
     running = []
 
     def start(*transports, tasks=None, interval_s=0.2):
@@ -295,7 +294,7 @@ class Asking(Slow):
 
 @pytest.mark.slow
 def test_beside_a_slow_transport_the_next_is_tried_and_the_loser_is_closed(follow, monkeypatch):
-    monkeypatch.setattr(node_run, "_BESIDE_S", 0.3)
+    monkeypatch.setattr(attach, "_BESIDE_S", 0.3)
     slow, quick = Slow("ssh"), Here("srun")
     source, sink = follow(slow, quick, tasks=[NodeTask("n1", ("7",))])
     sink.wait(live("n1"))
@@ -312,10 +311,10 @@ def test_who_waits_for_a_person_is_not_called_slow(follow, monkeypatch):
     slow, quick = Asking("ssh"), Here("srun")
     _, sink = follow(slow, quick, tasks=[NodeTask("n1", ("7",))])
     assert slow.asks.wait(HANGS_S)
-    monkeypatch.setattr(node_run, "_BESIDE_S", 0.3)
+    monkeypatch.setattr(attach, "_BESIDE_S", 0.3)
     time.sleep(1.5)
     assert quick.opened == []
-    monkeypatch.setattr(node_run, "_BESIDE_S", HANGS_S)  # from here on it may be slow
+    monkeypatch.setattr(attach, "_BESIDE_S", HANGS_S)  # from here on it may be slow
     slow.let.set()
     sink.wait(live("n1"))
     assert sink.last("n1").source == "ssh"
@@ -336,7 +335,7 @@ class Slurm:
 
 @pytest.fixture
 def watch(monkeypatch):
-    monkeypatch.setattr(node_run, "BACK_OFF_S", (0.1,))
+    monkeypatch.setattr(attach, "BACK_OFF_S", (0.1,))
     running = []
 
     def start(way, slurm, ask_s=0.2):

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from gpumon.model.view import LEFT, Status
 from gpumon.slurm.job import Job, NodeAllocation
 from gpumon.sources import attach, watched
-from gpumon.sources.attach import AttachSource
-from gpumon.sources.node_run import NodeRun, NodeTask
+from gpumon.sources.attach import AttachSource, NodeRun, NodeTask
 from gpumon.sources.watched import WatchedJob, tasks_of
 from tests.sources.sinks import AnyWay, Sink
 from tests.support.examples import examples

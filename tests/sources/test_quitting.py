@@ -5,8 +5,7 @@ import time
 
 import pytest
 
-from gpumon.sources.attach import AttachSource
-from gpumon.sources.node_run import NodeTask
+from gpumon.sources.attach import AttachSource, NodeTask
 from gpumon.wire.encoder import Encoder
 from tests.recording import made
 from tests.sources.sinks import Sink, by

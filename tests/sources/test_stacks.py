@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from gpumon.model.stack import ANY, PROBE
-from gpumon.sources.attach import AttachSource
-from gpumon.sources.node_run import NodeTask
+from gpumon.sources.attach import AttachSource, NodeTask
 from tests.collect.stacks.programs import standing
 from tests.sources.sinks import Sink, by
 from tests.sources.test_attach import Here

@@ -11,8 +11,7 @@ from gpumon.model.reading import MEASURING, Missing
 from gpumon.slurm.client import Slurm
 from gpumon.slurm.job import Job, Step, Usage
 from gpumon.slurm.runner import Result, SlurmError
-from gpumon.sources.attach import AttachSource
-from gpumon.sources.node_run import NodeTask
+from gpumon.sources.attach import AttachSource, NodeTask
 from gpumon.transport import sstat
 from gpumon.transport.sstat import SstatTransport, memory
 from gpumon.transport.stream import Failure
