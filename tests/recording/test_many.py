@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from gpumon.model.sample import JobContext
 from gpumon.recording import Recording, file
 from gpumon.recording.file import Opened
 from gpumon.recording.runs import resolve
@@ -31,7 +32,9 @@ def many(tmp_path_factory):
     folder = tmp_path_factory.mktemp("many")
     for n in range(NODES):
         few = list(made.samples(3))
-        record(folder / f"n{n:03d}.gpumon", few, header=made.header(f"n{n:03d}"))
+        record(
+            folder / f"n{n:03d}.gpumon", few, header=made.header(f"n{n:03d}", JobContext("4711"))
+        )
     return folder
 
 
