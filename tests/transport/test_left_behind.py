@@ -209,17 +209,19 @@ def test_in_every_shell(nodes, shell):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("hang", HANGS)
-def test_what_hangs_while_the_reader_waits_has_a_deadline(nodes, monkeypatch, hang):
+def test_what_hangs_while_the_reader_waits_has_a_deadline(nodes, monkeypatch):
     """Nothing is said, nothing ends: a network that was cut keeps both ends open for minutes."""
     monkeypatch.setattr(ship, "_SHELL", ship._SHELL.replace(f"-lt {ship._START_S}", "-lt 4"))
-    node = nodes(HANGS[hang])
-    send(node.start())
-    node.until_it_hangs()
-    code = node.all_gone()
-    if not hang.startswith("after"):
-        assert code == 0
-        assert node.program.stderr.read().decode() == f"python3 {ship.HUNG_PYTHON}\n"
+    hanging = {name: nodes(script) for name, script in HANGS.items()}
+    for node in hanging.values():
+        send(node.start())
+    for node in hanging.values():
+        node.until_it_hangs()
+    ended = {name: (node.all_gone(), node) for name, node in hanging.items()}
+    said = f"python3 {ship.HUNG_PYTHON}\n"
+    for name, (code, node) in ended.items():
+        if not name.startswith("after"):
+            assert (code, node.program.stderr.read().decode()) == (0, said), name
 
 
 def test_the_next_python_is_tried_after_one_that_hangs(nodes, monkeypatch):
