@@ -182,8 +182,10 @@ def test_any_recordings_of_a_run_give_the_report_of_their_union(tmp_path_factory
     known = {n + k for own, step in zip(each, steps) for n in own for k in range(step)}
     widest = max(steps)
     taken = {n + k for n in found for k in range(widest)}
-    assert known <= taken | {n + k for n in taken for k in range(widest)}
-    if widest == 1:
+    # the last sample of a recorder is left out within a period of another's
+    near = widest + (len({piece.phase_s for piece in pieces}) > 1)
+    assert known <= taken | {n + k for n in taken for k in range(near)}
+    if near == 1:
         assert found == union
 
     run, true = data_of(read), evidence(whole(folder, set(union)).items())
