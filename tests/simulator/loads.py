@@ -56,6 +56,11 @@ class Cores(NamedTuple):
         most = min(cores, self.confined or cores)
         return self.share * min(self.demand, most) + (1 - self.share) * min(self.base, most)
 
+    def wanted(self, cores: float) -> float:
+        """How many times the CPU time that it gets of so many it would use."""
+        used = self.used(cores)
+        return (self.share * self.demand + (1 - self.share) * self.base) / used if used else 1.0
+
     def slowdown(self, cores: float) -> float:
         """How much longer the same work takes with so many cores than with as many as it likes."""
         most = min(cores, self.confined or cores)

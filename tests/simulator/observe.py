@@ -323,7 +323,7 @@ class _Recorder:
             rows["net"] = {"ib0": {"rx_bytes_per_s": state.net, "tx_bytes_per_s": state.net,
                                    "link_bits_per_s": 200e9}}  # fmt: skip
         if self.is_due("process.process", second):
-            rows["process"] = self._processes(state, spent, held)
+            rows["process"] = self._processes(state, spent, held, second)
 
     def _cores(self, cores: Cores, second: float) -> float:
         """Used over the tick; a cycle longer than the tick shows its parts."""
@@ -333,7 +333,9 @@ class _Recorder:
         share = _share_of_tick(cores.share, cores.period_s, second, self.job.view.interval_s)
         return share * min(cores.demand, most) + (1 - share) * min(cores.base, most)
 
-    def _processes(self, state: Node, spent: float, held: float) -> dict[Key, dict[str, Reading]]:
+    def _processes(
+        self, state: Node, spent: float, held: float, second: float
+    ) -> dict[Key, dict[str, Reading]]:
         program = self.job.program
         ranks, workers = program.ranks, program.workers
         if workers:
@@ -342,13 +344,15 @@ class _Recorder:
         else:
             each, rest = spent / ranks, 0.0
         count = max(1, (state.cores.threads or round(state.cores.demand)) // (ranks + workers))
-        blocked = state.cores.blocked
+        blocked, short = state.cores.blocked, state.cores.wanted(self.job.request.cpus)
         found: dict[Key, dict[str, Reading]] = {}
         for pid, share in self._pids(each, rest):
             asleep = "D" if blocked > 0.5 else "S"
+            # a sample sees one moment of what runs, or waits for a core that it would use
+            runs = (0.618 * second + 0.37 * pid) % 1 < share * short
             found[pid] = {
                 "cpu_percent": 100 * share, "rss_bytes": held / (ranks + workers),
-                "threads": count, "state": "R" if share > 0.6 else asleep,
+                "threads": count, "state": "R" if runs else asleep,
                 "read_bytes_per_s": state.read / (ranks + workers),
                 "write_bytes_per_s": state.write / (ranks + workers),
             }  # fmt: skip
