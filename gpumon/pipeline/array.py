@@ -174,7 +174,10 @@ class WatchedArray:
             wait_s -= _LOOK_S
             if wait_s <= 0:
                 wait_s = self._next_s()
-                self._ask_quietly()
+                try:
+                    self._ask(soon=False)
+                except GpumonError as error:
+                    self.silence = Silence(self.asked_at, str(error))
                 if self._lost:
                     self._recall()
             self._follow_more()
@@ -182,12 +185,6 @@ class WatchedArray:
 
     def _next_s(self) -> float:
         return self._ask_s * random.uniform(1.0, _SPREAD)
-
-    def _ask_quietly(self) -> None:
-        try:
-            self._ask(soon=False)
-        except GpumonError as error:
-            self.silence = Silence(self.asked_at, str(error))
 
     def _recall(self) -> None:
         """Tasks that the controller has dropped, from the accounting."""

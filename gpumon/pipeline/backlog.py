@@ -67,17 +67,16 @@ class Backlog:
 
     def take(self) -> Entry | None:
         """The oldest; None where nothing waits."""
-        try:
-            entry = self._entries.popleft()
-        except IndexError:
-            return None
         with self._lock:
-            self._bytes -= entry.size_bytes
-        return entry
+            if not self._entries:
+                return None
+            self._bytes -= self._entries[0].size_bytes
+            return self._entries.popleft()
 
     def clear(self) -> None:
-        self._entries.clear()
-        self._bytes = 0
+        with self._lock:
+            self._entries.clear()
+            self._bytes = 0
 
     @property
     def has_room(self) -> bool:

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.frames.framer import Framer
@@ -78,8 +80,8 @@ class Evaluator:
         self._site = site
         self._job = job
         self._is_seeking = is_seeking
-        self._is_framing, self._replayed = is_framing, replayed
-        self._framers: dict[str, Framer] = {}
+        self._is_framing = is_framing
+        self._framers = defaultdict[str, Framer](partial(Framer, replayed=replayed))
         self.backlog = Backlog(replayed=replayed)
         self._resets = 0
         self._nodes: set[str] = set()
@@ -104,9 +106,7 @@ class Evaluator:
 
     def _cut(self, node: str, item: Header | Sample) -> None:
         if self._is_framing:
-            framer = self._framers.get(node) or Framer(replayed=self._replayed)
-            self._framers[node] = framer
-            for frame in framer.add(item):
+            for frame in self._framers[node].add(item):
                 self.frame(node, frame)
 
     def frame(self, node: str, frame: Frames) -> None:
@@ -167,7 +167,7 @@ class Evaluator:
         self.backlog.is_read = True
         run, live = Run(LIVE), Live()
         new, due = False, 0.0
-        known = told = over = False  # whether there are samples; what the last one was made of
+        told = over = False  # what the last evaluation was made of
         while not self._stopping.wait(_IDLE_S):
             if self._is_seeking() and self.backlog.has_room:
                 continue  # the seek comes first
@@ -177,19 +177,18 @@ class Evaluator:
                     if entry.node:
                         run.forget(entry.node)
                     if not entry.node or not run.has_samples:
-                        run = Run(LIVE)
-                        self.latest, known = None, False
-                    new = known
+                        run, self.latest = Run(LIVE), None
+                    new = run.has_samples
                     due = min(due, time.monotonic() + self._period_s)  # nothing is shown until then
                     continue
                 job = self._job()
                 for frame in self._until_reset(entry.frames):
                     run.add(entry.node, _while_running(frame, job))
-                new = known = True
+                new = True
             began, job = time.monotonic(), self._job_now()
             ended = job is not None and job.has_ended  # then no sample comes any more
             asked = (self.wants_report and not told) or ended != over
-            if not known or not (asked or (new and began >= due)):
+            if not run.has_samples or not (asked or (new and began >= due)):
                 continue
             found = self._evaluation(run, live, job)
             if self._stopping.is_set():

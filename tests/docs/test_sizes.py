@@ -30,7 +30,7 @@ PARTS = {
     "analysis": (9300, 13360),
     "report": (2250, 3291),
     "chart export exporter prometheus": (2400, 3172),
-    "pipeline": (800, 946),
+    "pipeline": (800, 942),
     "services": (2500, 3994),
     "tui": (5900, 8607),
     "*": (1610, 2285),  # all others: the command line, the interface for notebooks, single modules
