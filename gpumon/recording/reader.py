@@ -285,18 +285,16 @@ class Recording:
             else:
                 yield from blocks.lines(read, part)
         except Broken as error:
-            if self._foreign:
-                if not isinstance(error, Torn):
-                    self._note(str(error))
-                return
-            if isinstance(error, Torn) and not part.whole:
+            if isinstance(error, Torn) and (self._foreign or not part.whole):
                 self._unread_bytes = part.end - part.begin - error.useful
-                return
-            self._damaged.add(part.begin)
-            self._note(
-                f"damaged between bytes {part.begin} and {part.end} ({error}): "
-                "samples of up to ten minutes are missing"
-            )
+            elif self._foreign:
+                self._note(str(error))
+            else:
+                self._damaged.add(part.begin)
+                self._note(
+                    f"damaged between bytes {part.begin} and {part.end} ({error}): "
+                    "samples of up to ten minutes are missing"
+                )
         except OSError as error:
             self._damaged.add(part.begin)
             self._note(f"bytes {part.begin} to {part.end} cannot be read: {error.strerror}")
