@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, List, Mapping, Optional
+from collections.abc import Iterable, Mapping
+from math import inf
 
 from gpumon.model.sample import JobContext
 from gpumon.recording.reader import Recording
@@ -12,24 +13,24 @@ _NEAR_S = 30.0
 
 
 def by_attempt(
-    recordings: Iterable[Recording], starts: Optional[Mapping[int, float]] = None
-) -> Dict[int, List[Recording]]:
+    recordings: Iterable[Recording], starts: Mapping[int, float] | None = None
+) -> dict[int, list[Recording]]:
     """The recordings of each attempt, by the number of restarts before it, in its order.
 
-    A recording tells that number, or (of an older gpumon) only when it began. `starts`: when each
-    attempt started (epoch s), as Slurm's accounting says.
+    A recording tells that number, or (in a step from outside of the job) only when it began.
+    `starts`: when each attempt started (epoch s), as Slurm's accounting says.
     """
-    ordered = sorted(recordings, key=lambda each: each.start)
+    told = [
+        (each.header.job.restarts if each.header.job else None, each)
+        for each in sorted(recordings, key=lambda each: each.start)
+    ]
     begins = dict(starts or {})
-    for each in ordered:
-        number = _told(each)
+    for number, each in told:
         if number is not None:
-            begins[number] = min(_begin(each), begins.get(number, _begin(each)))
-    if not begins:
-        begins = _by_start(ordered)
-    found: Dict[int, List[Recording]] = {}
-    for each in ordered:
-        number = _told(each)
+            begins[number] = min(_begin(each), begins.get(number, inf))
+    begins = begins or _by_start(each for _, each in told)
+    found: dict[int, list[Recording]] = {}
+    for number, each in told:
         if number is None:
             begun = [n for n, at in begins.items() if at <= each.start + _NEAR_S]
             number = max(begun, default=min(begins))
@@ -37,7 +38,7 @@ def by_attempt(
     return dict(sorted(found.items()))
 
 
-def is_same_attempt(one: Optional[JobContext], other: Optional[JobContext]) -> bool:
+def is_same_attempt(one: JobContext | None, other: JobContext | None) -> bool:
     """Whether two headers of a stream are of one attempt, as far as they tell."""
     if one is None or other is None:
         return one is other
@@ -48,11 +49,6 @@ def is_same_attempt(one: Optional[JobContext], other: Optional[JobContext]) -> b
     return one.id == other.id and (is_near or not both)
 
 
-def _told(recording: Recording) -> Optional[int]:
-    job = recording.header.job
-    return None if job is None else job.restarts
-
-
 def _begin(recording: Recording) -> float:
     """When its job started, where it tells, else when it began itself."""
     job = recording.header.job
@@ -60,12 +56,9 @@ def _begin(recording: Recording) -> float:
     return min(start, recording.start)
 
 
-def _by_start(ordered: List[Recording]) -> Dict[int, float]:
+def _by_start(recordings: Iterable[Recording]) -> dict[int, float]:
     """By the starts of the job that the recordings tell, where they tell any."""
-    told = sorted(
-        each.header.job.start
-        for each in ordered
-        if each.header.job is not None and each.header.job.start is not None
-    )
+    jobs = [each.header.job for each in recordings]
+    told = sorted(job.start for job in jobs if job is not None and job.start is not None)
     apart = [at for n, at in enumerate(told) if n == 0 or at - told[n - 1] > _NEAR_S]
     return dict(enumerate(apart)) or {0: 0.0}
