@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from tests.simulator.job import NODE_CORES, NODE_MEM, SimJob, peak
 from tests.simulator.loads import Segment
+from tests.simulator.machine import BOARDS
 from tests.simulator.memory import CONTEXT
 
 MIN, HOUR = 60.0, 3600.0
@@ -176,9 +177,11 @@ def _gpus(job: SimJob, known: Facts, found: Truth) -> None:
 
 
 def _small(job: SimJob, known: Facts, busy: float) -> bool:
-    """Whether a far smaller GPU would do: a third of the memory, hardly used."""
+    """Whether the next smaller GPU would do: it has the memory, and the job's is hardly used."""
     need = max((each.need for node in job.program.held for gpu in node for each in gpu), default=0)
-    return need < job.request.board.mem_bytes / 3 and busy < 0.3
+    own = job.request.board.mem_bytes
+    smaller = max((each.mem_bytes for each in BOARDS if each.mem_bytes < own), default=0)
+    return need < smaller and busy < 0.3
 
 
 def _serves(job: SimJob) -> bool:
