@@ -7,6 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from math import floor
 
@@ -157,14 +158,12 @@ class Recorder:
         so that a reader need not do it again.
         """
         with self._lock:
-            try:
-                self._step_s = frame.step_s
-                if self._rolled is not None and not self._rolled.would_span(frame, MAX_BUCKETS):
-                    self._rolled.extend(frame)
-                else:
-                    self._rolled = None
-            except Exception:  # the samples are what counts, and they hold all of it
-                self._rolled = None
+            self._step_s = frame.step_s
+            rolled, self._rolled = self._rolled, None
+            with suppress(Exception):  # the samples are what counts, and they hold all of it
+                if rolled is not None and not rolled.would_span(frame, MAX_BUCKETS):
+                    rolled.extend(frame)
+                    self._rolled = rolled
 
     def mark(self, time: float, text: str) -> None:
         """Put a user's line on the time axis."""
@@ -239,10 +238,9 @@ class Recorder:
     def _rolled_lines(self, number: int) -> list[str]:
         """Of the frame that ended."""
         rolled, self._rolled = self._rolled, Frame()
-        try:
+        with suppress(Exception):  # as above
             return lines_of(rolled, number) if rolled is not None else []
-        except Exception:  # as above
-            return []
+        return []
 
     def _is_over(self, sample: Sample, now: float) -> bool:
         """Whether a sample begins a new frame: one that also begins a bucket of its rollups, so
