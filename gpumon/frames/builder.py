@@ -13,7 +13,6 @@ from gpumon.frames.program import number_among_workers
 from gpumon.model.bounded import Known
 from gpumon.model.fields import KEPT
 from gpumon.model.reading import Missing, number
-from gpumon.model.rollup import STEP_S
 from gpumon.model.sample import Event, Header, Process, Sample
 
 #: processes of which it is known who they are
@@ -224,9 +223,8 @@ class FrameBuilder:
         with_facts = {key for entity, key, _ in frame.rollups if entity == "process"}
         for pid in sorted(self._facts.keys() & (with_facts | frame.programs.keys())):
             frame.facts[pid] = self._facts[pid]
-        if frame.step_s != STEP_S:
-            for _, rollup in frame.named():
-                rollup.step_s = frame.step_s
+        for _, rollup in frame.named():
+            rollup.step_s = frame.step_s
         left_out = self._facts.left_out - frame.left_out().get(_COMMAND_LINES, 0)
         frame.leave_out(_COMMAND_LINES, left_out)
         self._frame = frame.successor()

@@ -175,9 +175,8 @@ class Coverage:
             return
         if self.seen:
             self._pass(later.first, later.interval_s)
-            self.first, self.last = min(self.first, later.first), max(self.last, later.last)
-        else:
-            self.first, self.last = later.first, later.last
+        self.first = min(self.first, later.first) if self.seen else later.first
+        self.last = max(self.last, later.last) if self.seen else later.last
         self.seen += later.seen
         self.gaps += later.gaps
         self.longest_gap_s = max(self.longest_gap_s, later.longest_gap_s)
@@ -216,13 +215,13 @@ class MinutePeak:
     The same minutes as on the screen (`model.series`), so that both name the same peak.
     """
 
-    __slots__ = ("_first", "_head", "_peak", "_standing", "_tail", "interval_s")
+    __slots__ = ("_ends", "_first", "_peak", "_standing", "interval_s")
 
     def __init__(self) -> None:
         self.interval_s = 1.0
         self._first: Optional[float] = None  # when it was first asked for
-        self._head: Optional[_Minute] = None  # the first minute, of which there may be more before
-        self._tail: Optional[_Minute] = None  # the newest, of which there may be more behind
+        #: the first minute, of which there may be more before, and the newest, more behind
+        self._ends: list[_Minute] = []
         self._peak: Optional[float] = None  # of those between
         self._standing: Optional[Point] = None  # the newest reading
 
@@ -242,13 +241,13 @@ class MinutePeak:
         self._account(floor(time / _MINUTE_S), stood_s, value * stood_s)
 
     def _account(self, minute: int, seconds: float, total: float) -> None:
-        if self._head is None or self._head[0] == minute:
-            self._head = _more(self._head, minute, seconds, total)
-        elif self._tail is None or self._tail[0] == minute:
-            self._tail = _more(self._tail, minute, seconds, total)
-        else:
-            self._peak = greatest(self._peak, _mean(self._tail))
-            self._tail = (minute, seconds, total)
+        for at, (number, known_s, known) in enumerate(self._ends):
+            if number == minute:
+                self._ends[at] = number, known_s + seconds, known + total
+                return
+        self._ends.append((minute, seconds, total))
+        if len(self._ends) > 2:
+            self._peak = greatest(self._peak, _mean(self._ends.pop(1)))
 
     def extend(self, later: MinutePeak) -> None:
         """It was read on."""
@@ -256,9 +255,8 @@ class MinutePeak:
             return
         self._first = later._first if self._first is None else self._first
         self._stand(later._first)
-        for each in (later._head, later._tail):
-            if each is not None:
-                self._account(*each)
+        for each in later._ends:
+            self._account(*each)
         self._peak = greatest(self._peak, later._peak)
         self._standing, self.interval_s = later._standing, later.interval_s
 
@@ -267,30 +265,25 @@ class MinutePeak:
         whole = MinutePeak()
         whole.extend(self)
         whole._stand(inf)
-        return greatest(whole._peak, _mean(whole._head), _mean(whole._tail))
+        return greatest(whole._peak, *map(_mean, whole._ends))
 
     def told(self) -> list[Any]:
         """As a file holds it."""
-        return [self._first, self._head, self._tail, self._peak, self._standing]
+        head, tail = (*self._ends, None, None)[:2]
+        return [self._first, head, tail, self._peak, self._standing]
 
     def take(self, told: Sequence[Any]) -> None:
         """Raises what Python does on what `told` never gives."""
         first, head, tail, peak, standing = told
         self._first = None if first is None else time_of(first)
         self._peak = optional(peak, *_CORES)
-        self._head, self._tail = (None if each is None else _minute(each) for each in (head, tail))
+        self._ends = [_minute(each) for each in (head, tail) if each is not None]
         self._standing = None if standing is None else _point(standing, *_CORES)
 
 
-def _more(minute: Optional[_Minute], number: int, seconds: float, total: float) -> _Minute:
-    _, known_s, known = minute or (number, 0.0, 0.0)
-    return number, known_s + seconds, known + total
-
-
-def _mean(minute: Optional[_Minute]) -> Optional[float]:
-    if minute is None or minute[1] * 2 < _MINUTE_S:
-        return None
-    return minute[2] / minute[1]
+def _mean(minute: _Minute) -> Optional[float]:
+    _, seconds, total = minute
+    return total / seconds if seconds * 2 >= _MINUTE_S else None
 
 
 def _minute(told: Sequence[Any]) -> _Minute:

@@ -9,7 +9,7 @@ from math import nan
 from typing import Any, Optional
 
 from gpumon.frames.counting import Growth, optional
-from gpumon.frames.process import ProcessFrame, Row, Rows, beside
+from gpumon.frames.process import ProcessFrame, Rollups, Row, Rows, beside
 from gpumon.model.bounded import Allowance
 from gpumon.model.fields import ACTIVE_PERCENT, FIELDS, KEPT, throttle_words
 from gpumon.model.plausible import ceilings
@@ -59,7 +59,7 @@ class DeviceFrame:
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self.rollups: dict[str, Rollup] = {}
+        self.rollups = Rollups()
         self.throttle: dict[str, Rollup] = {}
         self.counters = {name: Growth() for name in COUNTERS}
         self.counters["energy_j"].most_per_s = _most_power_w(device)
@@ -85,7 +85,7 @@ class DeviceFrame:
             self._add_reasons(index, list(map(int, read[_MASK])))
         for name, values in read.items():
             if name in KEPT["device"]:
-                self._rollup(name).put(index, values)
+                self.rollups[name].put(index, values)
             elif name in self.counters:
                 self._count(name, ticks)
         used = []
@@ -95,12 +95,6 @@ class DeviceFrame:
                 used.append(max(sm))
         self._add_activity(index, read, used)
         self._add_processes(index, ticks, facts)
-
-    def _rollup(self, name: str) -> Rollup:
-        found = self.rollups.get(name)
-        if found is None:
-            found = self.rollups[name] = Rollup()
-        return found
 
     def _count(self, name: str, ticks: Iterable[Tick]) -> None:
         growth = self.counters[name]
@@ -121,7 +115,7 @@ class DeviceFrame:
                     ticks[word] = ticks.get(word, 0) + masks.count(mask)
         for word, count in ticks.items():
             if word not in self.throttle:
-                self.throttle[word] = _zeros(self._rollup(_MASK))
+                self.throttle[word] = _zeros(self.rollups[_MASK])
             self.throttle[word].put(index, [1.0] * count + [0.0] * (len(masks) - count))
 
     def _add_activity(self, index: int, read: Mapping[str, list[float]], used: list[float]) -> None:
@@ -145,7 +139,7 @@ class DeviceFrame:
         if share == 0 and not gpm and not used and (not bursts or max(holes, default=0) > 0):
             self.polled = True
         # as many as there are readings: parts of a bucket, and buckets, are weighted by them
-        self._rollup("active").put(index, [share] * max(map(len, signals)))
+        self.rollups["active"].put(index, [share] * max(map(len, signals)))
 
     # -- processes
 
@@ -243,7 +237,7 @@ class DeviceFrame:
     def successor(self) -> DeviceFrame:
         """What is known at the begin of the next frame."""
         found = copy(self)
-        found.rollups, found.throttle, found.last = {}, {}, dict(self.last)
+        found.rollups, found.throttle, found.last = Rollups(), {}, dict(self.last)
         found.counters = {name: growth.successor() for name, growth in self.counters.items()}
         found.processes = [
             each.successor()
@@ -262,7 +256,7 @@ class DeviceFrame:
         self._extend_reasons(later)
         for name, rollup in later.rollups.items():
             if with_shown or name == _MASK or KEPT["device"].get(name) != "shown":
-                self._rollup(name).extend(rollup)
+                self.rollups[name].extend(rollup)
         for name, growth in later.counters.items():
             self.counters[name].extend(growth)
         self.polled = self.polled or later.polled
@@ -285,7 +279,7 @@ class DeviceFrame:
             return
         for word in later.throttle.keys() - self.throttle.keys():
             if len(self.throttle) < MAX_THROTTLES:
-                self.throttle[word] = _zeros(self._rollup(_MASK))
+                self.throttle[word] = _zeros(self.rollups[_MASK])
         for word, rollup in self.throttle.items():
             rollup.extend(later.throttle.get(word) or _zeros(mask))
 
@@ -316,8 +310,7 @@ class DeviceFrame:
     def _forget_ended(self, room: Allowance) -> None:
         ended = sorted((p for p in self.processes if p.ended), key=lambda p: p.last - p.first)
         gone = {id(each) for each in ended[: max(len(ended) - ENDED_KEPT, 0)]}  # they tell least
-        for _ in gone:
-            room.give()
+        room.give(len(gone))
         self.processes = [each for each in self.processes if id(each) not in gone]
 
     def bare(self) -> DeviceFrame:
@@ -368,10 +361,7 @@ def _goes_on(known: Optional[ProcessFrame], told: Process) -> bool:
 def _zeros(like: Rollup) -> Rollup:
     """0 wherever that one has a value."""
     means = array("f", [0.0 if mean == mean else nan for mean in like.mean])
-    found = Rollup(like.step_s)
-    if means:
-        found.join(like.first, like.count[:], means)
-    return found
+    return Rollup.of(like.step_s, like.first, like.count[:], means)
 
 
 def _most_power_w(device: Device) -> float:

@@ -155,12 +155,10 @@ class Frame:
         if event.device is None:
             return None
         headers = [each for each in self.headers if each.time <= event.time] or [*self.headers]
-        for header in reversed(headers):
-            for listed in header.devices:
-                if listed.key == event.device:
-                    known = self._known(listed)
-                    return None if known is None else self.devices.index(known)
-        return None
+        devices = (each for header in reversed(headers) for each in header.devices)
+        listed = next((each for each in devices if each.key == event.device), None)
+        known = None if listed is None else self._known(listed)
+        return None if known is None else self.devices.index(known)
 
     def find_device(self, device: Device, taken: Iterable[DeviceFrame]) -> Optional[DeviceFrame]:
         """The device's frame, a new one where there is none; None: there is no room. `taken`: those
@@ -294,7 +292,10 @@ class Frame:
         if ratio < 1:
             self.coarsen(round(later.step_s / self.step_s))
         if ratio > 1:
-            later = later.coarsened(ratio)
+            finer, later = later, Frame()
+            later.step_s = finer.step_s
+            later.extend(finer)
+            later.coarsen(ratio)
         for header in later.headers:
             self.add_header(header)
         for event in (*later._events, *later._ends):
@@ -374,11 +375,3 @@ class Frame:
             program.coarsen(ratio)
         if self.extent is not None:
             self.extent = self.extent[0] // ratio, self.extent[1] // ratio
-
-    def coarsened(self, ratio: int) -> Frame:
-        """The same on such a grid."""
-        found = Frame()
-        found.step_s = self.step_s
-        found.extend(self)
-        found.coarsen(ratio)
-        return found

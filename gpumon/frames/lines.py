@@ -76,16 +76,17 @@ def lines_of(frame: Frame, number: int) -> list[str]:
     needed = [("head", _head(frame, first, last))]
     facts = [_process_event(facts, None) for facts in frame.facts.values()]
     needed += [("facts", {"events": [line]}) for line in _event_lines(facts)]
-    parts = []
-    for is_shown in (False, True):
-        some = [each for each in named if _is_shown(each[0]) == is_shown]
-        parts.append([("shown" if is_shown else "series", body) for body in _packed(some, first)])
+    series, shown = (
+        _packed([each for each in named if _is_shown(each[0]) == is_shown], first)
+        for is_shown in (False, True)
+    )
     dump = partial(json.dumps, separators=(",", ":"), allow_nan=False)
     found = [
         dump({"rollups": [kind, number, n, len(bodies)], **body})
-        for bodies in ([*needed, *parts[0]], parts[1])
+        for bodies in ([*needed, *(("series", body) for body in series)],
+                       [("shown", body) for body in shown])
         for n, (kind, body) in enumerate(bodies)
-    ]
+    ]  # fmt: skip
     is_small = len(found) <= MAX_LINES and max(map(len, found)) < MAX_LINE_BYTES
     return found if is_small else []
 
@@ -350,16 +351,12 @@ def _rollup(
 
 def _key(entity: str, key: Any) -> Key:
     """Whose a rollup of a file is."""
-    if entity in OF_BOTH:
-        place, number = map(int_of, key)
-        if min(place, number) < 0:
-            raise IndexError("a place before the first")
-        return place, number
-    if entity not in ("device", "throttle", "process", "program"):
+    if entity not in (*OF_BOTH, "device", "throttle", "process", "program"):
         return clean(key, 255)
-    if int_of(key) < 0:
+    places = [int_of(each) for each in (key if entity in OF_BOTH else [key])]
+    if min(places) < 0:
         raise IndexError("a place before the first")
-    return int_of(key)
+    return (places[0], places[1]) if entity in OF_BOTH else places[0]
 
 
 # -- ranges ----------------------------------------------------------------------------------------

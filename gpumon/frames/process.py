@@ -23,6 +23,14 @@ RISE_S = 600.0
 MAX_RISE = 6000  # readings; the shortest interval is 0.1 s
 
 
+class Rollups(dict[Any, Rollup]):
+    """One is made where something is put in first."""
+
+    def __missing__(self, name: Any) -> Rollup:
+        found = self[name] = Rollup()
+        return found
+
+
 class ProcessFrame:
     """One process on one device."""
 
@@ -33,7 +41,7 @@ class ProcessFrame:
         self.appeared = appeared  # it came while its device was watched
         self.ended = False
         self.others_bytes: Optional[float] = None  # in use beside it when it came
-        self.rollups: dict[tuple[str, str], Rollup] = {}  # by entity and field
+        self.rollups = Rollups()  # by entity and field
         self.pool: dict[str, float] = {}  # the most of each figure, where a probe tells of it
         self.pool_last = first  # epoch s of its newest
         self.rise = array("d"), array("d")  # of its first minutes: epoch s, bytes
@@ -59,14 +67,7 @@ class ProcessFrame:
         for field in KEPT[entity]:
             known = [v for _, row in rows if (v := number(row.get(field))) is not None]
             if known:
-                self.rollup(entity, field).put(index, known)
-
-    def rollup(self, entity: str, field: str) -> Rollup:
-        """To put something in."""
-        found = self.rollups.get((entity, field))
-        if found is None:
-            found = self.rollups[entity, field] = Rollup()
-        return found
+                self.rollups[entity, field].put(index, known)
 
     def _add_rise(self, points: Iterable[tuple[float, float]]) -> None:
         times, values = self.rise
@@ -85,7 +86,7 @@ class ProcessFrame:
         self.facts, self.ended, self.came = later.facts, later.ended, later.came
         self.last = max(self.last, later.last)
         for name, rollup in later.rollups.items():
-            self.rollup(*name).extend(rollup)
+            self.rollups[name].extend(rollup)
         self._add_rise(zip(*later.rise))
         self.pool_last = max(self.pool_last, later.pool_last)
         for field, most in later.pool.items():

@@ -41,9 +41,9 @@ class Allowance:
         self.used += 1
         return True
 
-    def give(self) -> None:
-        """One of them is no longer kept."""
-        self.used -= 1
+    def give(self, count: int) -> None:
+        """So many of them are no longer kept."""
+        self.used -= count
 
 
 class Recent(Generic[_Value]):

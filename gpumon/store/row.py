@@ -129,6 +129,4 @@ def _widened(rollup: Rollup, inner: Iterable[Rollup]) -> Rollup:
         _, least, most = each.padded(rollup.first, len(low))
         low = array("f", [b if b < a else a for a, b in zip(low, least)])
         high = array("f", [b if b > a else a for a, b in zip(high, most)])
-    found = Rollup(rollup.step_s)
-    found.join(rollup.first, rollup.count[:], rollup.mean, low, high)
-    return found
+    return Rollup.of(rollup.step_s, rollup.first, rollup.count[:], rollup.mean[:], low[:], high[:])
