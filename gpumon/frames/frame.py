@@ -25,7 +25,7 @@ MAX_EVENTS, EVENTS_BYTES = 2000, 2 << 20
 MAX_HEADERS, HEADERS_BYTES = 1000, 8 << 20
 MAX_ROLLUPS = 512  # of a node's own readings
 MAX_ON_CPU = 256  # processes of which CPU use is kept
-_MAX_LEFT_OUT = 32  # kinds of things that there was no room for
+MAX_LEFT_OUT = 32  # kinds of things that there was no room for
 _ROLLUPS_A_PROGRAM = 5  # its three, and two sets of looks
 
 #: of a rollup: its entity, whose it is, and the name of its field. Devices by their places in the
@@ -235,7 +235,7 @@ class Frame:
         return found
 
     def leave_out(self, what: str, count: int = 1) -> None:
-        if what in self._left_out or len(self._left_out) < _MAX_LEFT_OUT:
+        if what in self._left_out or len(self._left_out) < MAX_LEFT_OUT:
             self._left_out[what] += count
 
     def add_path(self, label: str, path: str) -> None:
