@@ -6,6 +6,7 @@ What is left out is counted, so that it can be reported.
 from __future__ import annotations
 
 from collections import deque
+from copy import copy
 from typing import Any, Deque, Dict, Generic, Iterator, Optional, Tuple, TypeVar
 
 _Key = TypeVar("_Key")
@@ -64,9 +65,8 @@ class Recent(Generic[_Value]):
             self.left_out += 1
 
     def copy(self) -> Recent[_Value]:
-        other: Recent[_Value] = Recent(self._most, self._room)
-        other._kept, other._bytes = self._kept.copy(), self._bytes
-        other.left_out = self.left_out
+        other = copy(self)
+        other._kept = self._kept.copy()
         return other
 
     @property

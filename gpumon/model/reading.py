@@ -53,11 +53,7 @@ class Missing:
         raise TypeError("a missing reading has no truth value; ask isinstance(x, Missing)")
 
     def __repr__(self) -> str:
-        return (
-            f"Missing({self.reason!r}, {self.detail!r})"
-            if self.detail
-            else f"Missing({self.reason!r})"
-        )
+        return f"Missing({self.reason!r}, {self.detail!r})"
 
     def __str__(self) -> str:
         """As screens and reports show it: `n/a MIG`, `lost`, `n/a needs Hopper`."""
