@@ -276,7 +276,9 @@ class Rollup:
             return bool(self._means)
         if not self._means or min(before, behind) < 0:
             return False
-        if max(before, behind + self._padding) > _MAX_PADDING:
+        # gaps that stand at its end count, too: a series that has ended shall not grow on
+        padding = _leading_gaps(self._counts[: -_MAX_PADDING - 2 : -1])
+        if max(before, behind + padding) > _MAX_PADDING:
             return False
         for each in self._arrays():
             each[:0] = _GAP * before
@@ -284,11 +286,6 @@ class Rollup:
         self.first = first
         self.skip(behind)
         return True
-
-    @property
-    def _padding(self) -> int:
-        """How many gaps stand at its end: a series that has ended shall not grow on."""
-        return _leading_gaps(self._counts[: -_MAX_PADDING - 2 : -1])
 
     def strip(self) -> None:
         """Take the gaps at its ends away."""
