@@ -37,9 +37,9 @@ PARTS = {
 }
 #: lines and files, with blanks and comments, in the same way
 TREES = {
-    "lines of gpumon": (54_000, 80_733),
+    "lines of gpumon": (54_000, 80_694),
     "files of gpumon": (300, 551),
-    "lines of tests": (45_000, 74_142),
+    "lines of tests": (45_000, 74_145),
     "files of tests": (400, 507),
 }
 #: that may be missing in a budget: code lines, lines of a tree, files
