@@ -106,9 +106,12 @@ def find_runs(unread: list[str] | None = None) -> list[Run]:
     runs: list[Run] = []
     why = [] if unread is None else unread
     paths = (path for path, _ in _recordings_in(_jobs_dir(), why))
-    for _, those in groupby(paths, os.path.dirname):
+    for folder, those in groupby(paths, os.path.dirname):
         recordings, refused = opened(those)
-        runs += _runs_of(recordings, refused)
+        if os.path.basename(folder) == _NO_JOB:
+            runs += (_of_recordings([each], ()) for each in recordings)
+        elif recordings:
+            runs.append(_of_recordings(recordings, refused))
         why += refused
     ids = Counter(run.id for run in runs)
     for at, run in enumerate(runs):
@@ -147,7 +150,8 @@ def resolve(run: str, say: Callable[[str], None] = lambda _: None) -> Run:
 
 def path_outside(id: str) -> str | None:
     """The file of a run outside of any job, by its ID; None where there is none."""
-    paths = glob(os.path.join(escape(_jobs_dir()), "*", _NO_JOB, escape(id) + SUFFIX))
+    pattern = os.path.join(escape(_jobs_dir()), "*", _NO_JOB, escape(id) + SUFFIX)
+    paths = [] if os.sep in id else glob(pattern)
     return paths[0] if len(paths) == 1 else None
 
 
@@ -166,7 +170,7 @@ def _of_folder(folder: str, say: Callable[[str], None], job: str = "") -> Run:
             folder,
             [
                 run._replace(id=os.path.join(folder, run.job) if is_job(run.job) else run.paths[0])
-                for run in _runs_of(recordings, ())
+                for run in _runs_of(recordings)
             ],
         )
     if recordings:
@@ -285,15 +289,12 @@ def opened(paths: Iterable[str]) -> tuple[list[Recording], list[str]]:
     return recordings, unread
 
 
-def _runs_of(recordings: Iterable[Recording], unread: Sequence[str]) -> Iterator[Run]:
-    """A run of each job, and of each recording outside of any; `unread`: why others of their
-    folder are not read.
-    """
+def _runs_of(recordings: Iterable[Recording]) -> Iterator[Run]:
+    """A run of each job, and of each recording outside of any."""
     by_job: dict[str, list[Recording]] = {}
     for each in recordings:
-        by_job.setdefault(_id_of(each.header.job), []).append(each)
-    yield from (_of_recordings([each], ()) for each in by_job.pop("", ()))
-    yield from (_of_recordings(parts, unread) for parts in by_job.values())
+        by_job.setdefault(_id_of(each.header.job) or each.path, []).append(each)
+    yield from (_of_recordings(parts, ()) for parts in by_job.values())
 
 
 def _id_of(job: JobContext | None) -> str:

@@ -137,6 +137,7 @@ def test_each_run_has_an_id_that_names_it():
     ]
     assert {run.id: resolve(run.id).paths for run in runs} == {run.id: run.paths for run in runs}
     assert path_outside("1") is None
+    assert path_outside(paths[0].removesuffix(".gpumon")) is None  # a path is no ID
 
 
 def test_a_folder_is_looked_through_within_limits(tmp_path, monkeypatch):
