@@ -71,6 +71,11 @@ class _Leg(NamedTuple):
     until: float
     parts: Mapping[int, Lanes]
 
+    def events(self, events: Iterable[Event]) -> list[Event]:
+        """Those that the leg tells of; of the moments around a seam both of its sides may."""
+        earliest = self.begin - _SEAM_S
+        return [each for each in events if each.kind in _OF_PROCESSES or each.time > earliest]
+
 
 def by_node(recordings: Iterable[Recording]) -> list[tuple[str, list[Recording]]]:
     """The recordings of each node, in order of the nodes' names and of their begin."""
@@ -149,7 +154,7 @@ class Joined:
         is_whole = leg.begin < part.first and part.last <= leg.until
         frame = part.opened() if is_whole else None
         if frame is not None and len(self._plan()) > 1:
-            frame.keep_events(told.new(frame.events))
+            frame.keep_events(told.new(leg.events(frame.events)))
         return frame
 
     def _items(
@@ -326,12 +331,11 @@ def _between(items: Iterator[Item], leg: _Leg) -> Iterator[Item]:
                 yield Sample(leg.until, mono, {}, item.states, late)
         elif item.time <= leg.begin:
             living.take(item.events)
-            near += [event for event in others if event.time > leg.begin - _SEAM_S]
+            near += leg.events(others)
         else:
             if living or near or others:
-                of_leg = [e for e in item.events
-                          if e.kind in _OF_PROCESSES or e.time > leg.begin - _SEAM_S]  # fmt: skip
-                item = item._replace(events=[*living.values(), *near, *of_leg])
+                events = [*living.values(), *near, *leg.events(item.events)]
+                item = item._replace(events=events)
                 living, near = Living(), []
             yield item
 
