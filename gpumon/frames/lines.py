@@ -265,6 +265,10 @@ def _grid(head: Mapping[str, Any]) -> tuple[int, int]:
     return first, last
 
 
+# frames that follow each other have the same headers and processes, mostly
+
+
+@lru_cache(maxsize=16)
 def _header(line: str) -> Header:
     found = Decoder().line(line)
     if not isinstance(found, Header):
@@ -313,8 +317,10 @@ def _take_rollups(frame: Frame, body: Mapping[str, Any], first: int, last: int) 
     """One line of them."""
     values = bytes.fromhex(body["values"])
     names = [(entity, key, field) for entity, field, keys in body["names"] for key in keys]
-    columns = [body[name] for name in ("begins", "sizes", "counts", "widths")]
-    widths = [int_of(width) for width in columns[-1]]
+    columns = [body[name] for name in ("begins", "sizes", "widths", "counts")]
+    begins, sizes, widths, _ = columns
+    if not {*map(type, begins), *map(type, sizes), *map(type, widths)} <= {int}:
+        raise TypeError("expected whole numbers")
     if {len(names)} != {*map(len, columns)} or sum(widths) * _BYTES != len(values):
         raise ValueError("a number of columns that differs from the rollups")
     numbers = array("f", values)
@@ -322,8 +328,8 @@ def _take_rollups(frame: Frame, body: Mapping[str, Any], first: int, last: int) 
         numbers.byteswap()
     has_gaps = _check(body["names"], widths, values, numbers)
     ends = list(accumulate(widths))
-    for name, begin, size, counts, width, end in zip(names, *columns[:3], widths, ends):
-        if not (int_of(begin) >= 0 and 0 < int_of(size) <= last - first + 1 - begin):
+    for name, begin, size, width, counts, end in zip(names, *columns, ends):
+        if not (begin >= 0 and 0 < size <= last - first + 1 - begin):
             raise ValueError("buckets outside of their frame")
         own = _rollup(size, counts, numbers[end - width : end], has_gaps=has_gaps)
         entity, key, field = name
@@ -349,12 +355,15 @@ def _rollup(
     return known, numbers if width == size else numbers * size, None, None
 
 
+_NUMBERED = frozenset((*OF_BOTH, "device", "throttle", "process", "program"))
+
+
 def _key(entity: str, key: Any) -> Key:
     """Whose a rollup of a file is."""
-    if entity not in (*OF_BOTH, "device", "throttle", "process", "program"):
+    if entity not in _NUMBERED:
         return clean(key, 255)
-    places = [int_of(each) for each in (key if entity in OF_BOTH else [key])]
-    if min(places) < 0:
+    places = key if entity in OF_BOTH else [key]
+    if min(map(int_of, places)) < 0:
         raise IndexError("a place before the first")
     return (places[0], places[1]) if entity in OF_BOTH else places[0]
 
