@@ -64,7 +64,7 @@ def test_a_replay_plays_the_one_that_was_chosen(folder, on_a_terminal, monkeypat
         "gpumon.services.replay.play", lambda source, *_, **__: played.append(source) or 0
     )
     assert cli.main(["replay", folder]) == 0
-    assert [len(source.paths) for source in played] == [2]
+    assert [sum(len(track.paths) for track in source.tracks) for source in played] == [2]
 
 
 @pytest.mark.parametrize("named", [1, 2])
