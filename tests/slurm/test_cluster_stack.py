@@ -55,7 +55,7 @@ def test_every_rank_on_every_node_by_each_way(cluster, tmp_path):
         assert first == "ranks 2–3: stands.py:6  (py-spy)"
         assert frames[0].split() == [">", "stands.py:6", "all_reduce"]
         done = gpumon("stack", job, "--login", "login", env=laptop(cluster, tmp_path))
-        assert (done.returncode, done.stderr) == (0, "")
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout
         assert done.stdout.startswith("ranks 0–3 on ")
         done = cluster.run("login", ["gpumon", "stack", job], "bob", check=False)
         assert (done.returncode, done.stdout) == (1, "")
