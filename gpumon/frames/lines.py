@@ -15,8 +15,8 @@ import re
 import sys
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache, partial
-from itertools import accumulate, groupby
+from functools import cache, lru_cache
+from itertools import accumulate, chain, groupby
 from math import isnan
 from operator import gt
 from typing import Any, Callable, Optional, Union
@@ -73,22 +73,33 @@ def lines_of(frame: Frame, number: int) -> list[str]:
     last = max((rollup.last for _, rollup in named), default=-1)
     if frame.header is None or last - first >= MAX_BUCKETS:
         return []
-    needed = [("head", _head(frame, first, last))]
-    facts = [_process_event(facts, None) for facts in frame.facts.values()]
-    needed += [("facts", {"events": [line]}) for line in _event_lines(facts)]
     series, shown = (
-        _packed([each for each in named if _is_shown(each[0]) == is_shown], first)
-        for is_shown in (False, True)
+        [each for each in named if _is_shown(each[0]) == is_shown] for is_shown in (False, True)
     )
-    dump = partial(json.dumps, separators=(",", ":"), allow_nan=False)
+    facts = _event_lines(_process_event(facts, None) for facts in frame.facts.values())
+    # one after another: of hundreds of processes each takes some KB until it is text
+    needed = chain(
+        [("head", _head(frame, first, last))],
+        (("facts", _dumped({"events": [line]})) for line in facts),
+        (("series", body) for body in _packed(series, first)),
+    )
+    more = (("shown", body) for body in _packed(shown, first))
+    parts = (1 + len(facts) + _lines_for(series), needed), (_lines_for(shown), more)
     found = [
-        dump({"rollups": [kind, number, n, len(bodies)], **body})
-        for bodies in ([*needed, *(("series", body) for body in series)],
-                       [("shown", body) for body in shown])
+        f'{{"rollups":["{kind}",{number},{n},{count}],{body[1:]}'
+        for count, bodies in parts
         for n, (kind, body) in enumerate(bodies)
-    ]  # fmt: skip
+    ]
     is_small = len(found) <= MAX_LINES and max(map(len, found)) < MAX_LINE_BYTES
     return found if is_small else []
+
+
+def _dumped(body: Mapping[str, Any]) -> str:
+    return json.dumps(body, separators=(",", ":"), allow_nan=False)
+
+
+def _lines_for(named: Sequence[object]) -> int:
+    return -(-len(named) // _SERIES_A_LINE)
 
 
 def _is_shown(name: Name) -> bool:
@@ -96,11 +107,11 @@ def _is_shown(name: Name) -> bool:
     return kept_field(name[0], name[2]).kept == SHOWN
 
 
-def _head(frame: Frame, first: int, last: int) -> dict[str, Any]:
+def _head(frame: Frame, first: int, last: int) -> str:
     devices = [each.device._replace(key=place) for place, each in enumerate(frame.devices)]
     rows: Rows = {"device": {place: each.last for place, each in enumerate(frame.devices)}}
     rows["job"] = {"": frame.job.last}
-    return {
+    of_all = _dumped({
         "step_s": frame.step_s,
         "buckets": [first, last],
         "extent": frame.extent,
@@ -108,20 +119,22 @@ def _head(frame: Frame, first: int, last: int) -> dict[str, Any]:
         "headers": [Encoder().header(each) for each in frame.headers],
         "events": _event_lines(frame.events),
         "devices": Encoder().header(_NOBODY._replace(devices=devices)),
-        "of_devices": [
-            {
-                **device.told(),
-                "facts": _event_lines(_process_event(p.facts, None) for p in device.processes),
-                "xids": _event_lines(device.xids),
-                "states": _event_lines(device.states),
-            }
-            for device in frame.devices
-        ],
         "rows": Encoder().sample(Sample(0.0, 0.0, rows)),
         "paths": frame.paths,
         "job": frame.job.told(),
         "programs": [[pid, each.told()] for pid, each in frame.programs.items()],
         "left_out": frame.left_out(),
+    })  # fmt: skip
+    of_each = ",".join(_dumped(_told(device)) for device in frame.devices)
+    return f'{of_all[:-1]},"of_devices":[{of_each}]}}'
+
+
+def _told(device: DeviceFrame) -> dict[str, Any]:
+    return {
+        **device.told(),
+        "facts": _event_lines(_process_event(p.facts, None) for p in device.processes),
+        "xids": _event_lines(device.xids),
+        "states": _event_lines(device.states),
     }
 
 
@@ -142,7 +155,7 @@ def _event_lines(events: Iterable[Event]) -> list[str]:
     ]
 
 
-def _packed(named: Sequence[tuple[Name, Rollup]], first: int) -> Iterator[dict[str, Any]]:
+def _packed(named: Sequence[tuple[Name, Rollup]], first: int) -> Iterator[str]:
     """The rollups as columns. `first`: the frame's first bucket."""
     # the values of one field of many devices resemble each other
     ordered = sorted(named, key=lambda each: (*_field(each), str(each[0][1])))
@@ -153,8 +166,8 @@ def _packed(named: Sequence[tuple[Name, Rollup]], first: int) -> Iterator[dict[s
         ]
         begins, sizes, counts, widths, values = zip(*(_row(found, first) for _, found in some))
         # hexadecimal digits pack better than others of theirs
-        yield {"names": names, "begins": begins, "sizes": sizes, "counts": counts,
-               "widths": widths, "values": b"".join(values).hex()}  # fmt: skip
+        yield _dumped({"names": names, "begins": begins, "sizes": sizes, "counts": counts,
+                       "widths": widths, "values": b"".join(values).hex()})  # fmt: skip
 
 
 def _field(each: tuple[Name, Rollup]) -> tuple[str, str]:

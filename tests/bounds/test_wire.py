@@ -80,8 +80,7 @@ def test_every_part_of_a_header_is_taken_whole_or_refused(data):
     except WireError:
         taken = False
     line = sample(2.0, {"device.fast": [[0, 250.5]]})
-    declared = reader.columns.get("device.fast")
-    if taken and declared is not None and len(declared[None].columns) == 1:
+    if taken and (own := reader.columns.get("device.fast")) and len(own[None].columns) == 1:
         assert reader.line(line).rows["device"][0] == {"power_w": 250.5}
     else:
         for each in (line, GOOD):
