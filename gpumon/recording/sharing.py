@@ -76,9 +76,17 @@ class SpoolFile:
             raise
 
     def make_again(self) -> bytes:
-        """Somebody removed it; gives the last lines of the old one. Raises OSError."""
-        marks = self.close()
-        self._make()
+        """Somebody removed it; gives the last lines of the old one. Raises OSError, and then the
+        old one stays open: its numbers shall not come to stand for other files.
+        """
+        marks, old = self.take(), (self._file, self.within)
+        try:
+            self._make()
+        except BaseException:
+            self._file, self.within = old
+            raise
+        for each in old:
+            os.close(each)
         return marks
 
     @property

@@ -44,6 +44,28 @@ def test_new_folders_are_private_under_any_umask(tmp_path, umask):
     assert spool.close() == []
 
 
+def test_a_folder_that_cannot_be_made_again_costs_no_other_file_anything(tmp_path):
+    folder = tmp_path / "marks"
+    spool = MarkSpool(str(folder), "", "gpu01", local=str(tmp_path / "here"))
+    spool.publish(b"{}\n")
+    os.unlink(spool.path)
+    folder.rename(tmp_path / "moved")
+    folder.write_bytes(OLD)
+    with pytest.raises(OSError, match="marks"):
+        spool.look(frozenset())
+    # what is opened from now on has no number that the spool writes to
+    others = [open(tmp_path / str(n), "w+b") for n in range(8)]
+    spool.publish(b'{"claims": []}\n')
+    spool.beat()
+    spool.close()
+    for each in others:
+        each.write(OLD)
+        each.seek(0)
+        assert each.read() == OLD
+        each.close()
+    assert folder.read_bytes() == OLD
+
+
 @pytest.mark.parametrize("bits", [0o700, 0o711, 0o750, 0o755, 0o720, 0o770, 0o702, 0o777, 0o1777])
 def test_a_folder_that_others_read_is_closed_and_one_that_they_write_refused(tmp_path, bits):
     folder = tmp_path / "marks"
