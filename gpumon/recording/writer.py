@@ -333,8 +333,9 @@ class Lane:
         with self._lock:
             self._queue.put(work)
             if not self._is_running:
-                self._is_running = True
-                threading.Thread(target=self._run, daemon=True, name="recorder").start()
+                with suppress(RuntimeError):  # no thread is to be had: the next work brings one
+                    threading.Thread(target=self._run, daemon=True, name="recorder").start()
+                    self._is_running = True
 
     def _run(self) -> None:
         while True:

@@ -23,7 +23,7 @@ PARTS = {
     "probe": (500, 789),
     "transport": (1950, 3528),
     "sources": (1150, 1264),
-    "recording": (1800, 2233),
+    "recording": (1800, 2234),
     "store": (620, 678),
     "slurm": (2050, 2726),
     "site config toml": (450, 598),
@@ -37,9 +37,9 @@ PARTS = {
 }
 #: lines and files, with blanks and comments, in the same way
 TREES = {
-    "lines of gpumon": (54_000, 80_729),
+    "lines of gpumon": (54_000, 80_730),
     "files of gpumon": (300, 551),
-    "lines of tests": (45_000, 74_168),
+    "lines of tests": (45_000, 74_183),
     "files of tests": (400, 507),
 }
 #: that may be missing in a budget: code lines, lines of a tree, files

@@ -300,3 +300,18 @@ def test_the_thread_of_recorders_that_ended_ends(monkeypatch):
         lane.put(partial(done.append, number))
         until(lambda: not lane._is_running)
     assert done == [0, 1, 2]
+
+
+def test_work_for_which_no_thread_is_to_be_had_is_done_with_the_next(monkeypatch):
+    lane, done, start = Lane(), [], threading.Thread.start
+    refusals = iter([RuntimeError("can't start new thread")])
+
+    def refuse(thread):
+        raise next(refusals)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    lane.put(lambda: done.append(1))
+    assert done == []
+    monkeypatch.setattr(threading.Thread, "start", start)
+    lane.put(lambda: done.append(2))
+    until(lambda: done == [1, 2])
