@@ -136,6 +136,7 @@ class Finding:
     devices: tuple[str, ...] = ()  # labels of the devices it is about: "gpu01:0", …
     start: float | None = None  # epoch s of the window that shows it
     end: float | None = None
+    spans: tuple[tuple[float, float], ...] = ()  # parts of it, epoch s, in which it held; (): all
     held_s: float | None = None  # how long of it the condition held; None: it is no condition
     numbers: Mapping[str, float] = field(default_factory=dict)
     actions: tuple[Action, ...] = ()

@@ -25,7 +25,6 @@ class Leak(NamedTuple):
     per_s: float  # bytes per second, over the second half
     full_in_s: float  # until the limit, at that pace
     z: float  # Kendall's
-    rise_bytes: float
     speeds_up: bool = False  # at least twice as fast in the second half
 
 
@@ -62,7 +61,7 @@ def leak(values: Sequence[float], bin_s: float, limit: float) -> Leak | None:
     if lows[-1] - lows[-_PLATEAU] < _STEP_OF_LIMIT * limit:
         return None
     full_in_s = max(0.0, limit - known[-1][-1]) / late
-    return Leak(late, full_in_s, z, rise, speeds_up=late >= _FASTER * early)
+    return Leak(late, full_in_s, z, speeds_up=late >= _FASTER * early)
 
 
 def _kendall_z(values: Sequence[float]) -> float:

@@ -302,22 +302,6 @@ def warm_up_end(run: RunData, device: DeviceData) -> int:
     return max(0, ceil((run.start + most_s - run.grid_start) / run.bin_s))
 
 
-def idle_spans(device: DeviceData, count: int) -> list[Span]:
-    """Where the device did not work, of so many bins, and most of it is known."""
-    worked = [n for n, share in enumerate(device.active.mean[:count]) if share > 0]
-    edges = [-1, *worked, count]
-    spans = [Span(before + 1, after) for before, after in zip(edges, edges[1:])]
-    return [each for each in spans if is_mostly_known(device.active, each)]
-
-
-def idle_since(run: RunData, devices: Sequence[DeviceData]) -> Span | None:
-    """From the last work of any of the devices until now; None where that is not known."""
-    worked = [n for n in map(last_active, devices) if n is not None]
-    span = Span(max(worked, default=observed(run).first - 1) + 1, run.count)
-    known = devices and all(is_mostly_known(each.active, span) for each in devices)
-    return span if known else None
-
-
 # -- power ---------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.analysis.memory import mem_truth_of
 from gpumon.analysis.reservation import reserves
-from gpumon.analysis.signals import busy_track, last_active, node_of
+from gpumon.analysis.signals import busy_track, node_of
 from gpumon.analysis.steps import Steps, ranks_of, steps_of
 from gpumon.model.sample import Device, Header
 
@@ -169,10 +169,8 @@ def _idle_tail_s(run: RunData, device: DeviceData) -> float | None:
     active = device.active.mean
     if not active or isnan(active[-1]):
         return None
-    worked = last_active(device)
-    first = 0 if worked is None else worked + 1
-    gaps = [n for n in range(first, len(active)) if isnan(active[n])]
-    first = gaps[-1] + 1 if gaps else first
+    bins = range(len(active) - 1, -1, -1)
+    first = next((n + 1 for n in bins if active[n] != 0), 0)  # a gap is no 0
     begin, end = (run.grid_start + n * run.bin_s for n in (first, len(active)))
     node = node_of(run, device)
     if node is not None and node.span:  # bins are wider than what was sampled in them

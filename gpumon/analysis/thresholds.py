@@ -22,7 +22,6 @@ Percent = Annotated[float, "%"]
 Share = Annotated[float, "of 1"]
 Bytes = Annotated[float, "bytes"]
 MiB = Annotated[float, "MiB"]
-MBPerS = Annotated[float, "MB/s"]
 Cores = Annotated[float, "cores"]
 GpuHours = Annotated[float, "GPU-h"]
 Count = Annotated[float, ""]
@@ -35,10 +34,6 @@ _Numbers = TypeVar("_Numbers")
 
 class Array(NamedTuple):
     elapsed_s: Seconds = 300  # tasks that are shorter do not count
-
-
-class Gpus(NamedTuple):
-    working_share: Share = 0.05  # of its bins, in which a GPU that worked must have been active
 
 
 class CpuBinding(NamedTuple):
@@ -78,7 +73,7 @@ class Straggler(NamedTuple):
 
 #: sections without a rule of their name
 SHARED: dict[str, type[Any]] = {
-    "array": Array, "gpus": Gpus, "phases": Phases, "cpu-binding": CpuBinding,
+    "array": Array, "phases": Phases, "cpu-binding": CpuBinding,
     "cpu-idle": CpuIdle,
 }  # fmt: skip
 

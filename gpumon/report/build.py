@@ -9,14 +9,14 @@ from statistics import fmean
 from gpumon import __version__
 from gpumon.analysis import accounting
 from gpumon.analysis.known import highest
+from gpumon.analysis.ledger import ledger_of
 from gpumon.analysis.reconcile import differences
+from gpumon.analysis.rightsize.cores import threads_of_job, usable_cpus
 from gpumon.analysis.rightsize.proof import unrecorded_text
-from gpumon.analysis.rightsize.threads import threads_of_job, usable_cpus
 from gpumon.analysis.rules.catalogue import evaluate
 from gpumon.analysis.rundata import Coverage, NodeData, RunData
 from gpumon.analysis.signals import job_devices
 from gpumon.analysis.steps import ranks_of
-from gpumon.analysis.use import gpus_worth
 from gpumon.analysis.whole_run import counted_core_s, host_peak
 from gpumon.model.sample import JobContext
 from gpumon.model.units import bytes_text
@@ -153,7 +153,7 @@ def _measured(run: RunData, rows: Sequence[DeviceRow]) -> Used:
         gpus_active=sum(any(share > 0 for share in each.active.known()) for each in active)
         if active
         else None,
-        gpus_worth=gpus_worth(job_devices(run)),
+        gpus_worth=ledger_of(run).worth(),
         gpu_busy_percent=_mean([row.busy_mean for row in rows]),
         gpu_mem_peak_bytes=_sum([row.mem_peak_bytes for row in rows]),
         gpu_energy_j=None if energy_refused else _sum([row.energy_j for row in rows]),

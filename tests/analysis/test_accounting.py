@@ -14,7 +14,7 @@ from gpumon.analysis.accounting import (
     used,
 )
 from gpumon.analysis.reconcile import differences
-from gpumon.analysis.rightsize.threads import threads_of_job, usable_cpus
+from gpumon.analysis.rightsize.cores import threads_of_job, usable_cpus
 from gpumon.analysis.rundata import Coverage
 from gpumon.slurm.job import (
     OWN_STEP,

@@ -27,7 +27,7 @@ PARTS = {
     "store": (620, 678),
     "slurm": (2050, 2726),
     "site config toml": (450, 598),
-    "analysis": (9300, 13360),
+    "analysis": (9300, 13509),
     "report": (2250, 3291),
     "chart export exporter prometheus": (2400, 3172),
     "pipeline": (800, 942),
@@ -37,9 +37,9 @@ PARTS = {
 }
 #: lines and files, with blanks and comments, in the same way
 TREES = {
-    "lines of gpumon": (54_000, 80_730),
-    "files of gpumon": (300, 551),
-    "lines of tests": (45_000, 74_183),
+    "lines of gpumon": (54_000, 80_982),
+    "files of gpumon": (300, 554),
+    "lines of tests": (45_000, 74_154),
     "files of tests": (400, 507),
 }
 #: that may be missing in a budget: code lines, lines of a tree, files

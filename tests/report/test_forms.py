@@ -80,8 +80,9 @@ def test_wasted_and_held_hours_are_of_the_same_time(source):
     assert cost_text(part) == "1.1 of 2.2 GPU-h wasted in the 17 min observed (17.9 GPU-h in all)"
     lacks = replace(part, coverage=Coverage(source, 50.0, 1.0, unrecorded=("gpu02",)))
     assert cost_text(lacks) == "1.1 GPU-h wasted on the nodes recorded (17.9 GPU-h in all)"
-    unexplained = report(unattributed_gpu_hours=0.5)
-    assert cost_text(unexplained) == "4.5 of 17.9 GPU-h wasted, 0.5 of it unexplained"
+    unexplained = report(unattributed_gpu_hours=2.5)
+    assert cost_text(unexplained) == "4.5 of 17.9 GPU-h wasted, 2.5 of it unexplained"
+    assert cost_text(report(waste_gpu_hours=0.9, unattributed_gpu_hours=0.9)) == "17.9 GPU-h"
     assert cost_text(report(waste_gpu_hours=0.1)) == "17.9 GPU-h"
 
 

@@ -21,6 +21,7 @@ from gpumon.analysis.rightsize.cores import (
     cores_at_once,
     cores_for_bursts,
     processes_at_once,
+    threads_per_core,
 )
 from gpumon.analysis.rightsize.leaking import host_leaks
 from gpumon.analysis.rightsize.proof import (
@@ -32,7 +33,6 @@ from gpumon.analysis.rightsize.proof import (
     unrecorded_text,
 )
 from gpumon.analysis.rightsize.requested import cores_of, node_types, requested
-from gpumon.analysis.rightsize.threads import threads_per_core
 from gpumon.analysis.rundata import NodeData, RunData, Track
 from gpumon.analysis.signals import devices_on, job_devices, job_processes
 from gpumon.analysis.thresholds import LowCoverage, of_site

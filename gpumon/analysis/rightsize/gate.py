@@ -19,6 +19,7 @@ from gpumon.analysis.finding import (
     ask_for,
 )
 from gpumon.analysis.known import highest
+from gpumon.analysis.ledger import ledger_of
 from gpumon.analysis.rightsize.amounts import memory_need
 from gpumon.analysis.rightsize.directives import family
 from gpumon.analysis.rightsize.proof import PARTLY, is_whole, unproven
@@ -70,7 +71,7 @@ def refusals(run: RunData, found: Sequence[Finding], lines: Sequence[Recommendat
     why = unproven(run)
     is_session = is_interactive(run, job_devices(run))
     leaks = any(each.id in LEAKS for each in found)
-    unused = any(map(_says_no_gpu_worked, found))
+    unused = _no_gpu_worked(run, found)
     is_array = run.job is not None and bool(run.job.array_job_id)
 
     def refusal(change: Change, finding: str) -> str:
@@ -104,15 +105,11 @@ def _is_to_use_more(
     return any(each.uses_more and each.id not in {finding, *given_back} for each in found)
 
 
-def _says_no_gpu_worked(found: Finding) -> bool:
-    """Of a program that should have used them: that they surely were used otherwise is
-    information, too.
-    """
-    numbers = found.numbers
-    is_of_all = found.id == "gpu-never-used" or (
-        found.id == "gpu-allocated-no-process" and numbers.get("gpus_idle") == numbers.get("gpus")
-    )
-    return is_of_all and (found.level != "info" or found.confidence == "low")
+def _no_gpu_worked(run: RunData, found: Sequence[Finding]) -> bool:
+    """By the ledger; without samples by a finding that rests on a summary."""
+    if rows := ledger_of(run).rows:
+        return all(row.is_known and row.never_worked for row in rows)
+    return any(each.id == "gpu-never-used" for each in found)
 
 
 def polled_s(run: RunData) -> float | None:

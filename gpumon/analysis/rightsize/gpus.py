@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpumon.analysis.accounting import used
+from gpumon.analysis.ledger import ledger_of
 from gpumon.analysis.reservation import LEAST_CONTEXT_BYTES
 from gpumon.analysis.rightsize.requested import requested
 from gpumon.analysis.rundata import DeviceData, NodeData, RunData
 from gpumon.analysis.signals import (
     devices_on,
-    is_mostly_known,
     job_devices,
     job_processes,
-    observed,
 )
-from gpumon.analysis.use import is_unused
 from gpumon.slurm.js1 import GpuSummary
 
 #: of a program that runs on GPUs; on the CPU it runs only where it did not find one
@@ -72,7 +70,9 @@ def _number(device: DeviceData) -> int:
 
 
 def _is_spare(run: RunData, device: DeviceData, working: set[int]) -> bool:
-    unused = is_mostly_known(device.active, observed(run)) and is_unused(device)
+    ledger = ledger_of(run)
+    row = ledger.row_of(device.label)
+    unused = row is not None and row.is_known and ledger.is_unused(device)
     if not unused or not device.process_list_known:
         return False
     pids = {each.facts.pid for each in job_processes(device)}

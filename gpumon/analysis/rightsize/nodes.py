@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from gpumon.analysis.finding import Change, NotEvaluable
+from gpumon.analysis.ledger import ledger_of
 from gpumon.analysis.rightsize import amounts, changes
 from gpumon.analysis.rightsize.requested import Requested, node_types, requested
 from gpumon.analysis.rundata import NodeData, RunData, Track
-from gpumon.analysis.signals import devices_on, io_tracks
+from gpumon.analysis.signals import io_tracks
 from gpumon.site import NodeType
 
-#: of its cores, and cores, that a node uses on which nothing of the job runs (`nodes-idle`)
-_NOTHING, _NOTHING_CORES = 0.01, 0.1
 #: bytes that no launcher holds, and bytes per second that none moves (proposed)
 _HELD_BYTES, _MOVED_BYTES_PER_S = 2 * amounts.GIB, 1e6
 
@@ -72,23 +71,15 @@ def without_idle_nodes(run: RunData) -> list[Change]:
     alone = bool(steps) and all(each.node_count == 1 for each in steps)
     if not alone or request.gpu_form == "job" or len(run.nodes) < request.nodes:
         return []
-    left = sum(not _did_nothing(run, each) for each in run.nodes)
+    left = sum(
+        not ledger_of(run).is_idle(each.node) or serves_others(run, each) for each in run.nodes
+    )
     if not 0 < left < request.nodes or request.tasks not in (None, request.nodes):
         return []
     found = [Change("--nodes", request.nodes, left)]
     if request.tasks is not None and not request.tasks_per_node:
         found.append(Change("--ntasks", request.tasks, left))
     return found
-
-
-def _did_nothing(run: RunData, node: NodeData) -> bool:
-    cores = node.job.get("cpu_cores_used", Track()).average()
-    if cores is None or not node.cpus or cores >= min(_NOTHING * node.cpus, _NOTHING_CORES):
-        return False
-    if serves_others(run, node):
-        return False
-    actives = [each.active for each in devices_on(run, node)]
-    return all(each.known() and not any(each.known()) for each in actives)
 
 
 def serves_others(run: RunData, node: NodeData) -> bool:

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from gpumon.analysis.finding import Action, Finding, Lack, NotEvaluable, Outcome
+from gpumon.analysis.programs import coordinates
 from gpumon.analysis.rightsize import amounts, changes
 from gpumon.analysis.rightsize.amounts import GIB
+from gpumon.analysis.rightsize.cores import threads_per_core
 from gpumon.analysis.rightsize.directives import submitted_script
 from gpumon.analysis.rightsize.proof import is_worth
 from gpumon.analysis.rightsize.requested import requested
@@ -26,7 +28,6 @@ from gpumon.analysis.rightsize.tasks import (
     outliers,
     spread,
 )
-from gpumon.analysis.rightsize.threads import threads_per_core
 from gpumon.analysis.rules.advice import AS_MANY, share_the_node
 from gpumon.analysis.rules.core_time import cores_in_all, few_nodes_text, has_more_than_requested
 from gpumon.analysis.rules.cpu_peak import IF_SERIAL, SerialManyCores
@@ -42,7 +43,6 @@ from gpumon.analysis.rules.phrasing import (
     percent,
     range_text,
 )
-from gpumon.analysis.rules.programs import coordinates
 from gpumon.analysis.rules.rule import Answers, Checked, rule
 from gpumon.analysis.rules.time import next_may_be_longer
 from gpumon.analysis.rundata import RunData

@@ -9,14 +9,13 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 from gpumon.analysis.finding import Action, Finding, Lack, NotEvaluable
-from gpumon.analysis.idle import idle_alone
 from gpumon.analysis.kinds import Kind, kind_of
+from gpumon.analysis.ledger import State, ledger_of
 from gpumon.analysis.once import once
-from gpumon.analysis.rules.gpu_partly_idle import PartlyIdle
+from gpumon.analysis.programs import ML_FRAMEWORKS, programs_on, shared_time
 from gpumon.analysis.rules.instant import SLOWING
 from gpumon.analysis.rules.needs import gpus
 from gpumon.analysis.rules.phrasing import finding, gpus_text, percent, staff_actions, unread
-from gpumon.analysis.rules.programs import ML_FRAMEWORKS, programs_on, shared_time
 from gpumon.analysis.rules.rule import Answers, Checked, rule
 from gpumon.analysis.rules.slow_rank import slow_rank_finding, slow_ranks
 from gpumon.analysis.rundata import DeviceData, RunData, Track
@@ -43,6 +42,8 @@ from gpumon.model.units import age_text, bytes_text
 _GIB = 1 << 30
 _COMPARED = ("busy_percent", "power_w")
 _UNLIKE = 0.5  # memory that differs by so much of its mean: other work
+#: idle beside others for so long, a GPU is not compared
+_APART, _APART_S = (State.ALONE, State.TURNS, State.NODE), 300.0
 #: % by which GPUs that are equally busy may differ (proposed)
 _ALIKE_PERCENT = 10.0
 
@@ -72,8 +73,9 @@ def _while_all_run(run: RunData, devices: Sequence[DeviceData], name: str) -> li
     """
     first, last = shared_time(run, devices)
     tracks = [busy_track(each) if name == "busy_percent" else each.track(name) for each in devices]
-    least_s = of_site(run.site, "gpus-partly-idle", PartlyIdle).seconds
-    idle = [span for each in devices for span in idle_alone(run, each, least_s)]
+    ledger = ledger_of(run)
+    rows = [row for row in ledger.rows if row.device in devices]
+    idle = [span for row in rows for span in ledger.stretches(row, _APART_S, *_APART)]
     if (first, last) == (0, run.count) and not idle:
         return tracks
     apart = {n for span in (*idle, Span(0, first), Span(last, run.count)) for n in range(*span)}

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from gpumon.analysis.finding import Action, Finding, NotEvaluable
 from gpumon.analysis.kinds import Kind, kind_of
+from gpumon.analysis.ledger import HELD_BACK
 from gpumon.analysis.once import once
 from gpumon.analysis.rightsize.amounts import cores_per_gpu, more_cpus
 from gpumon.analysis.rightsize.changes import action_of, cpus_line
@@ -69,6 +70,7 @@ _CONSEQUENCES = ("low-busy", "host-stall", "idle-time")
     remedy="more workers and cores; data staged to the node's own disk",
     needs=(gpus,),
     folds=_CONSEQUENCES,
+    wastes=HELD_BACK,
 )
 def input_bound(run: RunData, t: InputBound) -> Answers:
     """One of: the job's cores are full; every worker process is; the job's cpu.pressure. Variant
@@ -97,6 +99,7 @@ def input_bound(run: RunData, t: InputBound) -> Answers:
     remedy="more cores and environments, simulation on the GPU, or a smaller GPU",
     needs=(gpus,),
     folds=_CONSEQUENCES,
+    wastes=HELD_BACK,
 )
 def cpu_environments(run: RunData) -> Answers:
     """The signs of `input-bound` on cores, for programs of reinforcement learning: their workers

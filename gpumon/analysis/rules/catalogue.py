@@ -42,11 +42,15 @@ from gpumon.analysis.rules import (
     storage,
     time,
 )
-from gpumon.analysis.rules.doubt import doubted
-from gpumon.analysis.rules.folding import fold
 from gpumon.analysis.rules.rule import Need, Rule, lacking, rules_of
-from gpumon.analysis.rules.waste import ledger_of, total_gpu_hours
-from gpumon.analysis.rules.weight import weighed
+from gpumon.analysis.rules.weight import (
+    claimed,
+    doubted,
+    fold,
+    shared_out,
+    total_gpu_hours,
+    weighed,
+)
 from gpumon.analysis.rundata import RunData
 from gpumon.analysis.thresholds import SHARED
 from gpumon.plain import dataclass, replace
@@ -75,6 +79,8 @@ RULES = tuple(rule for rules in FAMILIES.values() for rule in rules)
 BY_ID = {rule.id: rule for rule in RULES}
 #: root cause -> its own consequences. The first root in this order that covers a finding folds it.
 FOLDS = {each.id: each.folds for each in RULES if each.folds}
+#: findings on time that was held and not used -> in which states of the ledger
+_WASTING = {each.id: each.wastes for each in RULES if each.wastes}
 #: section of a site's `[thresholds]` -> its numbers
 SECTIONS = SHARED | {rule.id: rule.thresholds for rule in RULES if rule.thresholds}
 #: what a site may write there: `low-busy.warning_percent`, …
@@ -97,7 +103,7 @@ class Evaluation:
     not_evaluable: Mapping[str, NotEvaluable]  # id of the rule -> what is missing
     clear: tuple[str, ...]  # ids of rules
     recommendations: tuple[Recommendation, ...] = ()  # the lines that findings' actions show, too
-    unattributed_gpu_hours: float = 0.0  # idle time that no finding explains
+    unattributed_gpu_hours: float = 0.0  # held and not used, which no finding explains
 
     @property
     def waste_gpu_hours(self) -> float:
@@ -146,11 +152,11 @@ def evaluate(run: RunData, rules: Iterable[Rule] | None = None) -> Evaluation:
                 found += answer
             else:
                 clear.append(id)
-    ledger = ledger_of(run)
+    found = claimed(run, map(_capped, found), _WASTING)
+    found = fold([doubted(run, weighed(run, each)) for each in found], FOLDS)
+    found, unexplained = shared_out(run, found, _WASTING)
     if not found:
-        return Evaluation((), (), not_evaluable, tuple(clear), (), ledger.unclaimed_gpu_hours)
-    found = [doubted(run, weighed(run, _capped(each))) for each in found]
-    found = ledger.attribute(fold(found, FOLDS))
+        return Evaluation((), (), not_evaluable, tuple(clear), (), unexplained)
     lines = recommend(run, ranked(found))
     shared = ranked(agreed(run, found, lines))
     return Evaluation(
@@ -159,7 +165,7 @@ def evaluate(run: RunData, rules: Iterable[Rule] | None = None) -> Evaluation:
         not_evaluable,
         tuple(clear),
         tuple(lines),
-        ledger.unclaimed_gpu_hours,
+        unexplained,
     )
 
 

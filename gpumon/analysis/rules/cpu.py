@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gpumon.analysis.finding import Action, Lack, NotEvaluable
+from gpumon.analysis.programs import OF_A_COORDINATOR, coordinates
 from gpumon.analysis.rightsize import amounts, changes
+from gpumon.analysis.rightsize.cores import threads_per_core
 from gpumon.analysis.rightsize.proof import is_whole, unproven
 from gpumon.analysis.rightsize.requested import requested
-from gpumon.analysis.rightsize.threads import threads_per_core
 from gpumon.analysis.rules.advice import AS_MANY, fewer_cores_to_try, share_the_node
 from gpumon.analysis.rules.core_time import (
     COUNT_ALL,
@@ -19,15 +20,15 @@ from gpumon.analysis.rules.core_time import (
     cores_in_all,
     full_share,
     has_more_than_requested,
+    levels_text,
+    seldom_text,
     spare_node,
 )
-from gpumon.analysis.rules.cores_in_use import levels_text, seldom_text
 from gpumon.analysis.rules.cpu_idle import waited_s
 from gpumon.analysis.rules.cpu_peak import gpus_worked, is_serial, serial_many_cores
 from gpumon.analysis.rules.gpu_waits import MOVES_BYTES_PER_S
 from gpumon.analysis.rules.host_limit import swap_io
 from gpumon.analysis.rules.phrasing import CORES_HELD, elapsed_s, finding, percent
-from gpumon.analysis.rules.programs import OF_A_COORDINATOR, coordinates
 from gpumon.analysis.rules.rule import Checked, rule
 from gpumon.analysis.rundata import RunData
 from gpumon.analysis.signals import io_tracks, is_interactive, is_server, job_devices

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from gpumon.analysis.finding import Action, Lack, NotEvaluable
 from gpumon.analysis.once import once
+from gpumon.analysis.programs import OF_A_COORDINATOR, coordinates
 from gpumon.analysis.rightsize.requested import requested
 from gpumon.analysis.rules.core_time import cores_in_all
 from gpumon.analysis.rules.gpu_waits import MOVES_BYTES_PER_S
 from gpumon.analysis.rules.needs import samples
 from gpumon.analysis.rules.phrasing import CORES_HELD, finding
-from gpumon.analysis.rules.programs import OF_A_COORDINATOR, coordinates
 from gpumon.analysis.rules.rule import Checked, rule
 from gpumon.analysis.rundata import NodeData, RunData, Track
 from gpumon.analysis.signals import Span, is_interactive, seconds_of, sustained

@@ -10,13 +10,18 @@ from typing import NamedTuple
 
 from gpumon.analysis.finding import Action, Lack, NotEvaluable
 from gpumon.analysis.rightsize import amounts, changes
+from gpumon.analysis.rightsize.cores import threads_per_core
 from gpumon.analysis.rightsize.proof import is_whole, is_worth
 from gpumon.analysis.rightsize.requested import cores_of, node_types, requested
-from gpumon.analysis.rightsize.threads import threads_per_core
 from gpumon.analysis.rules.advice import fewer_cores_to_try
 from gpumon.analysis.rules.bottleneck import nodes_short_of_cores
-from gpumon.analysis.rules.core_time import COUNT_ALL, core_time, cores_in_all, node_means
-from gpumon.analysis.rules.cores_in_use import cores_finding
+from gpumon.analysis.rules.core_time import (
+    COUNT_ALL,
+    core_time,
+    cores_finding,
+    cores_in_all,
+    node_means,
+)
 from gpumon.analysis.rules.phrasing import CORES_HELD, elapsed_s, finding, percent
 from gpumon.analysis.rules.rule import Checked, rule
 from gpumon.analysis.rundata import RunData

@@ -6,6 +6,7 @@ import re
 import time
 from typing import NamedTuple
 
+from gpumon.analysis.activity import ENGINES, FAR_S
 from gpumon.analysis.finding import Action, Finding, Lack, NotEvaluable, Outcome
 from gpumon.analysis.memory import Truth, mem_truth_of
 from gpumon.analysis.memory.need import Need
@@ -36,7 +37,6 @@ from gpumon.analysis.signals import (
     observed,
 )
 from gpumon.analysis.thresholds import Count, Percent, Seconds, of_site
-from gpumon.analysis.use import ENGINES, is_seldom_polled
 from gpumon.model.lines import EMPTY, setting, words
 from gpumon.model.units import bytes_text, plural
 from gpumon.site import GpuType
@@ -158,7 +158,7 @@ def _by_model(run: RunData) -> tuple[list[Used], list[NotEvaluable]]:
         if any(device.track(name).peak() for name in ENGINES):
             unknown.append(missing(device, _ENGINES_USED, Lack.SITE))
             continue
-        if is_seldom_polled(run, device):
+        if device.polled and (run.coverage.interval_s or 0.0) >= FAR_S:
             unknown.append(missing(device, "busy was polled too rarely"))
             continue
         if not is_seamless(run, device, "mem_used_bytes"):

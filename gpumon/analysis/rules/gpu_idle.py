@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from gpumon.analysis.accounting import used
-from gpumon.analysis.finding import LEVELS, Action, Finding
+from gpumon.analysis.activity import traces_text
+from gpumon.analysis.finding import Action, Finding
+from gpumon.analysis.ledger import IDLE, ledger_of
 from gpumon.analysis.reservation import LEAST_CONTEXT_BYTES
 from gpumon.analysis.rightsize.proof import is_whole, unproven
 from gpumon.analysis.rules import jobstats
+from gpumon.analysis.rules.advice import no_gpu, software_check
 from gpumon.analysis.rules.host_phase import WORKING_CORES, total_cores
 from gpumon.analysis.rules.needs import allocation, gpus, gpus_or_means
 from gpumon.analysis.rules.phrasing import (
@@ -25,10 +27,16 @@ from gpumon.analysis.rules.phrasing import (
     use_or_request_fewer,
 )
 from gpumon.analysis.rules.rule import Answers, Checked, rule
-from gpumon.analysis.rules.sees_gpu import no_gpu, software_check
+from gpumon.analysis.rules.unused import (
+    CONSEQUENCES,
+    joined,
+    level_of_part,
+    not_seen,
+    polling_text,
+    whole_run_confidence,
+)
 from gpumon.analysis.rundata import DeviceData, ProcessData, RunData
 from gpumon.analysis.signals import (
-    ACTIVITY,
     active_share,
     is_mostly_known,
     job_devices,
@@ -37,15 +45,9 @@ from gpumon.analysis.signals import (
     observed,
 )
 from gpumon.analysis.thresholds import MiB, NeverUsed, Seconds, of_site
-from gpumon.analysis.use import gpus_worth, is_seldom_polled, is_used_otherwise, traces_text
 from gpumon.model.lines import EMPTY
 from gpumon.model.text import clean
 from gpumon.model.units import age_text, bytes_text, plural
-
-CONSEQUENCES = (
-    "gpu-allocated-no-process", "low-busy", "low-sm", "low-power-high-busy", "no-tensor",
-    "gpu-mem-headroom", "smaller-gpu", "idle-time", "idle-tail",
-)  # fmt: skip
 
 
 @rule(
@@ -55,70 +57,32 @@ CONSEQUENCES = (
     remedy="check that the program sees a GPU (a line to try is printed); only then request none",
     needs=(gpus_or_means, allocation),
     folds=CONSEQUENCES,
+    wastes=IDLE,
 )
 def never_used(run: RunData, t: NeverUsed) -> Checked:
     """Critical where every reading that exists shows no activity at all, over the whole run, with
     high confidence; and at first only without a process, in a job that completed.
 
-    Guards: activity of one device unknown (MIG without GPM, gaps) → not evaluable. Copies count as
-    use: information. So do polls far apart, with which a program may be in step. Filled memory or
-    power above rest: a warning. Where busy was only polled, or samples are missing, a warning, and
-    said so; of an ended run that they show in part, information, unless accounting shows no use of
-    any GPU. While the job runs and its host works, a
-    warning. A CPU fallback looks the same as a program without GPU code, so the check of the
-    software stands before the request for none.
+    Guards: activity of one device unknown (MIG without GPM, gaps, polls with which a program may be
+    in step) → not evaluable. Copies count as use. Filled memory or power above rest: a warning.
+    Where busy was only polled, or samples are missing, a warning, and said so; of an ended run that
+    they show in part, information, unless accounting shows no use of any GPU. While the job runs
+    and its host works, a warning. A CPU fallback looks the same as a program without GPU code, so
+    the check of the software stands before the request for none.
 
     Source: jobstats (utilization 0, run time above 10 × 30 s); the second time is proposed.
     """
     devices = job_devices(run)
     if not devices:
         return jobstats.never_used(run, t.seconds)
-    if any((active_share(each) or 0.0) > 0 for each in devices):
+    rows = ledger_of(run).rows
+    unknown = [not_seen(run, row.device) for row in rows if not row.is_known]
+    if not all(row.never_worked for row in rows):
         return None
-    whole = observed(run)
-    unknown = [unread(d, *ACTIVITY) for d in devices if not is_mostly_known(d.active, whole)]
-    idle_s = min([run.elapsed_s, *(known_s(run, each.active) for each in devices)])
-    if unknown or idle_s < t.seconds:
+    idle_s = min(ledger_of(run).in_bins(row.bins(*IDLE)) for row in rows)
+    if unknown or min(idle_s, run.elapsed_s) < t.seconds:
         return unknown
-    seldom = [each for each in devices if is_seldom_polled(run, each)]
-    if seldom:
-        return _not_seen(run, seldom, idle_s)
-    copied = [each for each in devices if is_used_otherwise(run, each)]
-    if copied:
-        return _copied(run, copied, idle_s)
     return _never_used(run, devices, idle_s, settled=idle_s >= t.critical_held_s)
-
-
-def _not_seen(run: RunData, devices: Sequence[DeviceData], idle_s: float) -> Finding:
-    every = run.coverage.interval_s
-    closer = "Record the next run with a shorter interval, such as --interval 2."
-    return finding(
-        run,
-        "info",
-        f"{gpus_text(run, devices)} not seen at work in {age_text(idle_s)}, "
-        f"but busy was only polled every {every:g} s",
-        f"a program that works between the polls looks the same{joined(traces_text(devices))}",
-        adds="",
-        devices=devices,
-        spans=[observed(run)],
-        confidence="low",
-        numbers={"idle_s": idle_s, "gpus": len(job_devices(run))},
-        actions=[Action("shell", EMPTY, text=closer)],
-    )
-
-
-def _copied(run: RunData, devices: Sequence[DeviceData], idle_s: float) -> Finding:
-    was = "was" if len(devices) == 1 else "were"
-    return finding(
-        run,
-        "info",
-        f"{gpus_text(run, devices)} ran no kernel in {age_text(idle_s)}, but {was} used: "
-        f"{traces_text(devices)}",
-        devices=devices,
-        spans=[observed(run)],
-        confidence=whole_run_confidence(run, devices),
-        numbers={"idle_s": idle_s, "gpus": len(job_devices(run))},
-    )
 
 
 def _never_used(
@@ -154,7 +118,6 @@ def _never_used(
             "cpu_cores_mean": cores,
         },
         actions=_actions(run, devices),
-        wasted_s=sum(known_s(run, each.active) for each in devices),
     )
 
 
@@ -182,19 +145,6 @@ def is_settled(run: RunData, *, settled: bool) -> bool:
     return settled and cores is not None and cores < WORKING_CORES
 
 
-def level_of_part(run: RunData, level: str) -> str:
-    """Of a job that has ended information where samples begin late or end early, unless accounting
-    shows no use either: the GPUs may have worked before or after. While it runs, and where nobody
-    knows that it ended, what was observed can still be changed, and weighs as it does live.
-    """
-    has_ended = run.job is not None and run.job.has_ended
-    if run.live or not has_ended or (run.coverage.from_start and run.coverage.to_end):
-        return level
-    told = used(run.job) if run.job is not None else None
-    shown = told is not None and 0 in (told.gpu_peak_percent, told.gpu_busy_percent)
-    return max(level, "warning" if shown else "info", key=LEVELS.index)
-
-
 def _who(devices: Sequence[DeviceData], holders: Sequence[ProcessData]) -> str:
     if holders:
         pids = list(dict.fromkeys(each.facts.pid for each in holders))[:4]
@@ -204,34 +154,6 @@ def _who(devices: Sequence[DeviceData], holders: Sequence[ProcessData]) -> str:
         return "its processes cannot be listed"
     others = sorted({clean(p.facts.name) for each in devices for p in each.processes})
     return f"only {', '.join(others[:4])} ran there" if others else "no process ran there"
-
-
-def whole_run_confidence(run: RunData, devices: Sequence[DeviceData]) -> str:
-    """Of a finding on the whole run (findings, 11): low on a part of it, medium by polling."""
-    polled = any(each.polled for each in devices)
-    whole = is_whole(run) and (run.live or run.coverage.to_end)
-    return least("high" if whole else "low", "medium" if polled else "high")
-
-
-def work_text(devices: Sequence[DeviceData]) -> str:
-    """`about 0.3 GPUs' worth of work on 4 GPUs`; "" where that is not known."""
-    worth = gpus_worth(devices)
-    if worth is None:
-        return ""
-    about = f"about {worth:.1f}" if worth >= 0.05 else "less than 0.1"
-    return f"{about} GPUs' worth of work on {plural(len(devices), 'GPU')}"
-
-
-def joined(*parts: str) -> str:
-    return "".join(f"; {part}" for part in parts if part)
-
-
-def polling_text(run: RunData, devices: Sequence[DeviceData]) -> str:
-    if not any(each.polled for each in devices):
-        return ""
-    period = run.coverage.interval_s
-    every = f" every {period:g} s" if period else ""
-    return f"busy was only polled{every}, so short work may be missed"
 
 
 class NoProcess(NamedTuple):
@@ -245,6 +167,7 @@ class NoProcess(NamedTuple):
     why=GPU_HELD,
     remedy="start the program there, or request fewer",
     needs=(gpus, allocation),
+    wastes=IDLE,
 )
 def no_process(run: RunData, t: NoProcess) -> Answers:
     """And its used memory stayed what it was before the job. It holds on MIG too. Critical as
@@ -306,7 +229,6 @@ def _no_process(run: RunData, idle: Sequence[DeviceData], *, listed: bool) -> Fi
             "gpus_idle": len(idle),
         },
         actions=_start_there(run, devices, rest),
-        wasted_s=sum(held),
     )
 
 

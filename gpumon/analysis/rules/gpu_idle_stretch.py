@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from statistics import fmean
 
 from gpumon.analysis.finding import Action, Change, Finding, Lack, NotEvaluable, ask_for
-from gpumon.analysis.idle import Turns, idle_together, turns, worked_s
 from gpumon.analysis.kinds import Kind, kind_of
+from gpumon.analysis.ledger import TOGETHER, State, ledger_of, runs_of
 from gpumon.analysis.rightsize.amounts import completed_s, less_time
 from gpumon.analysis.rightsize.cores import ONE_THREAD
 from gpumon.analysis.rules.host_phase import Phase, host_phase, total_cores
 from gpumon.analysis.rules.needs import allocation, gpus
-from gpumon.analysis.rules.phrasing import GPU_HELD, finding, gpus_text, unread
+from gpumon.analysis.rules.phrasing import GPU_HELD, finding, gpus_text
 from gpumon.analysis.rules.rule import Answers, Checked, rule
 from gpumon.analysis.rules.stands import most_text, probed_of
-from gpumon.analysis.rundata import DeviceData, RunData
+from gpumon.analysis.rules.unused import IdleTime, idle_level, not_seen, polled_confidence
+from gpumon.analysis.rundata import RunData
 from gpumon.analysis.signals import (
-    ACTIVITY,
     MOST,
     Span,
     io_tracks,
@@ -26,12 +26,10 @@ from gpumon.analysis.signals import (
     is_server,
     job_devices,
     job_processes,
-    last_active,
-    observed,
     seconds_of,
     window_of,
 )
-from gpumon.analysis.thresholds import Gpus, Percent, Phases, Seconds, of_site
+from gpumon.analysis.thresholds import of_site
 from gpumon.model.lines import EMPTY, Line
 from gpumon.model.units import age_text, plural
 
@@ -46,15 +44,6 @@ _AT_END_S = 60.0
 _OWN_JOB = Line("sbatch --dependency=afterok:JOBID gpu-part.sh")
 
 
-class IdleTime(NamedTuple):
-    seconds: Seconds = 600  # in all
-    stretch_s: Seconds = 120  # each between work
-    short_s: Seconds = 40  # or each of these, where they are so much of the run:
-    short_percent: Percent = 25
-    percent: Percent = 5  # of the run; information below what `phases` says
-    server_s: Seconds = 1800  # a server may wait so long for a request
-
-
 @rule(
     "idle-time",
     title="all GPUs idle together before their first work, or between: {seconds} and {percent} "
@@ -62,7 +51,7 @@ class IdleTime(NamedTuple):
     why=GPU_HELD,
     remedy="move the host phase to a job of its own; start the GPU job after it",
     needs=(gpus, allocation),
-    folds=("low-busy",),
+    wastes=TOGETHER,
 )
 def idle_time(run: RunData, t: IdleTime) -> Answers:
     """One finding for the start and one for all stretches between work, with what the host did
@@ -76,49 +65,41 @@ def idle_time(run: RunData, t: IdleTime) -> Answers:
 
     Source: asked for in jobstats#28 for the end; all thresholds are proposed.
     """
-    devices = job_devices(run)
-    whole = observed(run)
-    yield from (unread(d, *ACTIVITY) for d in devices if not is_mostly_known(d.active, whole))
-    idle = idle_together(run, t.stretch_s)
-    places = [("before", idle.start)]
+    devices, ledger = job_devices(run), ledger_of(run)
+    yield from (not_seen(run, row.device) for row in ledger.rows if not row.is_known)
+    places: list[tuple[State, Sequence[Span]]] = []
+    if run.coverage.from_start:
+        places.append((State.BEFORE, ledger.spans_of(State.BEFORE)))
     if not is_interactive(run, devices):
-        least_s = t.seconds if any(each.polled for each in devices) else t.stretch_s
-        middle = [each for each in idle.middle if seconds_of(run, [each]) >= least_s]
-        places.append(("between", middle or _short(run, t)))
-    if not run.live:
-        places.append(("throughout", idle.throughout))
+        places.append((State.BETWEEN, _lasting(run, t, ledger.spans_of(State.BETWEEN))))
+    if (
+        run.coverage.from_start
+        and not run.live
+        and any(not row.never_worked for row in ledger.rows)
+    ):
+        places.append((State.THROUGHOUT, ledger.spans_of(State.THROUGHOUT)))
     for where, spans in places:
-        if seconds_of(run, spans) - worked_s(run, spans) >= t.seconds:
-            yield from _weighed(run, t, where, spans)
+        yield from _weighed(run, where, spans)
 
 
-def _short(run: RunData, t: IdleTime) -> list[Span]:
-    """Shorter stretches between work, where they are a large part of the run."""
+def _lasting(run: RunData, t: IdleTime, spans: Sequence[Span]) -> list[Span]:
+    """Those that last; shorter ones, too, where they are a large part of the run."""
     devices = job_devices(run)
-    if any(each.polled for each in devices) or kind_of(run, devices) is Kind.REINFORCEMENT:
-        return []
-    found = idle_together(run, t.short_s).middle
-    is_much = seconds_of(run, found) >= t.short_percent / 100 * run.elapsed_s
-    return found if is_much else []
+    polled = any(each.polled for each in devices)
+    least_s = t.seconds if polled else t.stretch_s
+    long = [each for each in spans if seconds_of(run, [each]) >= least_s]
+    if long or polled or kind_of(run, devices) is Kind.REINFORCEMENT:
+        return long
+    short = [each for each in spans if seconds_of(run, [each]) >= t.short_s]
+    return short if seconds_of(run, short) >= t.short_percent / 100 * run.elapsed_s else []
 
 
-def idle_level(run: RunData, t: IdleTime, idle_s: float, longest_s: float, wasted_s: float) -> str:
-    """By its share of the run, and by what it cost; "" where it is too little to be told."""
-    phases = of_site(run.site, "phases", Phases)
-    costs = wasted_s >= phases.gpu_hours * 3600
-    if idle_s < t.percent / 100 * run.elapsed_s and not costs:
-        return ""
-    waits = longest_s < t.server_s and any(map(is_server, job_devices(run)))
-    much = costs or idle_s >= phases.least_percent / 100 * run.elapsed_s
-    return "warning" if much and not waits else "info"
-
-
-def _weighed(run: RunData, t: IdleTime, where: str, spans: Sequence[Span]) -> Answers:
-    devices = job_devices(run)
-    idle_s = seconds_of(run, spans) - worked_s(run, spans)
+def _weighed(run: RunData, where: State, spans: Sequence[Span]) -> Answers:
+    devices, ledger = job_devices(run), ledger_of(run)
+    idle_s = sum(map(ledger.at_rest, spans))
     wasted_s = _wasted_s(run, spans)
-    longest = max(spans, key=lambda span: span.last - span.first)
-    level = idle_level(run, t, idle_s, seconds_of(run, [longest]), wasted_s)
+    longest = max(spans, key=lambda span: span.last - span.first, default=Span(0, 0))
+    level = idle_level(run, idle_s, ledger.seconds([longest]), wasted_s)
     if not level:
         return
     phase = host_phase(run, longest)
@@ -130,19 +111,19 @@ def _weighed(run: RunData, t: IdleTime, where: str, spans: Sequence[Span]) -> An
         rest=_rest(phase, wasted_s) + _stood(run, spans),
         devices=devices,
         spans=spans,
-        confidence=_confidence(devices),
+        confidence=polled_confidence(devices),
         numbers={"idle_s": idle_s, "stretches": len(spans)},
         actions=[_what_to_do(run, where, phase, alternates=len(spans) >= _ALTERNATES)],
-        wasted_s=wasted_s,
     )
 
 
-def _place(run: RunData, where: str, spans: Sequence[Span]) -> str:
+def _place(run: RunData, where: State, spans: Sequence[Span]) -> str:
     """Where in the run these stretches lie, and what little work is in them."""
-    work_s = worked_s(run, spans)
-    if where == "between":
+    ledger = ledger_of(run)
+    work_s = ledger.seconds(spans) - sum(map(ledger.at_rest, spans))
+    if where is State.BETWEEN:
         return f"in {len(spans)} stretches between work" if len(spans) > 1 else "between work"
-    if where == "throughout":
+    if where is State.THROUGHOUT:
         return f"working for only {age_text(work_s)}"
     if work_s:
         return f"at the start, but for {age_text(work_s)} of work"
@@ -151,10 +132,8 @@ def _place(run: RunData, where: str, spans: Sequence[Span]) -> str:
 
 def _wasted_s(run: RunData, spans: Sequence[Span]) -> float:
     """Of all devices together."""
-    shares = (
-        each.active.mean[span.first : span.last] for each in job_devices(run) for span in spans
-    )
-    return sum(each.count(0.0) for each in shares) * run.bin_s
+    ledger = ledger_of(run)
+    return sum(ledger.unused_s(row, range(*span)) for row in ledger.rows for span in spans)
 
 
 def _rest(phase: Phase, wasted_s: float) -> str:
@@ -169,7 +148,7 @@ def _stood(run: RunData, spans: Sequence[Span]) -> str:
     return f"; {where}" if where else ""
 
 
-def _what_to_do(run: RunData, where: str, phase: Phase, *, alternates: bool) -> Action:
+def _what_to_do(run: RunData, where: State, phase: Phase, *, alternates: bool) -> Action:
     """By what the host did meanwhile; `alternates`: so often that no job can be split there."""
     if is_interactive(run, job_devices(run)):
         text = "Start a session with a GPU when you are ready to use it; prepare in one without."
@@ -181,7 +160,7 @@ def _what_to_do(run: RunData, where: str, phase: Phase, *, alternates: bool) -> 
         "cpu": "Do this part in a CPU job, and start the GPU job after it.",
         "prepare": "Prepare or compile in a CPU job, or keep the result for the next run.",
     }
-    if where == "between":
+    if where is State.BETWEEN:
         texts |= {
             "staging": "Load the next data while the GPUs work, or keep it on the node's own disk.",
             "cpu": "Split the job: run the CPU part as a job of its own"
@@ -192,13 +171,13 @@ def _what_to_do(run: RunData, where: str, phase: Phase, *, alternates: bool) -> 
             overlap = "Let the GPUs work meanwhile, or "
             texts["cpu"] = f"{overlap}give this part more cores."
             texts["prepare"] = f"{overlap}spread this part over the cores."
-    if where == "throughout":
+    if where is State.THROUGHOUT:
         text = "Do this part in a CPU job; request a GPU only for the part that uses it."
         texts = dict.fromkeys(texts, text)
     if phase.kind in texts:
-        line = _OWN_JOB if where == "before" else EMPTY
+        line = _OWN_JOB if where is State.BEFORE else EMPTY
         return Action("shell", line, text=texts[phase.kind])
-    if where == "before":
+    if where is State.BEFORE:
         text = "Find out what the program waited for, and submit the job when that is ready."
     else:
         text = "Find out what the program waited for; see the job's output around these times."
@@ -211,7 +190,8 @@ def _what_to_do(run: RunData, where: str, phase: Phase, *, alternates: bool) -> 
     why=GPU_HELD,
     remedy="run the parts at the same time, or one after another on fewer GPUs",
     needs=(gpus, allocation),
-    folds=("low-busy", "gpu-imbalance", "gpus-partly-idle"),
+    folds=("gpu-imbalance",),
+    wastes=(State.TURNS,),
 )
 def in_turns(run: RunData) -> Checked:
     """Each idle while another works, and never all at a time, in the whole run or in a phase of it.
@@ -222,47 +202,37 @@ def in_turns(run: RunData) -> Checked:
 
     Source: proposed.
     """
-    devices, whole = job_devices(run), observed(run)
-    unknown = [unread(d, *ACTIVITY) for d in devices if not is_mostly_known(d.active, whole)]
-    t = of_site(run.site, "idle-time", IdleTime)
-    taken = turns(run, of_site(run.site, "gpus", Gpus).working_share, t.stretch_s)
-    if taken is None or is_interactive(run, devices) or any(map(is_server, devices)):
+    devices, ledger = job_devices(run), ledger_of(run)
+    unknown = [not_seen(run, row.device) for row in ledger.rows if not row.is_known]
+    taking = [row for row in ledger.rows if row.count(State.TURNS) and row.has_worked]
+    if not taking or is_interactive(run, devices):
         return unknown
-    return _turns(run, t, taken)
-
-
-def _turns(run: RunData, t: IdleTime, taken: Turns) -> Finding | None:
-    devices = taken.devices
-    wasted_s = taken.idle_bins * run.bin_s
-    each_s = wasted_s / len(devices)
-    level = idle_level(run, t, each_s, each_s, wasted_s)
-    if not level or each_s < t.seconds:
-        return None
-    parts_s = seconds_of(run, taken.parts)
-    while_ = "" if parts_s >= MOST * run.elapsed_s else f" for {age_text(parts_s)}"
+    spans = runs_of([any(row.states[n] is State.TURNS for row in taking) for n in range(run.count)])
+    idle_s = [ledger.in_bins(row.bins(State.TURNS)) for row in taking]
+    mean_s, them = fmean(idle_s), [row.device for row in taking]
+    level = idle_level(run, mean_s, mean_s, sum(idle_s))
+    if not level:
+        return unknown
+    most = ledger.turns_most
+    together_s = seconds_of(run, spans)
+    while_ = "" if together_s >= MOST * run.elapsed_s else f" for {age_text(together_s)}"
     text = (
         "Run the parts at the same time, or one after another on "
-        f"{plural(taken.most, 'GPU')} if each part fits in the memory there."
+        f"{plural(most, 'GPU')} if each part fits in the memory there."
     )
     return finding(
         run,
         level,
-        f"{gpus_text(run, devices)} worked one after another{while_}: never more than "
-        f"{taken.most} of {len(devices)} at a time",
-        rest=f"; each was idle for {age_text(each_s)} while others worked",
-        devices=devices,
-        spans=taken.parts,
-        confidence=_confidence(devices),
-        numbers={"gpus": len(devices), "gpus_at_a_time": taken.most, "idle_s": each_s},
+        f"{gpus_text(run, them)} worked one after another{while_}: never more than "
+        f"{most} of {len(them)} at a time",
+        rest=f"; each was idle for {age_text(mean_s)} while others worked",
+        devices=them,
+        spans=spans,
+        confidence=polled_confidence(them),
+        numbers={"gpus": len(them), "gpus_at_a_time": most, "idle_s": mean_s},
         actions=[Action("shell", EMPTY, text=text)],
-        wasted_s=wasted_s,
         uses_more=True,
     )
-
-
-def _confidence(devices: Sequence[DeviceData]) -> str:
-    """In idle time: on polling alone medium."""
-    return "medium" if any(each.polled for each in devices) else "high"
 
 
 # -- at the end ------------------------------------------------------------------------------------
@@ -275,7 +245,8 @@ def _confidence(devices: Sequence[DeviceData]) -> str:
     remedy="end the job after its GPU work; do the rest in a CPU job",
     when="report",
     needs=(gpus, allocation),
-    folds=("low-busy", "jupyter-idle"),
+    folds=("jupyter-idle",),
+    wastes=TOGETHER,
 )
 def idle_tail(run: RunData) -> Checked:
     """Guards: samples that end before that, or gaps in the tail → not evaluable; a job that never
@@ -285,25 +256,21 @@ def idle_tail(run: RunData) -> Checked:
 
     Source: asked for in jobstats#28; the thresholds are proposed.
     """
-    t = of_site(run.site, "idle-time", IdleTime)
-    devices = job_devices(run)
-    worked = [n for n in map(last_active, devices) if n is not None]
-    if not worked:
+    t, ledger = of_site(run.site, "idle-time", IdleTime), ledger_of(run)
+    if all(row.never_worked for row in ledger.rows):
         return None
-    unseen_s = run.end - (run.grid_start + run.count * run.bin_s)
-    since_s = run.end - (run.grid_start + (max(worked) + 1) * run.bin_s)
+    tail = max(ledger.spans_of(State.BEHIND), default=None)
+    unseen_s = run.end - ledger.end
+    since_s = run.end - (ledger.last_work() or run.end)
     if unseen_s > max(t.seconds, run.elapsed_s / 10) / 10 and since_s >= t.seconds:
         why = f"the samples end {age_text(unseen_s)} before the job"
         return NotEvaluable(Lack.READINGS, why)
-    last = Span(max(worked) + 1, run.count)
-    unknown = [each for each in devices if not is_mostly_known(each.active, last)]
-    if unknown and since_s >= t.seconds:
-        return [unread(each, *ACTIVITY) for each in unknown]
-    (tail,) = idle_together(run, t.stretch_s).end or (None,)
-    if tail is None or seconds_of(run, [tail]) < t.seconds:
-        return None
-    idle_s, wasted_s = seconds_of(run, [tail]), _wasted_s(run, [tail])
-    level = idle_level(run, t, idle_s, idle_s, wasted_s)
+    if tail is None:
+        unknown = [not_seen(run, row.device) for row in ledger.rows
+                   if run.count and row.states[-1] is State.UNMEASURED]  # fmt: skip
+        return unknown if since_s >= t.seconds else None
+    idle_s = ledger.seconds([tail])
+    level = idle_level(run, idle_s, idle_s, _wasted_s(run, [tail]))
     return _idle_tail(run, level, tail) if level else None
 
 
@@ -313,19 +280,18 @@ def _idle_tail(run: RunData, level: str, tail: Span) -> Finding:
     idle_s = end - start
     state = run.job.state if run.job else ""
     until = {"TIMEOUT": ", until the time limit", "CANCELLED": ", until it was cancelled"}
-    phase, wasted_s = host_phase(run, tail), _wasted_s(run, [tail])
+    phase = host_phase(run, tail)
     return finding(
         run,
         level,
         f"{gpus_text(run, devices)} idle for the last {age_text(idle_s)} of "
         f"{age_text(run.elapsed_s)}{until.get(state, '')}",
-        rest=_rest(phase, wasted_s),
+        rest=_rest(phase, _wasted_s(run, [tail])),
         devices=devices,
         spans=[tail],
-        confidence=_confidence(devices),
+        confidence=polled_confidence(devices),
         numbers={"worked_s": start - run.start, "idle_s": idle_s},
         actions=[_end(run, tail, phase), _shorter(run, tail)],
-        wasted_s=wasted_s,
     )
 
 

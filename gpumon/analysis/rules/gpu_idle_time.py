@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
 from gpumon.analysis.finding import Action, Finding, Lack, NotEvaluable, Outcome
-from gpumon.analysis.rules.gpu_idle_stretch import IdleTime
-from gpumon.analysis.rules.host_phase import Phase, host_phase
+from gpumon.analysis.ledger import AT_WORK, IDLE, State, ledger_of
+from gpumon.analysis.rules.host_phase import host_phase
 from gpumon.analysis.rules.needs import allocation, gpus
-from gpumon.analysis.rules.phrasing import GPU_HELD, finding, gpus_text, unread
+from gpumon.analysis.rules.phrasing import GPU_HELD, finding, gpus_text
 from gpumon.analysis.rules.rule import Answers, Checked, rule
+from gpumon.analysis.rules.unused import IdleTime, not_seen, polled_confidence
 from gpumon.analysis.rundata import DeviceData, RunData
 from gpumon.analysis.signals import (
-    ACTIVITY,
     Span,
-    first_active,
-    idle_since,
-    idle_spans,
     is_interactive,
-    is_mostly_known,
     is_notebook,
     is_server,
     job_devices,
     job_processes,
-    known_s,
-    last_active,
     seconds_of,
     window_of,
 )
-from gpumon.analysis.thresholds import MBPerS, Percent, Seconds, of_site
+from gpumon.analysis.thresholds import Percent, Seconds, of_site
 from gpumon.model.lines import EMPTY, Line, word
 from gpumon.model.text import clean
 from gpumon.model.units import age_text, bytes_text
@@ -50,11 +44,11 @@ class _Countdown(NamedTuple):
 
 def _countdowns(run: RunData) -> list[_Countdown]:
     """Each rule of the site that counts now; none where the job is exempt or ends before it."""
-    policy, devices = run.site.policy, job_devices(run)
-    idle = idle_since(run, devices)
+    policy, ledger = run.site.policy, ledger_of(run)
+    idle = ledger.idle_now
     if idle is None or _is_exempt(run):
         return []
-    never = all(first_active(each) is None for each in devices) and run.coverage.from_start
+    never = all(row.never_worked for row in ledger.rows) and run.coverage.from_start
     found = []
     if policy.zero_start_h is not None and never:
         found.append((run.elapsed_s, policy.zero_start_h * 3600, "no GPU use since the start"))
@@ -82,16 +76,6 @@ def _ends(run: RunData, what: str) -> str:
     return f"{clean(run.site.name) or 'this site'} ends {what}"
 
 
-def _polled(devices: Sequence[DeviceData]) -> str:
-    """Confidence in idle time: on polling alone medium."""
-    return "medium" if any(each.polled for each in devices) else "high"
-
-
-def _idle_s(run: RunData, span: Span) -> float:
-    """Of all devices together."""
-    return sum(known_s(run, each.active, *span) for each in job_devices(run))
-
-
 def site_policy(run: RunData) -> Outcome | None:
     """A rule of the site for idle GPUs."""
     policy = run.site.policy
@@ -112,6 +96,7 @@ class PolicyKillSoon(NamedTuple):
     when="live",
     needs=(site_policy, gpus, allocation),
     folds=("gpu-idle-now",),
+    wastes=IDLE,
 )
 def policy_kill_soon(run: RunData, t: PolicyKillSoon) -> Checked:
     """Rules: no GPU use in the first A hours (needs samples from the job's start), B idle hours in
@@ -121,7 +106,7 @@ def policy_kill_soon(run: RunData, t: PolicyKillSoon) -> Checked:
     Source: UVA 3 h and 5 h, Princeton 2 h with mails at 60 and 105 min; the margin is proposed.
     """
     devices = job_devices(run)
-    idle = idle_since(run, devices)
+    idle = ledger_of(run).idle_now
     if idle is None:
         return _not_idle(run)
     share = t.period_percent / 100
@@ -142,30 +127,25 @@ def policy_kill_soon(run: RunData, t: PolicyKillSoon) -> Checked:
         rest=f" for {age_text(clock.idle_s)} of the allowed {age_text(clock.period_s)}{warned}",
         devices=devices,
         spans=[idle],
-        confidence=_polled(devices),
+        confidence=polled_confidence(devices),
         numbers={"idle_s": clock.idle_s, "period_s": clock.period_s, "left_s": clock.left_s},
         actions=[
             Action("shell", _end_it(run), text="Start GPU work now, or save and end the job.")
         ],
-        wasted_s=_idle_s(run, idle),
         harm_in_s=clock.left_s,
     )
 
 
 def _not_idle(run: RunData) -> list[NotEvaluable]:
     """Clear where a device works now; else their activity is not known."""
-    devices = job_devices(run)
-    last = max((n for n in map(last_active, devices) if n is not None), default=-1)
-    if last >= run.count - 2:
+    rows = ledger_of(run).rows
+    if any({*row.states[-2:]} & {*AT_WORK, State.HUNG} for row in rows):
         return []
-    since = Span(last + 1, run.count)
-    return [unread(d, *ACTIVITY) for d in devices if not is_mostly_known(d.active, since)]
+    return [not_seen(run, row.device) for row in rows if State.UNMEASURED in row.states[-2:]]
 
 
 class IdleNow(NamedTuple):
     seconds: Seconds = 600
-    io_mb_per_s: MBPerS = 50
-    cpu_percent: Percent = 50  # of the job's cores
 
 
 @rule(
@@ -175,6 +155,7 @@ class IdleNow(NamedTuple):
     remedy="save and end the job, or find out what it waits for",
     when="live",
     needs=(gpus, allocation),
+    wastes=IDLE,
 )
 def idle_now(run: RunData, t: IdleNow) -> Checked:
     """Critical when a site's rule leaves less than 30 min. Guards: more I/O or CPU use than the
@@ -184,17 +165,19 @@ def idle_now(run: RunData, t: IdleNow) -> Checked:
 
     Source: all-smi alerts after 15 idle minutes; 10 min are proposed.
     """
-    devices = job_devices(run)
-    if all(first_active(each) is None for each in devices):
+    devices, ledger = job_devices(run), ledger_of(run)
+    if all(row.never_worked for row in ledger.rows):
         return None
-    idle = idle_since(run, devices)
+    idle = ledger.idle_now
     if idle is None:
         return _not_idle(run)
     if seconds_of(run, [idle]) < t.seconds:
         return None
     left_s = min((each.left_s for each in _countdowns(run)), default=None)
     lately = Span(max(idle.first, idle.last - run.bins(600)), idle.last)
-    phase = _phase_text(host_phase(run, lately, t.io_mb_per_s, t.cpu_percent))
+    host = host_phase(run, lately)
+    # a checkpoint, an evaluation, preprocessing
+    phase = f"meanwhile {host.text}" if host.kind in ("staging", "cpu") else ""
     is_soon = left_s is not None and left_s < _SOON_S
     since, now = window_of(run, idle)
     text = f"idle for {age_text(now - since)}"
@@ -211,18 +194,12 @@ def idle_now(run: RunData, t: IdleNow) -> Checked:
         rest=left,
         devices=devices,
         spans=[idle],
-        confidence=_polled(devices),
+        confidence=polled_confidence(devices),
         numbers={"idle_s": now - since, "left_s": left_s},
         actions=[_after_a_look(run, is_at_work=bool(phase))],
-        wasted_s=_idle_s(run, idle),
         harm_in_s=left_s,
     )
     return replace(made, title=f"{name} {text} ({phase})") if phase else made
-
-
-def _phase_text(phase: Phase) -> str:
-    """Of a host that is at work, as in a checkpoint, an evaluation or preprocessing."""
-    return f"meanwhile {phase.text}" if phase.kind in ("staging", "cpu") else ""
 
 
 def _after_a_look(run: RunData, *, is_at_work: bool) -> Action:
@@ -251,7 +228,8 @@ class JupyterIdle(NamedTuple):
     why=GPU_HELD,
     remedy="stop the session when leaving it",
     needs=(gpus,),
-    folds=("gpu-idle-now", "low-busy"),
+    folds=("gpu-idle-now",),
+    wastes=IDLE,
 )
 def jupyter_idle(run: RunData, t: JupyterIdle) -> Answers:
     """Interactive by the job's name (`interactive`, `sys/dashboard/…`, `ood`) or an ipykernel's
@@ -260,16 +238,16 @@ def jupyter_idle(run: RunData, t: JupyterIdle) -> Answers:
 
     Source: jobstats knows these names, and flags interactive jobs above 8 h; 30 min are proposed.
     """
-    devices = job_devices(run)
-    for device in devices if is_interactive(run, devices) else ():
-        spans = idle_spans(device, run.count)
+    ledger = ledger_of(run)
+    for row in ledger.rows if is_interactive(run, job_devices(run)) else ():
+        spans = ledger.stretches(row, t.seconds, *IDLE)
         if run.live:
             spans = [each for each in spans if each.last == run.count]
         span = max(spans, key=lambda each: each.last - each.first, default=None)
-        if not device.active.known():
-            yield unread(device, *ACTIVITY)
-        elif span is not None and known_s(run, device.active, *span) >= t.seconds:
-            yield from _jupyter_idle(run, device, span)
+        if span is not None:
+            yield from _jupyter_idle(run, row.device, span)
+        elif row.count(State.UNMEASURED) == len(row.states):
+            yield not_seen(run, row.device)
 
 
 def _jupyter_idle(run: RunData, device: DeviceData, span: Span) -> Iterator[Finding]:
@@ -293,8 +271,7 @@ def _jupyter_idle(run: RunData, device: DeviceData, span: Span) -> Iterator[Find
         f"idle for {age_text(end - start)}",
         devices=[device],
         spans=[span],
-        confidence=_polled([device]),
+        confidence=polled_confidence([device]),
         numbers={"pid": facts.pid, "mem_bytes": size, "idle_s": end - start},
         actions=[Action("shell", _end_it(run), text=text)],
-        wasted_s=known_s(run, device.active, *span),
     )

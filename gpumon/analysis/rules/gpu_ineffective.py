@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
 from gpumon.analysis.finding import Action, Finding, NotEvaluable
+from gpumon.analysis.ledger import HELD_BACK, IDLE, Row, State, ledger_of, runs_of
 from gpumon.analysis.phases import between
+from gpumon.analysis.programs import ML_FRAMEWORKS
 from gpumon.analysis.rules import jobstats
 from gpumon.analysis.rules.advice import more_work
-from gpumon.analysis.rules.gpu_idle import joined, level_of_part, work_text
 from gpumon.analysis.rules.host_phase import host_phase
 from gpumon.analysis.rules.needs import gpus, gpus_or_means
 from gpumon.analysis.rules.phrasing import SHARED, finding, gpus_text, missing, percent, unread
-from gpumon.analysis.rules.programs import ML_FRAMEWORKS
 from gpumon.analysis.rules.rule import Answers, Checked, rule
+from gpumon.analysis.rules.unused import joined, not_seen, work_text
 from gpumon.analysis.rules.waited_for import waited_for
 from gpumon.analysis.rundata import DeviceData, RunData
 from gpumon.analysis.signals import (
     Span,
-    active_share,
     busy_track,
     capability,
-    first_active,
-    idle_since,
     io_tracks,
     is_interactive,
-    is_mostly_known,
     is_server,
     is_shared,
     job_devices,
     job_processes,
-    known_s,
     link_tracks,
     mean_of,
     observed,
@@ -46,7 +43,6 @@ from gpumon.analysis.signals import (
     warm_up_end,
 )
 from gpumon.analysis.thresholds import Percent, Seconds, Share
-from gpumon.analysis.use import is_used_otherwise, work_percent
 from gpumon.model.lines import EMPTY, Line
 from gpumon.model.units import age_text
 
@@ -56,8 +52,8 @@ _MIB = 1 << 20
 _MILD_SHARE = 0.5
 #: of the run: what held for less is told with its share
 _MOST_SHARE = 0.8
-#: of the idle time at the end, that work before it lasts at least (proposed)
-_WORKED_SHARE = 0.05
+#: idle time that is a part of the work where it is short
+_PAUSES = (State.BETWEEN, State.ALONE, State.TURNS)
 
 
 @dataclass
@@ -67,14 +63,10 @@ class Shown:
     devices: list[DeviceData] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     numbers: list[dict[str, float]] = field(default_factory=list)
-    wasted_s: float = 0.0
 
-    def add(
-        self, device: DeviceData, spans: Sequence[Span], wasted_s: float, **numbers: float
-    ) -> None:
+    def add(self, device: DeviceData, spans: Sequence[Span], **numbers: float) -> None:
         self.devices.append(device)
         self.spans += spans
-        self.wasted_s += wasted_s
         self.numbers.append(numbers)
 
     def means(self) -> dict[str, float]:
@@ -90,7 +82,6 @@ class Shown:
             "devices": self.devices,
             "spans": self.spans,
             "numbers": self.means(),
-            "wasted_s": self.wasted_s,
         }
         return finding(run, level, what, **(values | but))
 
@@ -99,7 +90,7 @@ class LowBusy(NamedTuple):
     seconds: Seconds = 900
     warning_percent: Percent = 15
     info_percent: Percent = 25
-    idle_s: Seconds = 600  # at the end: a finding of its own, and not in the mean
+    pause_s: Seconds = 120  # from here on it is idle time
     interactive_s: Seconds = 8 * 3600  # shorter interactive jobs may pause
 
 
@@ -109,98 +100,62 @@ class LowBusy(NamedTuple):
     why="You are charged for the whole GPU but use only part of it.",
     remedy="find out what it waits for",
     needs=(gpus_or_means,),
+    wastes=HELD_BACK,
 )
 def low_busy(run: RunData, t: LowBusy) -> Checked:
-    """Mean over all bins after warm-up, of each phase by itself.
+    """Mean over the time at work, of each phase by itself; what the ledger calls idle stands apart.
 
     Guards: what encodes, decodes or copies is used. Interactive jobs only when long, or idle for
     more than 80 % of at least an hour; servers of inference wait for requests: info. Of a MIG
-    instance its SM activity counts, else not evaluable. Devices that never worked come as a finding
-    of their own, so that an idle finding can fold them in.
+    instance its SM activity counts, else not evaluable.
 
     Source: jobstats GPU_UTIL_RED 15 and BLACK 25, interactive > 8 h; 15 min are proposed.
     """
-    devices = job_devices(run)
-    if not devices:
+    if not job_devices(run):
         return jobstats.low_busy(run, t.seconds, t.warning_percent, t.info_percent)
-    interactive = is_interactive(run, devices)
-    last = observed(run).last if interactive else _before_idle(run, t)
-    groups: dict[tuple[str, bool, bool], Shown] = {}
+    ledger = ledger_of(run)
+    groups: dict[tuple[str, bool], Shown] = {}
     unknown = []
-    for device in devices:
-        busy = busy_track(device)
-        span = Span(_begin(run, device), last)
-        if not is_mostly_known(busy, span):
-            if seconds_of(run, [span]) >= t.seconds:  # shorter is clear
-                unknown.append(unread(device, "busy_percent", "sm_active_percent"))
+    for row in ledger.rows:
+        if not row.is_known and ledger.in_bins(row.bins(State.UNMEASURED)) >= t.seconds:
+            unknown.append(not_seen(run, row.device))
+        low = _low_bins(run, row, t) if row.is_known else []
+        if ledger.in_bins(low) < t.seconds or _may_pause(run, row, t):
             continue
-        low = _low_phases(run, device, span, t, cut=not interactive)
-        mean, seconds = _mean(device, low), sum(known_s(run, busy, *each) for each in low)
-        pauses = interactive and _is_interactive_pause(run, device, span, t)
-        if mean is None or seconds < t.seconds or pauses:
-            continue
-        if not active_share(device) and is_used_otherwise(run, device):
-            continue
-        serves = is_server(device)
-        level = "warning" if mean < t.warning_percent and not serves else "info"
-        if not active_share(device):
-            level = level_of_part(run, level)
-        key = (level, serves, (active_share(device) or 0.0) >= 0.01)
-        values = [value for each in low for value in busy.known(*each)]
-        numbers = {"busy_mean_percent": mean, "busy_median_percent": median(values)}
-        wasted_s = (1 - mean / 100) * seconds
-        groups.setdefault(key, Shown()).add(device, low, wasted_s, **numbers)
-    found = (_low_busy(run, level, shown, serves) for (level, serves, _), shown in groups.items())
+        used = [100 * row.used[n] for n in low]
+        serves = is_server(row.device)
+        level = "warning" if fmean(used) < t.warning_percent and not serves else "info"
+        numbers = {"busy_mean_percent": fmean(used), "busy_median_percent": median(used)}
+        is_low = set(low)
+        spans = runs_of([n in is_low for n in range(run.count)])
+        groups.setdefault((level, serves), Shown()).add(row.device, spans, **numbers)
+    found = (_low_busy(run, level, shown, serves) for (level, serves), shown in groups.items())
     return [*unknown, *found]
 
 
-def _begin(run: RunData, device: DeviceData) -> int:
-    """After the warm-up; while the job runs, not before the first work: it prepared its data."""
-    first = first_active(device) if run.live else None
-    return max(warm_up_end(run, device), first or 0)
-
-
-def _low_phases(
-    run: RunData, device: DeviceData, span: Span, t: LowBusy, *, cut: bool
-) -> list[Span]:
-    """Those of the phases in which it was busy little; idle ones beside others are told apart."""
-    busy = busy_track(device)
-    cuts = [] if run.live or not cut else busy.cuts(phase_bins(run))
-    phases = [Span(*each) for each in between(cuts, *span)]
-    return [
-        each
-        for each in phases
-        if (work_percent(device, *each) or 0.0) < t.info_percent
-        and (len(phases) == 1 or (active_share(device, *each) or 0.0) >= 0.01)
-    ]
-
-
-def _mean(device: DeviceData, spans: Sequence[Span]) -> float | None:
-    """How busy it was in all of them, by time."""
-    shares = [(work_percent(device, *each), each.last - each.first) for each in spans]
-    bins = sum(length for _, length in shares)
-    return sum((mean or 0.0) * length for mean, length in shares) / bins if bins else None
-
-
-def _before_idle(run: RunData, t: LowBusy) -> int:
-    """The bin after which nothing worked any more, where that is long ago; else the end. Work in a
-    twentieth of that time is no part of its own: such a run uses its GPUs too rarely to be seen.
+def _low_bins(run: RunData, row: Row, t: LowBusy) -> list[int]:
+    """Buckets of phases in which the device did little in the time at work, short pauses in it too:
+    long ones are idle time. People pause as they like.
     """
-    devices, last = job_devices(run), observed(run).last
-    idle = idle_since(run, devices)
-    begun = [first for each in devices if (first := first_active(each)) is not None]
-    if idle is None or not begun:
-        return last
-    idle_s, worked_s = (seconds_of(run, [span]) for span in (idle, Span(min(begun), idle.first)))
-    is_tail = idle_s >= t.idle_s and worked_s >= _WORKED_SHARE * idle_s
-    return min(last, idle.first) if is_tail else last
+    is_for_people = is_interactive(run, job_devices(run))
+    most = run.count if is_for_people else run.bins(t.pause_s) - 1
+    rests = runs_of([state in _PAUSES for state in row.states])
+    short = {n for span in rests if span.last - span.first <= most for n in range(*span)}
+    at_work = [n for n, s in enumerate(row.states) if s is State.WORKING or n in short]
+    cuts = [] if run.live or is_for_people else busy_track(row.device).cuts(phase_bins(run))
+    found: list[int] = []
+    for first, last in between(cuts, 0, run.count):
+        bins = at_work[bisect_left(at_work, first) : bisect_left(at_work, last)]
+        if bins and 100 * fmean(row.used[n] for n in bins) < t.info_percent:
+            found += bins
+    return found
 
 
-def _is_interactive_pause(run: RunData, device: DeviceData, span: Span, t: LowBusy) -> bool:
-    """An interactive job may pause: not long enough, and not idle enough, to be called low."""
-    idle = 1 - (active_share(device, *span) or 0.0)
-    mostly_idle = idle > 0.8 and known_s(run, device.active, *span) >= 3600
-    return run.elapsed_s <= t.interactive_s and not mostly_idle
+def _may_pause(run: RunData, row: Row, t: LowBusy) -> bool:
+    """Interactive jobs may: not long enough, and not idle enough, to be called low."""
+    if not is_interactive(run, job_devices(run)) or run.elapsed_s > t.interactive_s:
+        return False
+    return row.count(*IDLE) <= 0.8 * run.count or run.elapsed_s < 3600
 
 
 def _low_busy(run: RunData, level: str, shown: Shown, serves: bool) -> Finding:
@@ -221,7 +176,7 @@ def _low_busy(run: RunData, level: str, shown: Shown, serves: bool) -> Finding:
             )
     wait = (Action("code", EMPTY, text=what_for),)
     devices = job_devices(run)
-    worth = work_text(devices) if len(devices) > 1 else ""
+    worth = work_text(run) if len(devices) > 1 else ""
     return shown.finding(
         run,
         level,
@@ -305,11 +260,8 @@ def low_sm(run: RunData, t: LowSm) -> Checked:
             numbers = {name: mean_of(device.track(name), spans) or 0.0 for name in names}
             if bound and dram is not None:
                 numbers["dram_active_percent"] = dram
-            idle = 1 - numbers["sm_active_percent"] / 100
-            wasteful = level == "warning" and not bound
-            wasted_s = idle * seconds_of(run, spans) if wasteful else 0.0
             key = ("info" if bound else level, bound)
-            groups.setdefault(key, Shown()).add(device, spans, wasted_s, **numbers)
+            groups.setdefault(key, Shown()).add(device, spans, **numbers)
     return [*unknown.values(), *(_low_sm(run, *key, shown) for key, shown in groups.items())]
 
 
@@ -377,7 +329,7 @@ def low_power(run: RunData, t: LowPower) -> Answers:
                 "power_limit_w": power_limit_w(device) or 0.0,
                 "power_fraction": power_fraction(device, power) or 0.0,
             }
-            shown.add(device, spans, 0.0, **numbers)
+            shown.add(device, spans, **numbers)
     yield from unknown.values()
     if shown.devices:
         numbers = shown.means()
@@ -443,7 +395,7 @@ def no_tensor(run: RunData, t: NoTensor) -> Answers:
     shown = Shown()
     for device, spans in found:
         values = {name: mean_of(device.track(name), spans) or 0.0 for name in names[:2]}
-        shown.add(device, spans, 0.0, **values)
+        shown.add(device, spans, **values)
     if not shown.devices:
         return
     numbers = shown.means()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from gpumon.analysis.activity import traces_text
 from gpumon.analysis.finding import Action, Change, Finding, Lack, NotEvaluable, ask_for
+from gpumon.analysis.ledger import IDLE, Row, State, ledger_of
 from gpumon.analysis.once import once
 from gpumon.analysis.rightsize.cores import ONE_THREAD
 from gpumon.analysis.rightsize.gpus import crowded_gpu
@@ -13,48 +15,47 @@ from gpumon.analysis.rightsize.nodes import serves_others
 from gpumon.analysis.rightsize.proof import unproven
 from gpumon.analysis.rightsize.requested import requested
 from gpumon.analysis.rules import jobstats
-from gpumon.analysis.rules.gpu_idle import (
-    CONSEQUENCES,
-    joined,
-    level_of_part,
-    polling_text,
-    whole_run_confidence,
-    work_text,
-)
-from gpumon.analysis.rules.gpu_idle_alone import alone
 from gpumon.analysis.rules.needs import gpus_or_means
 from gpumon.analysis.rules.phrasing import (
     GPU_HELD,
     ages_text,
+    alike,
     fewer_gpus,
     finding,
     gpus_text,
     missing,
     most_on_a_node,
     percent,
-    unread,
     use_or_request_fewer,
 )
 from gpumon.analysis.rules.rule import Checked, rule
+from gpumon.analysis.rules.unused import (
+    CONSEQUENCES,
+    idle_level,
+    joined,
+    level_of_part,
+    not_seen,
+    polled_confidence,
+    polling_text,
+    whole_run_confidence,
+    work_text,
+)
 from gpumon.analysis.rundata import DeviceData, NodeData, RunData, Track
 from gpumon.analysis.signals import (
-    ACTIVITY,
     Span,
     active_share,
     busy_track,
     devices_on,
     is_allocated,
     is_interactive,
-    is_mostly_known,
     job_devices,
     job_processes,
-    known_s,
+    mean_of,
     observed,
     seconds_of,
-    sustained,
+    window_of,
 )
-from gpumon.analysis.thresholds import Cores, Percent, Seconds, of_site
-from gpumon.analysis.use import gpus_worth, is_unused, is_used_otherwise, traces_text, work_percent
+from gpumon.analysis.thresholds import Percent, Seconds, of_site
 from gpumon.model.lines import EMPTY, Line
 from gpumon.model.text import clean
 from gpumon.model.units import age_text, plural
@@ -66,7 +67,6 @@ _MOST_NAMED = 8
 class PartlyIdle(NamedTuple):
     seconds: Seconds = 300
     live_s: Seconds = 900  # pipelines start up; the last epoch may be evaluated on one GPU
-    active_percent: Percent = 1  # of its bins, at most, of a GPU called idle
     busy_percent: Percent = 20  # of one that works
 
 
@@ -77,6 +77,7 @@ class PartlyIdle(NamedTuple):
     remedy="request as many as worked, or start a rank on each; what uses fewer is its own job",
     needs=(gpus_or_means,),
     folds=(*CONSEQUENCES, "gpu-imbalance"),
+    wastes=IDLE,
 )
 def partly_idle(run: RunData, t: PartlyIdle) -> Checked:
     """Critical of those that every reading shows at rest all the time, where samples cover the
@@ -90,47 +91,36 @@ def partly_idle(run: RunData, t: PartlyIdle) -> Checked:
 
     Source: jobstats "did not use k of N"; percentages and times are proposed.
     """
-    devices = job_devices(run)
-    if not devices:
+    if not job_devices(run):
         return jobstats.partly_idle(run, t.seconds, t.busy_percent)
-    need_s = t.live_s if run.live else t.seconds
-    unused: list[DeviceData] = []
-    hardly: list[DeviceData] = []
-    worked: list[DeviceData] = []
-    unknown, works = [], False
-    idle_nodes = {node.node for node, _ in _idle_nodes(run).found}  # `nodes-idle`
-    for device in devices:
-        share = active_share(device)
-        if device.node in idle_nodes:
-            continue
-        if (work_percent(device) or 0.0) >= t.busy_percent:
-            works = True
-            worked.append(device)
-        elif share is None or not is_mostly_known(device.active, observed(run)):
-            unknown.append(unread(device, *ACTIVITY))
-        elif share >= t.active_percent / 100:
-            worked.append(device)
-        elif known_s(run, device.active) < need_s or is_used_otherwise(run, device):
-            continue
-        elif is_unused(device):
-            unused.append(device)
-        else:
-            hardly.append(device)
-    left = None if is_interactive(run, worked) else alone(run, worked, need_s)
+    ledger, need_s = ledger_of(run), t.live_s if run.live else t.seconds
+    rows = [row for row in ledger.rows if row.device.node not in idle_nodes(run)]  # `nodes-idle`
+    busy = [row for row in rows if row.used_share >= t.busy_percent / 100]
+    rest = [row for row in rows if row not in busy]
+    unknown = [not_seen(run, row.device) for row in rest if not row.is_known]
+    known = [row for row in rest if row.is_known]
+    worked = [*busy, *(row for row in known if row.has_worked)]
+    held = [row for row in known if row not in worked
+            and ledger.in_bins(row.bins(*IDLE)) >= need_s]  # fmt: skip
+    unused = [row for row in held if ledger.is_unused(row.device)]
+    hardly = [row for row in held if row not in unused]
+    left = (
+        None if is_interactive(run, [row.device for row in worked]) else _alone(run, worked, need_s)
+    )
     found = [left] if left is not None else []
-    if works and unused:
+    if busy and unused:
         found.append(_partly_idle(run, unused, len(unknown)))
-    if works and hardly:
+    if busy and hardly:
         found.append(_hardly_used(run, hardly))
     return [*unknown, *found]
 
 
-def _partly_idle(run: RunData, idle: Sequence[DeviceData], unknown: int) -> Finding:
-    devices = job_devices(run)
+def _partly_idle(run: RunData, rows: Sequence[Row], unknown: int) -> Finding:
+    ledger, devices, idle = ledger_of(run), job_devices(run), [row.device for row in rows]
     labels = {each.label for each in idle}
     used = [each for each in devices if each.label not in labels]  # or not known to be idle
     busy = [(each, value) for each in used if (value := busy_track(each).average()) is not None]
-    idle_s = sum(known_s(run, each.active) for each in idle)
+    idle_s = sum(ledger.in_bins(row.bins(*IDLE)) for row in rows) / len(rows)
     shown = [f"{gpus_text(run, [each])} was busy {percent(value)}" for each, value in busy]
     if len(shown) > 4:
         mean = percent(sum(value for _, value in busy) / len(busy))
@@ -142,8 +132,8 @@ def _partly_idle(run: RunData, idle: Sequence[DeviceData], unknown: int) -> Find
         run,
         level_of_part(run, "critical" if sure else "warning"),
         f"{len(idle)} of {len(devices)} GPUs idle: {gpus_text(run, idle)}",
-        f"{', '.join(shown)} in {age_text(idle_s / len(idle))}"
-        + joined(rest, work_text(devices), polling_text(run, idle)),
+        f"{', '.join(shown)} in {age_text(idle_s)}"
+        + joined(rest, work_text(run), polling_text(run, idle)),
         devices=idle,
         spans=[observed(run)],
         confidence=confidence,
@@ -151,11 +141,10 @@ def _partly_idle(run: RunData, idle: Sequence[DeviceData], unknown: int) -> Find
             "gpus": len(devices),
             "gpus_idle": len(idle),
             "gpus_unknown": unknown,
-            "gpus_worth": gpus_worth(devices),
-            "idle_s": idle_s / len(idle),
+            "gpus_worth": ledger.worth(),
+            "idle_s": idle_s,
         },
         actions=_use_or_return(run, used, busy),
-        wasted_s=idle_s,
         uses_more=True,
     )
 
@@ -207,9 +196,9 @@ def _start(run: RunData, busy: Sequence[tuple[DeviceData, float]], most: int) ->
     ]
 
 
-def _hardly_used(run: RunData, idle: Sequence[DeviceData]) -> Finding:
+def _hardly_used(run: RunData, rows: Sequence[Row]) -> Finding:
     """Less than a use, more than nothing: no line, since the program may need them."""
-    devices = job_devices(run)
+    devices, idle = job_devices(run), [row.device for row in rows]
     shares = [active_share(each) or 0.0 for each in idle]
     active = f"active {percent(100 * max(shares))} of the time"
     many = f"{len(idle)} of {len(devices)} GPUs"
@@ -218,18 +207,17 @@ def _hardly_used(run: RunData, idle: Sequence[DeviceData]) -> Finding:
         run,
         level_of_part(run, "warning" if is_allocated(run) else "info"),
         f"{many} barely used: {name}, {active}" if any(shares) else f"{many} ran no kernel: {name}",
-        rest=joined(traces_text(idle), work_text(devices), polling_text(run, idle)),
+        rest=joined(traces_text(idle), work_text(run), polling_text(run, idle)),
         devices=idle,
         spans=[observed(run)],
         confidence=whole_run_confidence(run, idle),
         numbers={
             "gpus": len(devices),
             "active_percent": 100 * max(shares),
-            "gpus_worth": gpus_worth(devices),
+            "gpus_worth": ledger_of(run).worth(),
         },
         actions=[Action("shell", EMPTY, text="Give them work, or try the program on fewer GPUs.")],
         uses_more=True,
-        wasted_s=sum((1 - share) * known_s(run, each.active) for each, share in zip(idle, shares)),
     )
 
 
@@ -242,11 +230,115 @@ def _is_one_node_full(
     return most_on_a_node(used) == most_on_a_node(devices)
 
 
+# -- that worked, and then idle beside others ------------------------------------------------------
+
+#: s between the end of a process and that of its GPU's work
+_TOGETHER_S = 180.0
+#: GPUs of which each is told when it was idle
+_MOST_TOLD = 4
+_NO_WORK = (
+    "Find out from the job's output why there was no work there. Run what uses fewer GPUs, and "
+    "each of independent runs, as a job of its own."
+)
+
+
+class _Alone(NamedTuple):
+    """A device that was idle while others worked."""
+
+    device: DeviceData
+    spans: list[Span]
+    idle_s: float
+    ended: bool  # with the last process of the job there
+
+
+def _alone(run: RunData, rows: Sequence[Row], least_s: float) -> Finding | None:
+    """Of these devices, which all worked at some time; live those that are idle now.
+
+    One finding: their work ended, or paused, at different times perhaps.
+    """
+    found = [one for row in rows if (one := _idle_beside(run, row, least_s)) is not None]
+    if not found:
+        return None
+    wasted_s = sum(each.idle_s for each in found)
+    most_s = max(each.idle_s for each in found)
+    longest_s = max(seconds_of(run, [span]) for each in found for span in each.spans)
+    level = idle_level(run, most_s, longest_s, wasted_s)
+    if not level:
+        return None
+    them = [each.device for each in found]
+    idle = ages_text(each.idle_s for each in found)
+    ended = ""
+    if all(each.ended for each in found):
+        ended = "; their processes ended then" if len(found) > 1 else "; its process ended then"
+    return finding(
+        run,
+        level,
+        f"{gpus_text(run, them)} idle for {idle} of {age_text(run.elapsed_s)} while others "
+        + ("work" if run.live else "worked"),
+        rest=f" ({wasted_s / 3600:.1f} GPU-h){_when(run, found)}{ended}",
+        devices=them,
+        spans=[span for each in found for span in each.spans],
+        confidence=polled_confidence(them),
+        numbers={"gpus": len(job_devices(run)), "gpus_idle": len(them), "idle_s": most_s},
+        actions=[Action("shell", EMPTY, text=_NO_WORK)],
+    )
+
+
+def _idle_beside(run: RunData, row: Row, least_s: float) -> _Alone | None:
+    ledger = ledger_of(run)
+    spans = ledger.stretches(row, least_s, State.ALONE)
+    if run.live:
+        spans = [each for each in spans if each.last >= run.count - 1]
+    if not spans:
+        return None
+    bins = (n for span in spans for n in range(*span) if row.states[n] is State.ALONE)
+    return _Alone(row.device, spans, ledger.in_bins(bins), _ended(run, row.device, spans[-1]))
+
+
+def _ended(run: RunData, device: DeviceData, span: Span) -> bool:
+    """The last process of the job there ended as its work did."""
+    since, _ = window_of(run, span)
+    known = job_processes(device)
+    return bool(known) and all(each.ended and each.last <= since + _TOGETHER_S for each in known)
+
+
+def _when(run: RunData, found: Sequence[_Alone]) -> str:
+    """From when to when each was idle; "" where that would be a list."""
+    groups = alike(found, lambda each: _times(run, each))
+    if len(groups) > _MOST_TOLD:
+        return ""
+    names = [f"{gpus_text(run, [each.device for each in group])} " for group in groups]
+    if len(groups) == 1:
+        names = [""]
+    return "; " + ", ".join(name + _times(run, group[0]) for name, group in zip(names, groups))
+
+
+def _times(run: RunData, one: _Alone) -> str:
+    """`since 2 h 00 min after the start`."""
+    if len(one.spans) > 1:
+        return "several times"
+    start, end = (at - run.start for at in window_of(run, one.spans[0]))
+    if start < _TOGETHER_S:
+        return f"for the first {age_text(end)}"
+    if run.elapsed_s - end < _TOGETHER_S:
+        return f"since {age_text(start)} after the start"
+    return f"from {age_text(start)} to {age_text(end)} after the start"
+
+
+# -- nodes --------------------------------------------------------------------------------------
+
+
+#: a node, and where it did nothing
+_IdleNode = tuple[NodeData, list[Span]]
+_SPLIT = Action(
+    "shell",
+    EMPTY,
+    text="Split the work evenly, or give the part that runs on fewer nodes a job of its own.",
+)
+
+
 class NodesIdle(NamedTuple):
     seconds: Seconds = 600
-    cpu_percent: Percent = 1  # of its cores …
-    cores: Cores = 0.1  # … and at most so many: what coordinates others uses more
-    critical_cores: Cores = 0.05
 
 
 @rule(
@@ -255,6 +347,7 @@ class NodesIdle(NamedTuple):
     why="An idle node costs as much waiting time and budget as a busy one.",
     remedy="request fewer nodes, or start the program with `srun`",
     folds=(*CONSEQUENCES, "gpu-imbalance"),
+    wastes=IDLE,
 )
 def nodes_idle(run: RunData, t: NodesIdle) -> Checked:
     """Of an ended run the idle time must also be a tenth of it. Critical where it was all of it,
@@ -269,99 +362,40 @@ def nodes_idle(run: RunData, t: NodesIdle) -> Checked:
     if len(run.nodes) < 2:
         several = run.job is not None and len(run.job.nodes) > 1
         return NotEvaluable(Lack.READINGS, "samples of one node only") if several else None
-    idle = _idle_nodes(run)
-    if len(idle.found) == len(run.nodes):
+    idle = [(node, spans) for node in run.nodes if (spans := idle_nodes(run).get(node.node))]
+    if len(idle) == len(run.nodes):
         return None
-    always = [each for each in idle.found if _covers(run, each[1])]
-    partly = [each for each in idle.found if each not in always]
+    unknown = [
+        missing(node.node, "the job's CPU use is not known")
+        for node in run.nodes
+        if "cpu_cores_used" not in node.job or not node.cpus
+    ]
+    always = [each for each in idle if ledger_of(run).is_idle(each[0].node)]
+    partly = [each for each in idle if each not in always]
     return [
-        *idle.unknown,
-        *([_always_idle(run, always)] if always else []),
-        *([_sometimes_idle(run, partly)] if partly else []),
+        *unknown,
+        *([_nodes_idle(run, always, always=True)] if always else []),
+        *([_nodes_idle(run, partly, always=False)] if partly else []),
     ]
 
 
-class _IdleNodes(NamedTuple):
-    """Where a node did nothing; and what is unknown of others."""
-
-    found: list[tuple[NodeData, list[Span]]]
-    unknown: list[NotEvaluable]
-
-
 @once
-def _idle_nodes(run: RunData) -> _IdleNodes:
-    """None of a run on one node."""
-    t = of_site(run.site, "nodes-idle", NodesIdle)
-    answer = _IdleNodes([], [])
-    need_s = t.seconds if run.live else max(t.seconds, run.elapsed_s / 10)
-    for node in run.nodes if len(run.nodes) > 1 else ():
-        if "cpu_cores_used" not in node.job or not node.cpus:
-            answer.unknown.append(missing(node.node, "the job's CPU use is not known"))
-            continue
-        limit = min(t.cpu_percent / 100 * node.cpus, t.cores)
-        tracks = [node.job["cpu_cores_used"], *(each.active for each in devices_on(run, node))]
-
-        def rests(means: Sequence[float], limit: float = limit) -> bool:
-            return means[0] < limit and not any(means[1:])
-
-        held, known = sustained(run, need_s, rests, tracks, first=_launched(run))
-        spans = _to_its_ends(held, tracks, rests)
-        if spans and not (_covers(run, spans) and serves_others(run, node)):
-            answer.found.append((node, spans))
-        elif not spans and not known:
-            answer.unknown.append(missing(node.node, "too few readings"))
-    return answer
-
-
-def _to_its_ends(
-    spans: Sequence[Span], tracks: Sequence[Track], holds: Callable[[Sequence[float]], bool]
-) -> list[Span]:
-    """The spans, longer by the bins beside them of which the same holds: windows are long."""
-    bins = [holds(values) for values in zip(*(each.mean for each in tracks))]
-    found: list[Span] = []
-    for first, last in spans:
-        least = found[-1].last if found else 0
-        while first > least and bins[first - 1]:
-            first -= 1
-        while last < len(bins) and bins[last]:
-            last += 1
-        found.append(Span(first, max(first, last)))
+def idle_nodes(run: RunData) -> dict[str, list[Span]]:
+    """Where nodes of several did nothing for long; not one that holds memory or moves data for the
+    others all the time. Live until now.
+    """
+    least_s = of_site(run.site, "nodes-idle", NodesIdle).seconds
+    least_s = least_s if run.live else max(least_s, run.elapsed_s / 10)
+    found = {}
+    for node in run.nodes:
+        spans = ledger_of(run).idle_nodes.get(node.node, [])
+        if run.live:
+            spans = [each for each in spans if each.last >= run.count - 1]
+        covers = ledger_of(run).is_idle(node.node)
+        lasting = [each for each in spans if seconds_of(run, [each]) >= least_s]
+        if lasting and not (covers and serves_others(run, node)):
+            found[node.node] = spans if covers else lasting
     return found
-
-
-def _launched(run: RunData) -> int:
-    """The bin from which on a launcher on the head node has started the others."""
-    return run.bin_at(run.start + 120.0)
-
-
-def _covers(run: RunData, spans: Sequence[Span]) -> bool:
-    """All of the run since all was launched, but for a moment."""
-    begun = _launched(run)
-    return sum(last - max(first, begun) for first, last in spans) >= 0.95 * (run.count - begun)
-
-
-def _always_idle(run: RunData, idle: Sequence[tuple[NodeData, list[Span]]]) -> Finding:
-    count = requested(run).nodes
-    devices = [device for node, _ in idle for device in devices_on(run, node)]
-    fewer = Change("--nodes", count, count - len(idle))
-    text = "Start the program on every node with srun or its own launcher, or request fewer nodes."
-    confidence = whole_run_confidence(run, devices)
-    cores = [node.job["cpu_cores_used"].average() or 0.0 for node, _ in idle]
-    most = of_site(run.site, "nodes-idle", NodesIdle).critical_cores
-    sure = confidence == "high" and all(map(is_unused, devices)) and max(cores) < most
-    if not devices and _used_one_core(run):
-        text = "Request one node: the program ran on one core."
-    were = "were" if len(idle) > 1 else "was"
-    return _nodes_idle(
-        run,
-        level_of_part(run, "critical" if sure else "warning"),
-        idle,
-        f"{_nodes_text(run, idle)} {were} idle",
-        joined(work_text(job_devices(run))) if devices else "",
-        confidence,
-        ask_for(fewer, text=text),
-        always=True,
-    )
 
 
 def _used_one_core(run: RunData) -> bool:
@@ -369,59 +403,21 @@ def _used_one_core(run: RunData) -> bool:
     return sum(value or 0.0 for value in cores) <= ONE_THREAD[1]
 
 
-def _sometimes_idle(run: RunData, idle: Sequence[tuple[NodeData, list[Span]]]) -> Finding:
-    """The job needs these nodes for a part of the run."""
-    devices = [device for node, _ in idle for device in devices_on(run, node)]
-    were = "were" if len(idle) > 1 else "was"
-    text = "Split the work evenly, or give the part that runs on fewer nodes a job of its own."
-    return _nodes_idle(
-        run,
-        level_of_part(run, "warning"),
-        idle,
-        f"{_nodes_text(run, idle)} {were} idle",
-        "",
-        whole_run_confidence(run, devices),
-        Action("shell", EMPTY, text=text),
-    )
-
-
-def _nodes_text(run: RunData, idle: Sequence[tuple[NodeData, list[Span]]]) -> str:
-    names = [clean(node.node) for node, _ in idle]
-    if len(names) == 1:
-        seen = " recorded" if run.coverage.unrecorded else ""
-        return f"node {names[0]} of {len(run.nodes)}{seen}"
-    told = f" ({', '.join(names)})" if len(names) <= _MOST_NAMED else ""
-    return f"{len(names)} of {len(run.nodes)} nodes{told}"
-
-
-def _nodes_idle(
-    run: RunData,
-    level: str,
-    idle: Sequence[tuple[NodeData, list[Span]]],
-    what: str,
-    more: str,
-    confidence: str,
-    action: Action,
-    *,
-    always: bool = False,
-) -> Finding:
-    devices = [device for node, _ in idle for device in devices_on(run, node)]
-    cores = [
-        (value, node.cpus or 1)
-        for node, spans in idle
-        for span in spans
-        for value in node.job["cpu_cores_used"].known(*span)
-    ]
-    cpu_percent = 100 * sum(used for used, _ in cores) / sum(cpus for _, cpus in cores)
-    seconds = [seconds_of(run, spans) for _, spans in idle]
+def _nodes_idle(run: RunData, idle: Sequence[_IdleNode], *, always: bool) -> Finding:
+    """`always`: in the whole run; else the job needs these nodes for a part of it."""
+    ledger, devices = ledger_of(run), [each for node, _ in idle for each in devices_on(run, node)]
+    confidence, used = whole_run_confidence(run, devices), [_cpu_used(*each) for each in idle]
+    sure = confidence == "high" and always and all(map(ledger.is_unused, devices))
+    cpu_percent = 100 * sum(used) / sum(node.cpus or 1 for node, _ in idle)
+    seconds = [ledger.seconds(spans) for _, spans in idle]
     gpus = f", {plural(len(devices), 'GPU')} idle" if devices else ""
-    used = f"{percent(cpu_percent)} CPU{gpus}"
     lasted = f" for {ages_text(seconds)} of {age_text(run.elapsed_s)}"
+    what = f"{_nodes_text(run, idle)} idle{'' if always else lasted}: {percent(cpu_percent)} CPU"
     return finding(
         run,
-        level,
-        f"{what}{'' if always else lasted}: {used}",
-        rest=f"{lasted if always else ''}{more}",
+        level_of_part(run, "critical" if sure else "warning"),
+        f"{what}{gpus}",
+        rest=lasted + (joined(work_text(run)) if devices else "") if always else "",
         devices=devices,
         spans=[observed(run)] if always else [span for _, spans in idle for span in spans],
         subject=" ".join(node.node for node, _ in idle),
@@ -432,12 +428,27 @@ def _nodes_idle(
             "gpus": len(devices),
             "seconds": max(seconds),
         },
-        actions=[action],
+        actions=[_fewer_nodes(run, len(idle), devices) if always else _SPLIT],
         uses_more=not _used_one_core(run),
-        wasted_s=sum(
-            known_s(run, each.active, *span)
-            for node, spans in idle
-            for each in devices_on(run, node)
-            for span in ([observed(run)] if always else spans)
-        ),
     )
+
+
+def _cpu_used(node: NodeData, spans: Sequence[Span]) -> float:
+    return mean_of(node.job["cpu_cores_used"], spans) or 0.0
+
+
+def _fewer_nodes(run: RunData, idle: int, devices: Sequence[DeviceData]) -> Action:
+    count = requested(run).nodes
+    text = "Start the program on every node with srun or its own launcher, or request fewer nodes."
+    if not devices and _used_one_core(run):
+        text = "Request one node: the program ran on one core."
+    return ask_for(Change("--nodes", count, count - idle), text=text)
+
+
+def _nodes_text(run: RunData, idle: Sequence[_IdleNode]) -> str:
+    names = [clean(node.node) for node, _ in idle]
+    if len(names) == 1:
+        seen = " recorded" if run.coverage.unrecorded else ""
+        return f"node {names[0]} of {len(run.nodes)}{seen} was"
+    named = f" ({', '.join(names)})" if len(names) <= _MOST_NAMED else ""
+    return f"{len(names)} of {len(run.nodes)} nodes{named} were"

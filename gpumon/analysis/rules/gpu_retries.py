@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gpumon.analysis.finding import Action, Finding
-from gpumon.analysis.memory import ProcessMemory, mem_truth_of
+from gpumon.analysis.memory import mem_truth_of
 from gpumon.analysis.memory.need import Need
 from gpumon.analysis.rules.needs import gpu_memory
 from gpumon.analysis.rules.phrasing import finding, gpus_text, missing, used_text
@@ -45,9 +45,14 @@ def gpu_mem_retries(run: RunData, t: GpuMemRetries) -> Answers:
     """
     found: list[_Retried] = []
     for device in job_devices(run):
-        torch = [each for each in mem_truth_of(device).processes if _is_torch(each)]
-        known = [_Retried(device, each.need, retries) for each in torch
-                 if each.need is not None and (retries := _retries(each)) is not None]  # fmt: skip
+        torch = [
+            each
+            for each in mem_truth_of(device).processes
+            if each.process.frameworks[:1] == ("torch",)
+        ]
+        pools = [(each.need, each.process.pool) for each in torch]
+        known = [_Retried(device, need, pool.retries) for need, pool in pools
+                 if need is not None and pool is not None and pool.retries is not None]  # fmt: skip
         if len(known) < len(torch):
             yield missing(device, "only gpumon record --probe can read its counters")
         found += [each for each in known if each.retries >= t.retries]
@@ -70,14 +75,6 @@ def _retried(run: RunData, found: Sequence[_Retried], t: GpuMemRetries) -> Findi
         actions=_SMALLER if is_short else _NO_GAPS,
         mem_truth="measured",
     )
-
-
-def _is_torch(memory: ProcessMemory) -> bool:
-    return memory.process.frameworks[:1] == ("torch",)
-
-
-def _retries(memory: ProcessMemory) -> float | None:
-    return None if memory.process.pool is None else memory.process.pool.retries
 
 
 _NO_GAPS = (

@@ -8,6 +8,7 @@ from math import nan
 from statistics import correlation, fmean
 
 from gpumon.analysis.finding import NotEvaluable
+from gpumon.analysis.ledger import IDLE, ledger_of, runs_of
 from gpumon.analysis.rules.gpu_ineffective import Shown
 from gpumon.analysis.rules.phrasing import SHARED, missing, unread
 from gpumon.analysis.rundata import DeviceData, NodeData, RunData, Track
@@ -17,7 +18,6 @@ from gpumon.analysis.signals import (
     busy_track,
     devices_on,
     first_active,
-    idle_spans,
     is_interactive,
     is_server,
     is_shared,
@@ -25,7 +25,6 @@ from gpumon.analysis.signals import (
     job_processes,
     mean_of,
     node_of,
-    seconds_of,
 )
 
 #: of a live run so much is looked at for whether host and GPU work in turns
@@ -59,9 +58,8 @@ def by_node(run: RunData, look: _Look) -> Iterator[NotEvaluable | tuple[NodeData
         held, variant = look(device, node)
         if held.spans:
             busy = mean_of(busy_track(device), held.spans) or 0.0
-            wasted_s = (1 - busy / 100) * seconds_of(run, held.spans)
             group = groups.setdefault((node.node, variant), (node, variant, Shown()))
-            group[2].add(device, held.spans, wasted_s, busy_percent=busy)
+            group[2].add(device, held.spans, busy_percent=busy)
         elif not held.known:
             yield missing(device, variant) if variant else unread(device, "busy_percent")
     yield from groups.values()
@@ -82,7 +80,8 @@ def busy_between_pauses(run: RunData, device: DeviceData) -> Track:
     is about.
     """
     values = array("f", busy_track(device).mean)
-    for first, last in idle_spans(device, len(values)):
+    row = ledger_of(run).row_of(device.label)
+    for first, last in runs_of([state in IDLE for state in row.states]) if row else ():
         if last - first >= run.bins(_PAUSE_S):
             values[first:last] = array("f", [nan]) * (last - first)
     return Track(values)

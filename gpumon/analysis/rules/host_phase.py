@@ -14,8 +14,11 @@ WORKING_CORES = 0.8
 #: part of the time in which processes of the job waited for storage, in % (proposed)
 _STALLED_PERCENT = 40.0
 
-#: of the cores, from which on they are what the job waits for, whatever it reads (proposed)
-_FULL = 0.8
+#: of the cores, from which on they are what the job waits for, whatever it reads; and from which
+#: on it computes (proposed)
+_FULL, _HALF = 0.8, 0.5
+#: of the job's reading and writing, from which on it moves data (proposed)
+_MOVES_BYTES_PER_S = 50e6
 
 
 class Phase(NamedTuple):
@@ -31,16 +34,16 @@ class Phase(NamedTuple):
         return self.kind in ("staging", "cpu", "prepare")
 
 
-def host_phase(
-    run: RunData, span: Span, io_mb_per_s: float = 50.0, cpu_percent: float = 50.0
-) -> Phase:
-    """Of all nodes together, by the larger cause; `cpu_percent`: of the job's cores."""
+def host_phase(run: RunData, span: Span) -> Phase:
+    """Of all nodes together, by the larger cause."""
     rates = _rates(run, span)
     io = fmean(rates) if rates else 0.0
-    often = sum(rate > io_mb_per_s * 1e6 for rate in rates) >= 0.5 * len(rates)
+    often = sum(rate > _MOVES_BYTES_PER_S for rate in rates) >= 0.5 * len(rates)
     stalled = [_mean(node.job, "io_pressure_percent", span) or 0.0 for node in run.nodes]
     cores, cpus = total_cores(run, span), total(node.cpus for node in run.nodes)
-    moved = f"the job read or wrote {io / 1e6:.0f} MB/s" if io > io_mb_per_s * 1e6 and often else ""
+    moved = (
+        f"the job read or wrote {io / 1e6:.0f} MB/s" if io > _MOVES_BYTES_PER_S and often else ""
+    )
     if cores is not None and cpus and cores >= _FULL * cpus:
         also = f", and {moved}" if moved else ""
         return Phase("cpu", f"{cores:.1f} of {cpus:.0f} cores were busy{also}")
@@ -51,7 +54,7 @@ def host_phase(
     if cores is None or not cpus:
         return Phase("", "")
     text = f"{cores:.1f} of {cpus:.0f} cores were busy"
-    if cores > cpu_percent / 100 * cpus:
+    if cores > _HALF * cpus:
         return Phase("cpu", text)
     if cores >= WORKING_CORES:
         return Phase("prepare", text)

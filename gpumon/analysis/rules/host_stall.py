@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from gpumon.analysis.finding import Action, Finding, NotEvaluable
 from gpumon.analysis.kinds import Kind, kind_of
+from gpumon.analysis.ledger import HELD_BACK
 from gpumon.analysis.rules.gpu_ineffective import Shown
 from gpumon.analysis.rules.gpu_waits import (
     MOVES_BYTES_PER_S,
@@ -53,6 +54,7 @@ class HostStall(NamedTuple):
     remedy="profile what the CPU does between the GPU's work",
     needs=(gpus,),
     folds=("low-busy", "idle-time"),
+    wastes=HELD_BACK,
 )
 def host_stall(run: RunData, t: HostStall) -> Answers:
     """Few cores work, in one process at ≥ 95 % of one. Variant: busy and CPU are anticorrelated

@@ -13,8 +13,8 @@ from gpumon.analysis.finding import Action, Finding, Lack, NotEvaluable
 from gpumon.analysis.rightsize.changes import action_of, gpus_line
 from gpumon.analysis.rightsize.gpus import was_never_opened
 from gpumon.analysis.rightsize.requested import requested
+from gpumon.analysis.rules.advice import no_gpu, software_check
 from gpumon.analysis.rules.phrasing import labels_text, percent
-from gpumon.analysis.rules.sees_gpu import no_gpu, software_check
 from gpumon.analysis.rundata import RunData
 from gpumon.model.lines import Line
 from gpumon.model.units import age_text, plural

@@ -180,6 +180,7 @@ def finding(
         devices=tuple(each.label for each in devices),
         start=min((start for start, _ in windows), default=run.start),
         end=max((end for _, end in windows), default=run.end),
+        spans=tuple(windows),
         held_s=_together_s(windows) if windows else None,
         numbers={name: value for name, value in (numbers or {}).items() if value is not None},
         actions=tuple(action for action in actions if action is not None),

@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from gpumon.analysis.finding import Finding, Lack, NotEvaluable, Outcome
+from gpumon.analysis.ledger import State
 from gpumon.analysis.rundata import NodeData, RunData
 from gpumon.analysis.thresholds import of_site
 from gpumon.plain import replace
@@ -46,6 +47,7 @@ class Rule:
     thresholds: type[Any] | None = None  # what a site may change
     folds: tuple[str, ...] = ()  # ids of its own consequences, on the same devices
     is_event: bool = False  # it weighs the same however short it was
+    wastes: tuple[State, ...] = ()  # of the ledger, whose unused time it is about
 
     def applies(self, *, live: bool) -> bool:
         return self.when in ("both", "live" if live else "report")
@@ -97,13 +99,14 @@ def rule(
     needs: tuple[Need, ...] = (),
     folds: tuple[str, ...] = (),
     is_event: bool = False,
+    wastes: tuple[State, ...] = (),
 ) -> Callable[[Callable[..., Checked]], Rule]:
     """Declare a rule. Its thresholds are the type of the check's parameter `t`."""
 
     def declare(check: Callable[..., Checked]) -> Rule:
         name = check.__annotations__.get("t")
         thresholds = check.__globals__[name] if name else None
-        return Rule(id, title, why, remedy, check, when, needs, thresholds, folds, is_event)
+        return Rule(id, title, why, remedy, check, when, needs, thresholds, folds, is_event, wastes)
 
     return declare
 

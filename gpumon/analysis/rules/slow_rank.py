@@ -8,8 +8,8 @@ from statistics import median
 from typing import NamedTuple
 
 from gpumon.analysis.finding import Action, Finding
+from gpumon.analysis.programs import program
 from gpumon.analysis.rules.phrasing import alike, finding, percent
-from gpumon.analysis.rules.programs import program
 from gpumon.analysis.rules.stands import line_of, most_text, ranks_text, seen
 from gpumon.analysis.rundata import ProgramData, RunData
 from gpumon.analysis.signals import job_devices, observed

@@ -8,22 +8,19 @@ from statistics import median
 from typing import NamedTuple
 
 from gpumon.analysis.finding import Action, Lack, NotEvaluable
+from gpumon.analysis.ledger import State, ledger_of
 from gpumon.analysis.rightsize import amounts, changes
 from gpumon.analysis.rightsize.directives import options_of_submit_line
 from gpumon.analysis.rightsize.proof import RESTARTED, is_restarted, unproven
 from gpumon.analysis.rules.cpu import cpu_never_used
 from gpumon.analysis.rules.cpu_idle import idle_end_s
-from gpumon.analysis.rules.hang import hung_s
 from gpumon.analysis.rules.needs import state
-from gpumon.analysis.rules.phrasing import SHORT_FIRST, elapsed_s, finding, percent
+from gpumon.analysis.rules.phrasing import SHORT_FIRST, elapsed_s, finding, gpus_text, percent
 from gpumon.analysis.rules.rule import Checked, rule
 from gpumon.analysis.rundata import RunData
 from gpumon.analysis.signals import (
-    idle_since,
     is_interactive,
     job_devices,
-    last_active,
-    seconds_of,
 )
 from gpumon.analysis.thresholds import Seconds, Share
 from gpumon.model.lines import EMPTY
@@ -250,21 +247,11 @@ def timed_out(run: RunData) -> Checked:
         return None
     limit_s = _limit_s(run)
     known_s = None if isinstance(limit_s, NotEvaluable) else limit_s
-    tail_s = idle_tail_s(run)
     text = "ended by the time limit" + (f" of {age_text(known_s)}" if known_s else "")
-    idle_s, stood_s = idle_end_s(run), hung_s(run)
-    idle = max(tail_s or 0.0, idle_s) >= max(600.0, 0.1 * run.elapsed_s)
-    paused = tail_s is not None and tail_s >= _PAUSE_S
-    if stood_s:
-        text += f"; its GPUs seem to have hung for the last {age_text(stood_s)}"
-    elif paused:
-        text += f"; its GPUs were idle for the last {age_text(tail_s or 0)}"
-    elif tail_s is not None:
-        text += "; its GPUs worked until the end"
-    elif idle_s:
-        text += f"; its processes hardly computed for the last {age_text(idle_s)}"
+    end = _end_of(run)
     did_nothing = isinstance(found := cpu_never_used(run), list) and bool(found)
-    stood = idle or stood_s or did_nothing
+    stood = end.stood or did_nothing
+    text += f"; {end.text}" if end.text else ""
     is_session = is_interactive(run, job_devices(run))
     is_signalled = "signal" in options_of_submit_line(run.job.submit_line)
     is_cut = not (stood or is_session or is_signalled)
@@ -286,12 +273,31 @@ def timed_out(run: RunData) -> Checked:
     return finding(run, "warning", text, numbers=numbers, actions=actions)
 
 
-def idle_tail_s(run: RunData) -> float | None:
-    """How long no GPU of the job had worked when it ended; None where that is not known."""
-    devices = job_devices(run)
-    if run.end - (run.grid_start + run.count * run.bin_s) >= _PAUSE_S:
-        return None  # the samples end before the job
-    if any(last_active(each) == run.count - 1 for each in devices):
-        return 0.0
-    span = idle_since(run, devices)
-    return None if span is None else seconds_of(run, [span])
+class _End(NamedTuple):
+    """How a run spent its last time, in words; `stood`: not with work, so that more time may not
+    help.
+    """
+
+    text: str
+    stood: bool
+
+
+def _end_of(run: RunData) -> _End:
+    """By the ledger; of a job without GPUs by its cores."""
+    ledger, least_s = ledger_of(run), max(600.0, 0.1 * run.elapsed_s)
+    lost = [row.device for row in ledger.rows if row.count(State.LOST)]
+    if lost:
+        return _End(f"{gpus_text(run, lost)} was lost before", stood=True)
+    if ledger.hang is not None:
+        hung_s = ledger.seconds([ledger.hang.span])
+        return _End(f"its GPUs seem to have hung for the last {age_text(hung_s)}", stood=True)
+    if not ledger.rows:
+        idle_s = idle_end_s(run)
+        idle = f"its processes hardly computed for the last {age_text(idle_s)}" if idle_s else ""
+        return _End(idle, idle_s >= least_s)
+    if run.end - ledger.end >= _PAUSE_S or ledger.ends_unmeasured:
+        return _End("", stood=False)
+    tail_s = ledger.seconds([ledger.idle_now] if ledger.idle_now else [])
+    if tail_s < _PAUSE_S:
+        return _End("its GPUs worked until the end", stood=False)
+    return _End(f"its GPUs were idle for the last {age_text(tail_s)}", tail_s >= least_s)

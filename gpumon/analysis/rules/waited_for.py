@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from gpumon.analysis.programs import programs_on
 from gpumon.analysis.rules.phrasing import gpus_text
-from gpumon.analysis.rules.programs import programs_on
 from gpumon.analysis.rundata import DeviceData, RunData, Track
 from gpumon.analysis.signals import Span, job_devices, mean_of, observed
 

@@ -6,8 +6,9 @@ from gpumon.model.text import clean
 from gpumon.model.units import age_text, bytes_text, measured_text, plural, span_text
 from gpumon.report.model import Report
 
-#: of the GPU-hours: less idle time is in every run
-_LEAST_WASTE = 0.01
+#: of the GPU-hours, from which on waste is told: what a finding explains, and what none does, as in
+#: every run some time is unused between kernels
+_EXPLAINED, _UNEXPLAINED = 0.01, 0.1
 _WHOLE = 0.95  # of the run, observed
 #: s; Slurm counts whole seconds
 _LEAST_SUSPENDED_S = 5.0
@@ -88,16 +89,22 @@ def cost_text(report: Report) -> str:
         text += in_all
     else:
         text = f"{wasted} of {hours_text(held)} GPU-h wasted"
-    if report.unattributed_gpu_hours < _LEAST_WASTE * held:
+    if not _is_much(report, report.unattributed_gpu_hours, _UNEXPLAINED):
         return text
     return f"{text}, {hours_text(report.unattributed_gpu_hours)} of it unexplained"
 
 
 def is_wasteful(report: Report) -> bool:
     """Whether so much was wasted that it matters."""
-    return report.waste_gpu_hours > 0 and report.waste_gpu_hours >= _LEAST_WASTE * (
-        report.gpu_hours or 0.0
-    )
+    rest = report.unattributed_gpu_hours
+    explained = report.waste_gpu_hours - rest
+    return _is_much(report, explained, _EXPLAINED) or _is_much(report, rest, _UNEXPLAINED)
+
+
+def _is_much(report: Report, hours: float, least: float) -> bool:
+    """Of what was observed."""
+    percent = 100.0 if report.coverage.interval_s is None else report.coverage.covered_percent
+    return hours > 0 and hours >= least * percent / 100 * (report.gpu_hours or 0.0)
 
 
 def short_model(name: str) -> str:

@@ -51,7 +51,7 @@ def resources(report: Report) -> list[Resource]:
             _share(used.mem_peak_bytes, mem_bytes), _share(used.mem_mean_bytes, mem_bytes),
             seff_share(seff.mem_percent), seff.mem_because, used.mem_note,
         ))  # fmt: skip
-    if used.gpus_worth is not None:
+    if used.gpus_worth is not None or used.gpus_active is not None:
         active = None if used.gpus_active is None else float(used.gpus_active)
         lacking = report.coverage.unrecorded and report.devices
         found.append(Resource(

@@ -7,6 +7,7 @@ from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 from gpumon.analysis.finding import Gpus
+from gpumon.analysis.rightsize.cores import ONE_THREAD
 from gpumon.analysis.rules.catalogue import evaluate
 from gpumon.analysis.rundata import Coverage
 from gpumon.slurm.job import Step, Usage
@@ -14,6 +15,7 @@ from tests.analysis.build import GIB, device, evidence, node, process, track
 from tests.analysis.rightsize.test_recommend import job
 
 COUNT = 360
+MIB = 1 << 20
 STATES = ["COMPLETED"] * 4 + ["FAILED", "TIMEOUT", "OUT_OF_MEMORY", "CANCELLED", "RUNNING"]
 _SIZE = st.floats(0.01, 70).map(lambda gib: gib * GIB)
 _CORES = st.floats(0.05, 34)
@@ -96,11 +98,14 @@ def test_no_line_is_below_what_any_source_shows(run):
         "--mem-per-gpu": after.get("--mem-per-gpu", 0) * new_gpus,
     }
     for option in new_mem.keys() & after.keys():
-        asked = run.job.allocated.mem_bytes / names
-        assert new_mem[option] >= 0.999 * min(1.2 * used_bytes(run), asked)
+        units = {"--mem": 0, "--mem-per-cpu": new_cpus, "--mem-per-gpu": new_gpus}[option]
+        asked = run.job.allocated.mem_bytes / names - units * MIB  # no more than was asked for
+        assert new_mem[option] >= min(0.999 * 1.2 * used_bytes(run), asked)
     if new_cpus < cpus:
-        assert new_cpus >= max(each.peak60_cores for each in run.nodes)
-        assert new_cpus >= max(at_once(each.job["cpu_cores_used"]) for each in run.nodes)
+        least = max(each.peak60_cores for each in run.nodes)
+        assert new_cpus >= least or (new_cpus == 1 and least <= ONE_THREAD[1])
+        at_most = max(at_once(each.job["cpu_cores_used"]) for each in run.nodes)
+        assert new_cpus >= at_most or (new_cpus == 1 and at_most <= ONE_THREAD[1])
         assert new_cpus >= max(len(each.processes) for each in run.nodes)
         assert new_cpus > new_gpus
     if new_gpus < gpus:

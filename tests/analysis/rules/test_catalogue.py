@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import defaultdict
 from dataclasses import replace
 from math import nan
 from pathlib import Path
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 
 from gpumon import analysis
 from gpumon.analysis.finding import CONFIDENCES, LEVELS, Finding, Lack, NotEvaluable
-from gpumon.analysis.rules import waste
+from gpumon.analysis.ledger import IDLE, ledger_of
+from gpumon.analysis.rules import weight
 from gpumon.analysis.rules.catalogue import (
     BY_ID,
     FOLDS,
@@ -23,12 +25,13 @@ from gpumon.analysis.rules.catalogue import (
     evaluate,
     ranked,
 )
-from gpumon.analysis.rules.folding import fold
 from gpumon.analysis.rules.hysteresis import Live
 from gpumon.analysis.rules.rule import Rule
+from gpumon.analysis.rules.weight import fold
 from gpumon.analysis.signals import job_devices
 from gpumon.model.sample import Event, Mig, Process
 from gpumon.site import Policy, Site
+from gpumon.slurm.job import Job
 from tests.analysis.build import GIB, START, device, evidence, node, process, track
 from tests.support.examples import examples
 
@@ -163,99 +166,67 @@ def test_oom_folds_near_limit_on_its_node_only():
 # -- waste and rank --------------------------------------------------------------------------------
 
 
-def attributed(*findings, end=10 * HOUR):
-    return [each.waste_gpu_hours for each in waste.Ledger(0.0, end).attribute(findings)]
+def ended(seconds):
+    return Job(raw_id="1", state="COMPLETED", elapsed_s=seconds, start=START, end=START + seconds)
+
+
+def wasted(run):
+    """By finding, then what none explains; in GPU-h."""
+    evaluation, found = evaluate(run), defaultdict(float)
+    for each in evaluation.raised:
+        found[each.id] += each.waste_gpu_hours
+    return found, evaluation.unattributed_gpu_hours
 
 
 def test_an_idle_end_is_not_counted_again_in_a_low_mean():
-    tail = finding("idle-tail", "n:0", hours=5, start=2 * HOUR, end=7 * HOUR)
-    mean = finding("low-busy", "n:0", hours=5.5, start=0, end=7 * HOUR)
-    assert attributed(mean, tail) == pytest.approx([0.5, 5])
+    """Two hours at 10 %, then three of nothing."""
+    run = evidence(1800, [device(1800, busy_percent=[10] * 720 + [0] * 1080)], job=ended(18000.0))
+    found, rest = wasted(run)
+    assert found["idle-tail"] == pytest.approx(3)
+    assert found["low-busy"] + rest == pytest.approx(2 * 0.9)
+    assert rest == pytest.approx(0.9 * 120 / HOUR)  # of its warm-up
 
 
-def test_the_same_claim_twice_counts_once_and_other_devices_count_apart():
-    a, b = (finding(id, "n:0", hours=1) for id in ("a", "b"))
-    assert attributed(a, b, finding("c", "n:1", hours=1)) == pytest.approx([1, 0, 1])
-
-
-def test_overlapping_windows_never_exceed_their_time():
-    a = finding("a", "n:0", hours=2, start=0, end=2 * HOUR)
-    b = finding("b", "n:0", hours=2, start=HOUR, end=3 * HOUR)
-    assert sum(attributed(a, b)) == pytest.approx(3)
+def test_what_is_told_of_two_findings_counts_once():
+    """A notebook's GPU that is idle: for the session, and in the mean."""
+    run = evidence(1440, [device(1440, busy_percent=[80] * 90 + [0] * 1350)])
+    found, rest = wasted(run)
+    assert sum(found.values()) + rest == pytest.approx(ledger_of(run).waste_s() / 3600)
 
 
 def test_suppressed_findings_claim_nothing_and_other_runs_stay():
-    folded = replace(finding("low-busy", "n:0", hours=1), suppressed_by="gpu-never-used")
-    assert attributed(folded, finding("array-gpu-idle", hours=40)) == [0, 40]
-    assert waste.total_gpu_hours([folded, finding("array-gpu-idle", hours=40)]) == 0
+    run = evidence(360, [device(360, busy_percent=90)])
+    folded = finding("low-busy", "gpu01:0", hours=1, suppressed_by="gpu-never-used")
+    found, _ = weight.shared_out(
+        run, [folded, finding("array-gpu-idle", hours=40)], {"low-busy": IDLE}
+    )
+    assert [each.waste_gpu_hours for each in found] == [0, 40]
+    assert weight.total_gpu_hours(found) == 0
 
 
-def test_a_claim_beyond_the_run_is_cut():
-    assert attributed(finding("a", "n:0", hours=9, end=9 * HOUR), end=2 * HOUR) == [2]
+_busy = st.lists(st.sampled_from([None, 0, 0, 0, 5, 40, 100]), min_size=1, max_size=8)
 
 
-_claims = st.lists(
-    st.tuples(
-        st.sampled_from([("n:0",), ("n:1",), ("n:0", "n:1")]),
-        st.floats(0, 10), st.floats(0, 10), st.floats(0, 1), st.booleans(),
-    ),
-    max_size=8,
-)  # fmt: skip
-
-
-@given(_claims)
-def test_waste_is_bounded_by_the_time_of_the_devices(claims):
-    findings = [
-        finding("x", *devices, start=min(a, b) * HOUR, end=max(a, b) * HOUR,
-                hours=share * abs(a - b) * len(devices),
-                suppressed_by="root" if folded else "")
-        for devices, a, b, share, folded in claims
-    ]  # fmt: skip
-    shared = waste.Ledger(0.0, 10 * HOUR).attribute(findings)
-    assert all(0 <= new.waste_gpu_hours <= old.waste_gpu_hours + 1e-9
-               for old, new in zip(findings, shared))  # fmt: skip
-    for label in ("n:0", "n:1"):
-        alone = [each for each in findings if each.devices == (label,)]
-        total = sum(each.waste_gpu_hours for each in waste.Ledger(0.0, 10 * HOUR).attribute(alone))
-        assert total <= 10 + 1e-6
-        if alone:
-            begin = min(each.start for each in alone)
-            end = max(each.end for each in alone)
-            assert total <= (end - begin) / HOUR + 1e-6
-    assert waste.total_gpu_hours(shared) <= 20 + 1e-6
-
-
-def test_a_claim_takes_idle_time_first_and_the_rest_is_unattributed():
-    """Idle in two of six hours: a finding of one of them, and one that is not about idle time."""
-    hour = HOUR
-    pieces = [waste.Piece(0.0, hour, 1.0, 0.0), waste.Piece(hour, 5 * hour, 0.0, 1.0),
-              waste.Piece(5 * hour, 6 * hour, 1.0, 0.0)]  # fmt: skip
-    ledger = waste.Ledger(0.0, 6 * hour, {"n:0": pieces})
-    assert ledger.unclaimed_gpu_hours == 2
-    start = finding("idle-time", "n:0", hours=1, start=0, end=2 * hour)
-    low = finding("low-sm", "n:0", hours=1, start=2 * hour, end=4 * hour)
-    assert [each.waste_gpu_hours for each in ledger.attribute([start, low])] == [1, 1]
-    assert ledger.unclaimed_gpu_hours == pytest.approx(1)
-
-
-def test_the_idle_time_of_a_run_is_all_accounted_for():
-    """Two GPUs idle for the first of three hours, and one for 5 min more, which no rule tells."""
-    busy = [[0] * 360 + [90] * 720, [0] * 360 + [90] * 360 + [0] * 30 + [90] * 330]
-    run = evidence(1080, [device(1080, n, busy_percent=each) for n, each in enumerate(busy)])
-    found = evaluate(run)
-    assert [(each.id, each.waste_gpu_hours) for each in found.raised if each.waste_gpu_hours] == [
-        ("idle-time", pytest.approx(2))
-    ]
-    assert found.unattributed_gpu_hours == pytest.approx(300 / 3600)
-    assert found.waste_gpu_hours == pytest.approx(2 + 300 / 3600)
+@given(st.lists(_busy, min_size=1, max_size=3))
+def test_waste_is_what_was_held_and_not_used(phases):
+    """Phases of ten minutes on each device."""
+    count = 60 * max(map(len, phases))
+    tracks = [[value for value in each for _ in range(60)] for each in phases]
+    tracks = [[*each, *[None] * (count - len(each))] for each in tracks]
+    run = evidence(count, [device(count, n, busy_percent=each) for n, each in enumerate(tracks)],
+                   job=ended(count * 10.0))  # fmt: skip
+    known = [100 - value for each in tracks for value in each if value is not None]
+    found, rest = wasted(run)
+    assert sum(found.values()) + rest == pytest.approx(sum(known) / 100 * 10 / 3600, abs=1e-6)
+    assert all(hours >= 0 for hours in (*found.values(), rest))
 
 
 def test_time_that_was_not_measured_is_not_idle():
-    run = evidence(360, [device(360, busy_percent=[90] * 180 + [None] * 180)])
+    run = evidence(360, [device(360, busy_percent=[100] * 180 + [None] * 180)])
     assert evaluate(run).unattributed_gpu_hours == 0
     late = evidence(360, [device(360, busy_percent=0)])
     late.start -= HOUR
-    assert waste.ledger_of(late).unclaimed_gpu_hours == pytest.approx(1)
+    assert ledger_of(late).waste_s() == pytest.approx(HOUR)
 
 
 def test_rank_is_by_level_then_waste_then_harm():

@@ -34,7 +34,7 @@ def never_used_but_held():
     return run(1200, Node([Gpu(0, [Proc(framework="tf", mem=tensorflow(A100))])]), live=True)
 
 
-@case("gpu-never-used:warning alloc-all-tf:info", truth="unknown", folds="low-busy")
+@case("gpu-never-used:warning alloc-all-tf:info", truth="unknown", near="low-busy")
 def never_used_but_held_for_long():
     """The same after 50 min: the cores are busy, so it may still be preparing."""
     return run(3000, Node([Gpu(0, [Proc(framework="tf", mem=tensorflow(A100))])]), live=True)
@@ -167,7 +167,7 @@ def site_ends_what_never_worked():
     return run(1.75 * _H, Node(idle()), live=True, interval=15, site=site)
 
 
-@case("jupyter-idle:warning", folds="gpu-idle-now low-busy", near="policy-kill-soon")
+@case("jupyter-idle:warning", folds="gpu-idle-now", near="policy-kill-soon low-busy")
 def exempt_partition():
     """The same idle time in a partition that the site's rule leaves alone: people work there."""
     return run(5.37 * _H, Node(working_then_idle(_H)), live=True, interval=30,
@@ -231,7 +231,7 @@ def evaluated_on_the_cpu():
     return run(7200, Node(gpus, cpus=16, cores=6), interval=10)
 
 
-@case("gpus-in-turns:warning", folds="gpus-partly-idle", near="idle-tail idle-time")
+@case("gpus-in-turns:warning", near="gpus-partly-idle idle-tail idle-time")
 def one_gpu_after_the_other():
     """A script trains four models, each on its own GPU, one after another."""
     gpus = [Gpu(steps(0, (n * 1800, 94), ((n + 1) * 1800, 0)), [Proc(4312 + n, torch(50 * GIB))])

@@ -1,7 +1,8 @@
-"""How much a device was used, by every reading: kernels, codecs, copies, power, filled memory.
+"""How much a device was used, by every reading: kernels, codecs, copies, power, filled memory; and
+what polls miss.
 
-Busy % and SM activity see kernels alone. So a device counts as unused only where every reading that
-exists is at rest; a field that was never read says nothing either way.
+Busy % and SM activity see kernels alone, and a poll sees a moment. So a device counts as unused
+only where every reading that exists is at rest, and where no work can lie between two polls.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from gpumon.analysis.known import highest, total
 from gpumon.analysis.memory import mem_truth_of
 from gpumon.analysis.once import once
 from gpumon.analysis.reservation import CONTEXT_BYTES
@@ -17,13 +17,11 @@ from gpumon.analysis.rundata import DeviceData, RunData
 from gpumon.analysis.signals import (
     IDLE_POWER_SHARE,
     LINKS,
-    active_share,
-    busy_track,
     idle_power_w,
     job_processes,
+    node_of,
     power_limit_w,
 )
-from gpumon.analysis.thresholds import Gpus, of_site
 from gpumon.model.fields import ACTIVE_PERCENT
 from gpumon.model.units import bytes_text, rate_text
 
@@ -42,36 +40,17 @@ _POWER, _MEMORY = "power", "GPU memory"
 #: parts of the power limit above rest: beyond what a context takes on a server's GPU, and beyond
 #: what anything but work takes (proposed); W that a context takes on a small one
 _TRACE_POWER, _WORK_POWER, _CONTEXT_W = 0.1, 0.25, 25.0
-#: s between polls, from which on a program's cycle may be in step with them (proposed)
-_FAR_S = 20.0
 #: memory that is taken ahead of need is no use (`memory.classify`)
 _RESERVATIONS = ("tf", "jax", "kv", "pool")
 
 
 class Use(NamedTuple):
-    """`bins` with copies, or with power that only work takes; `share`: part of the time, 0 to 1.
-
-    `traces`: the most that each reading shows of use; empty where all were at rest.
+    """`bins` with copies, or with power that only work takes; `traces`: the most that each reading
+    shows of use, empty where all were at rest.
     """
 
     bins: frozenset[int]
-    share: float
     traces: Mapping[str, float]
-
-
-def work_percent(device: DeviceData, first: int = 0, last: int | None = None) -> float | None:
-    """Mean % of the time in which it computed, encoded or decoded, by what it did most; None where
-    its kernels are not known.
-    """
-    busy = busy_track(device).average(first, last)
-    engines = (device.track(name).average(first, last) for name in ENGINES)
-    return None if busy is None else highest([busy, *engines])
-
-
-def gpus_worth(devices: Iterable[DeviceData]) -> float | None:
-    """How many GPUs would have done the work, had they worked all the time; None: not known."""
-    percents = total(map(work_percent, devices))
-    return None if percents is None else percents / 100
 
 
 @once
@@ -80,6 +59,8 @@ def other_use(device: DeviceData) -> Use:
     working: set[int] = set()
     peaks: dict[str, float] = {}
     for name, (least, what) in _COPIES.items():
+        if device.device.mig and name in LINKS:
+            continue  # which are the whole device's
         moved = _above(device, name, least)
         if moved:
             working |= moved.keys()
@@ -93,8 +74,7 @@ def other_use(device: DeviceData) -> Use:
     held = _held_bytes(device)
     if held:
         peaks[_MEMORY] = held
-    known = max(device.track(name).known_count() for name in (*_COPIES, "power_w"))
-    return Use(frozenset(working), len(working) / known if known else 0.0, peaks)
+    return Use(frozenset(working), peaks)
 
 
 def traces_text(devices: Iterable[DeviceData]) -> str:
@@ -112,32 +92,6 @@ def _amount(what: str, peak: float) -> str:
     if what == _POWER:
         return f"{peak:.0f} W"
     return f"{peak:.0f} %" if peak <= 100 else rate_text(peak)
-
-
-def is_unused(device: DeviceData) -> bool:
-    """Every reading that exists was at rest all the time."""
-    return active_share(device) == 0 and not other_use(device).traces
-
-
-def is_used_otherwise(run: RunData, device: DeviceData) -> bool:
-    """Copies, or power that only work takes, in as much of the time as a GPU works that worked; or
-    a use between two polls.
-    """
-    least = of_site(run.site, "gpus", Gpus).working_share
-    return other_use(device).share >= least or is_seldom_polled(run, device)
-
-
-def is_seldom_polled(run: RunData, device: DeviceData) -> bool:
-    """Polls of a program on it are so far apart that it may have worked between any two."""
-    far = device.polled and (run.coverage.interval_s or 0.0) >= _FAR_S
-    return far and bool(job_processes(device) or not device.process_list_known)
-
-
-def idle_shares(run: RunData, device: DeviceData) -> list[float]:
-    """The part of each bin in which it did nothing; 0 where that is not known."""
-    if not active_share(device) and is_used_otherwise(run, device):
-        return [0.0] * len(device.active.mean)
-    return [round(1 - share, 2) if share == share else 0.0 for share in device.active.mean]
 
 
 def _above(device: DeviceData, name: str, least: float) -> dict[int, float]:
@@ -163,3 +117,66 @@ def _held_bytes(device: DeviceData) -> float:
         return 0.0
     held = peak - (device.mem_before_bytes or 0.0)
     return held if held > CONTEXT_BYTES * max(1, len(device.processes)) else 0.0
+
+
+#: odds below which a stretch of polls at zero is no chance (proposed)
+_CHANCE = 0.01
+#: fields that cover all of the time between two samples
+_ACCUMULATED = ("busy_max_percent", "sm_active_percent")
+#: s that the driver's other readings cover at most; s between polls from which on a program's cycle
+#: may be in step with them (proposed)
+_WINDOW_S, FAR_S = 5.0, 20.0
+#: more energy than the power at the polls explains: as a part of it, and in W
+_MORE, _MORE_W = 1.1, 3.0
+
+
+class Missed(NamedTuple):
+    """Buckets whose polls are all zero: in which the device `worked` in part, by the polls beside
+    them; and of which it is `unknown`.
+    """
+
+    worked: frozenset[int]
+    unknown: frozenset[int]
+
+
+_NONE = Missed(frozenset(), frozenset())
+
+
+def between_polls(run: RunData, device: DeviceData) -> Missed:
+    """A program that worked in some share of the polls beside a stretch shows that many zeros in a
+    row by chance. Where the energy counter, which misses nothing, shows more than the polls, they
+    are in step with the work, and its share is not known.
+    """
+    every = run.coverage.interval_s or 0.0
+    accumulated = any(device.track(each).known_count() for each in _ACCUMULATED)
+    if not device.polled and (accumulated or every < _WINDOW_S):
+        return _NONE
+    if device.process_list_known and not job_processes(device):
+        return _NONE
+    active, polls = device.active.mean, max(1.0, run.bin_s / max(every, 1.0))
+    known = [n for n, share in enumerate(active) if share == share]
+    hits = [n for n in known if active[n] > 0]
+    missed = _missed_energy(run, device)
+    if missed or (not hits and missed is None and every >= FAR_S):
+        return Missed(frozenset(), frozenset(n for n in known if active[n] == 0))
+    if not hits:
+        return _NONE
+    caught = sum(min(1.0, active[n]) for n in hits) * polls
+    worked: set[int] = set()
+    for first, last in zip([known[0] - 1, *hits], [*hits, known[-1] + 1]):
+        gap = [n for n in range(first + 1, last) if active[n] == 0]
+        inside = first >= hits[0] and last <= hits[-1]
+        beside = (hits[-1] - hits[0] + 1 - (len(gap) if inside else 0)) * polls
+        rest = max(0.0, 1 - caught / max(beside, 1.0))
+        if gap and len(known) * polls * rest ** (len(gap) * polls) > _CHANCE:
+            worked.update(gap)
+    return Missed(frozenset(worked), frozenset())
+
+
+def _missed_energy(run: RunData, device: DeviceData) -> bool | None:
+    """Whether it took more energy than its power at the samples tells; None: not known."""
+    joules, read_w = device.counters.get("energy_j"), device.track("power_w").average()
+    node = node_of(run, device)
+    if joules is None or read_w is None or node is None or not node.covered_s:
+        return None
+    return joules / node.covered_s > _MORE * read_w + _MORE_W

@@ -24,6 +24,14 @@ def program(process: ProcessData | ProgramData) -> str:
     return " ".join(_RANK.sub(" ", process.facts.command or process.facts.name).split())
 
 
+def by_program(processes: Iterable[ProgramData]) -> list[list[ProgramData]]:
+    """Those of one program together, in their order."""
+    groups: dict[str, list[ProgramData]] = {}
+    for each in processes:
+        groups.setdefault(program(each), []).append(each)
+    return list(groups.values())
+
+
 @once
 def programs_on(device: DeviceData) -> frozenset[str]:
     """Empty where no process of the job is known there."""
