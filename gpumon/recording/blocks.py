@@ -28,17 +28,8 @@ from typing import NamedTuple
 from zlib import crc32
 
 from gpumon.model.untrusted import MAX_TIME
-from gpumon.recording.zstd import (
-    GZIP,
-    LEAST_BYTES,
-    MAGIC,
-    Broken,
-    ReadAt,
-    Torn,
-    blocks,
-    gunzipped,
-    unpacked,
-)
+from gpumon.recording import zstd
+from gpumon.recording.zstd import MAGIC, Broken, ReadAt, Torn
 from gpumon.wire import MAX_LINE_BYTES
 
 #: a frame of the kind that zstd skips (of the 16 that it sets apart, ours), its length, and a mark
@@ -180,9 +171,9 @@ def _unpacked(read: ReadAt, frame: Part) -> Iterator[bytes]:
     head = read(len(MAGIC), frame.begin)
     pieces: Iterator[bytes]
     if head == MAGIC:
-        pieces, ratio = unpacked(read, frame.begin, frame.end), _MAX_RATIO
-    elif head.startswith(GZIP):
-        pieces, ratio = gunzipped(_pieces(read, frame, LEAST_BYTES)), _MAX_GZIP_RATIO
+        pieces, ratio = zstd.unpacked(read, frame.begin, frame.end), _MAX_RATIO
+    elif head.startswith(zstd.GZIP):
+        pieces, ratio = zstd.gunzipped(_pieces(read, frame, zstd.LEAST_BYTES)), _MAX_GZIP_RATIO
     else:
         pieces, ratio = _pieces(read, frame, _PIECE_BYTES), 1
     limit = max(ratio * (frame.end - frame.begin), _ALWAYS_FINE_BYTES)
@@ -240,7 +231,7 @@ def _walked(read: ReadAt, begin: int, end: int) -> Iterator[Part]:
             continue
         is_frame = is_whole = magic.startswith(MAGIC)
         try:
-            behind = max(at for _, at in blocks(read, begin, end)) if is_frame else begin
+            behind = max(at for _, at in zstd.blocks(read, begin, end)) if is_frame else begin
         except Broken:
             is_whole = False
         if not is_whole:
@@ -263,21 +254,36 @@ def _next_frame(read: ReadAt, begin: int, end: int) -> int:
 # -- checks
 
 
-class Checking:
-    """Adds checks to the lines of one frame."""
+class FramePacker:
+    """Packs the lines of one frame with their checks, and puts its trailer behind them."""
 
-    def __init__(self, identity: Identity) -> None:
+    def __init__(self, identity: Identity, *, is_small: bool = False) -> None:
+        """Raises GpumonError where there is no zstd."""
+        self._identity = identity
         self._crc = identity.seed
+        self._packer = zstd.packer(is_small=is_small)
+        self._packed_bytes = 0
 
-    def parts(self, lines: bytes) -> Iterator[bytes]:
+    def block(self, lines: bytes) -> bytes:
         """What is to be flushed, in parts that a block can hold."""
+        packed = b""
         while lines:
             end = len(lines)
             if end > _PART_BYTES:
                 end = lines.rfind(b"\n", 0, _PART_BYTES) + 1 or lines.index(b"\n") + 1
             part, lines = lines[:end], lines[end:]
             self._crc = crc32(part, self._crc)
-            yield part[: -len(_END)] + _CHECK % self._crc
+            checked = part[: -len(_END)] + _CHECK % self._crc
+            packed += b"".join((*self._packer.compress(checked), *self._packer.flush()))
+        self._packed_bytes += len(packed)
+        return packed
+
+    def end(self, start: float, last: float, *, ended: bool) -> bytes:
+        """The rest of the frame, and its trailer."""
+        packed = b"".join(self._packer.finish())
+        return packed + trailer(
+            self._packed_bytes + len(packed), start, last, ended, self._identity
+        )
 
 
 class Proving:

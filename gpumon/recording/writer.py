@@ -18,9 +18,8 @@ from gpumon.model import clock as our_clock
 from gpumon.model.axis import Axis
 from gpumon.model.bounded import Known
 from gpumon.model.sample import Event, Header, Received, Sample
-from gpumon.recording.blocks import Checking, Identity, trailer
+from gpumon.recording.blocks import FramePacker, Identity
 from gpumon.recording.file import File
-from gpumon.recording.zstd import Packer, packer
 from gpumon.wire.encoder import Encoder
 
 #: two months of eight devices; what has grown so far is no job any more
@@ -115,8 +114,8 @@ class Recorder:
         self._max_bytes = max_bytes
         self._full = ""
         self._are_details_due = True  # no header is followed by those of lines that are kept
-        pack = partial(packer, is_small=is_small)
-        first = pack()  # where there is no zstd, no file is made
+        pack = partial(FramePacker, is_small=is_small)
+        first = pack(self._frame)  # where there is no zstd, no file is made
         #: what the open frame's samples were aggregated to; None: not all of them could be
         self._rolled: Frame | None = Frame()
         self._step_s = self._rolled.step_s  # of its buckets
@@ -351,16 +350,16 @@ class Lane:
 class _Writer:
     """Packs and writes in a lane, which alone touches the file."""
 
-    def __init__(self, file: File, first: Packer, pack: Callable[[], Packer], lane: Lane) -> None:
+    def __init__(
+        self, file: File, first: FramePacker, pack: Callable[[Identity], FramePacker], lane: Lane
+    ) -> None:
         """`pack` makes the packers behind the first."""
         self.file = file
+        self._packer: FramePacker | None = first  # of the open frame
         self._pack = pack
-        self.failed = ""
         self._lane = lane
+        self.failed = ""
         self._put_bytes = self._done_bytes = 0  # each changed by one thread only
-        self._packer: Packer | None = first
-        self._checking: Checking | None = None  # None: the frame has not begun
-        self._frame_bytes = 0
         self._has_ended = False
         self._is_closed = threading.Event()
 
@@ -390,7 +389,11 @@ class _Writer:
     def _write(self, frame: Identity, lines: bytes, times: Times | None, ended: bool) -> None:
         try:
             if not self.failed:
-                packed = self._packed(frame, lines, times, ended)
+                packer = self._packer = self._packer or self._pack(frame)
+                packed = packer.block(lines)
+                if times is not None:
+                    packed += packer.end(*times, ended=ended)
+                    self._packer = None
                 self.file.append(packed, is_to_disk=times is not None)
         except Exception as error:
             self._fail(error)
@@ -407,16 +410,3 @@ class _Writer:
         """No other code watches this thread, in which others write, too."""
         why = reason(error) if isinstance(error, OSError) else str(error) or type(error).__name__
         self.failed = self.failed or why
-
-    def _packed(self, frame: Identity, lines: bytes, times: Times | None, ended: bool) -> bytes:
-        """What to append: the lines, and the frame's trailer where it ends with them."""
-        self._packer = self._packer or self._pack()
-        self._checking = self._checking or Checking(frame)
-        data = b"".join(map(self._packer.block, self._checking.parts(lines)))
-        self._frame_bytes += len(data)
-        if times is None:
-            return data
-        end = self._packer.finish()
-        size = self._frame_bytes + len(end)
-        self._packer, self._checking, self._frame_bytes = None, None, 0
-        return data + end + trailer(size, *times, ended, frame)

@@ -1,4 +1,4 @@
-"""zstd, from the standard library (Python 3.14) or from the package `zstandard`; and gzip.
+"""zstd, by the package `zstandard`; and gzip.
 
 A frame of zstd (RFC 8878, 3.1.1) is a header, blocks, and mostly a checksum. It is unpacked block
 by block: a decompressor that gets exactly one block returns all that the block holds, at most 128
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpumon.errors import GpumonError
 
@@ -100,54 +100,29 @@ def _ahead(read: ReadAt) -> ReadAt:
 # -- packing
 
 
-class Packer(NamedTuple):
-    """Packs one frame.
-
-    block: all of these data, packed so that they can be read although the frame continues.
-    finish: the rest of the frame, with its checksum.
+def packer(*, is_small: bool = False) -> Any:
+    """Of the package, for one new frame: `compress` and `flush` give what can be read although the
+    frame continues, `finish` the rest, with its checksum. Raises GpumonError where there is none.
     """
-
-    block: Callable[[bytes], bytes]
-    finish: Callable[[], bytes]
-
-
-def packer(*, is_small: bool = False) -> Packer:
-    """For one new frame. Raises GpumonError where there is no zstd."""
+    zstandard = _package()
     window_log = SMALL_WINDOW_LOG if is_small else WINDOW_LOG
     table_log = SMALL_TABLE_LOG if is_small else TABLE_LOG
-    try:
-        import zstandard
-    except ImportError:
-        module = _standard()
-        names = module.CompressionParameter
-        options = {
-            names.compression_level: LEVEL, names.window_log: window_log, names.checksum_flag: 1,
-            names.hash_log: table_log, names.chain_log: table_log,
-        }  # fmt: skip
-        stream = module.ZstdCompressor(options=options)
-        return Packer(
-            lambda data: stream.compress(data, stream.FLUSH_BLOCK),
-            lambda: stream.flush(stream.FLUSH_FRAME),
-        )
     parameters = zstandard.ZstdCompressionParameters.from_level(
         LEVEL, window_log=window_log, hash_log=table_log, chain_log=table_log,
         write_checksum=True, write_content_size=False,
     )  # fmt: skip
     # its `compressobj` would hold 128 KiB for what it puts out, in each of many recorders
     compressor = zstandard.ZstdCompressor(compression_params=parameters)
-    chunker: Any = compressor.chunker(chunk_size=_CHUNK_BYTES)
-    return Packer(
-        lambda data: b"".join((*chunker.compress(data), *chunker.flush())),
-        lambda: b"".join(chunker.finish()),
-    )
+    return compressor.chunker(chunk_size=_CHUNK_BYTES)
 
 
-def _standard() -> Any:
+def _package() -> Any:
+    """Loaded when it is needed. Raises GpumonError."""
     try:
-        from compression import zstd  # type: ignore[import-not-found]  # Python 3.14
+        import zstandard
     except ImportError:
         raise GpumonError("recordings need zstd: install the Python package zstandard") from None
-    return zstd
+    return zstandard
 
 
 # -- unpacking
@@ -160,7 +135,9 @@ def unpacked(read: ReadAt, begin: int, end: int) -> Iterator[bytes]:
     Where the frame has a checksum it is verified behind the last block. Raises Torn where the frame
     ends behind `end`, Broken where it is damaged, after what came before.
     """
-    unpack, error = _unpacker()
+    zstandard = _package()
+    decompressor = zstandard.ZstdDecompressor(max_window_size=1 << MAX_WINDOW_LOG)
+    unpack = decompressor.decompressobj().decompress
     read = _ahead(read)
     useful, piece = 0, b""
     why: Broken | None = None
@@ -176,7 +153,7 @@ def unpacked(read: ReadAt, begin: int, end: int) -> Iterator[bytes]:
         why = Torn(useful)
     except Broken as broken:
         why = broken
-    except error as refused:
+    except zstandard.ZstdError as refused:
         if _NO_MEMORY in str(refused):  # which says nothing about the file
             raise MemoryError from None
         why = Broken(str(refused))
@@ -200,15 +177,3 @@ def gunzipped(packed: Iterable[bytes]) -> Iterator[bytes]:
         raise Broken(str(refused)) from None
     if not unpack.eof:
         raise Torn
-
-
-def _unpacker() -> tuple[Callable[[bytes], bytes], type[Exception]]:
-    """Unpacks a frame part by part, and what it raises. Raises GpumonError."""
-    try:
-        import zstandard
-    except ImportError:
-        module = _standard()
-        limit = {module.DecompressionParameter.window_log_max: MAX_WINDOW_LOG}
-        return module.ZstdDecompressor(options=limit).decompress, module.ZstdError
-    package = zstandard.ZstdDecompressor(max_window_size=1 << MAX_WINDOW_LOG)
-    return package.decompressobj().decompress, zstandard.ZstdError

@@ -164,8 +164,8 @@ def _write(lines: Iterator[bytes], path: str) -> int:
         while some := list(islice(lines, 100)):
             number += len(some)
             frame = packer()
-            file.write(frame.block(b"".join(line + b"\n" for line in some)))
-            file.write(frame.finish())
+            packed = frame.compress(b"".join(line + b"\n" for line in some))
+            file.write(b"".join((*packed, *frame.finish())))
     return number
 
 

@@ -9,7 +9,7 @@ from gpumon.collect.labels import MAX_OPEN_BYTES, Joiner
 from gpumon.errors import GpumonError, UsageError
 from gpumon.model.sample import Header, Sample
 from gpumon.pipeline.recorder import MAX_MARKS, RecorderStage
-from gpumon.recording import Recording, blocks, reader
+from gpumon.recording import Recording, reader
 from gpumon.recording import zstd as zstd_of_files
 from gpumon.site.read import load_site
 from gpumon.slurm import runner
@@ -111,14 +111,14 @@ def test_a_stream_of_lines_that_are_none_is_read_up_to_a_bound(tmp_path, monkeyp
 
 
 def test_a_recording_of_many_small_frames_unpacks_to_a_bound(tmp_path, monkeypatch):
-    unpacked = []
+    unpacked, original = [], zstd_of_files.unpacked
 
     def counting(*where):
-        for piece in zstd_of_files.unpacked(*where):
+        for piece in original(*where):
             unpacked.append(len(piece))
             yield piece
 
-    monkeypatch.setattr(blocks, "unpacked", counting)
+    monkeypatch.setattr(zstd_of_files, "unpacked", counting)
     path = tmp_path / "x.gpumon"
     path.write_bytes(zstd(STREAM) + 20 * zstd(b"\n" * (8 << 20)))
     with pytest.raises(GpumonError, match="decompresses to far more"):
