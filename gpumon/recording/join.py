@@ -16,21 +16,20 @@ import heapq
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import groupby, repeat
 from math import inf
-from typing import NamedTuple, Union
+from typing import NamedTuple
 
 from gpumon.frames.frame import Frame
 from gpumon.model.bounded import Known
 from gpumon.model.fields import OF_BOTH
 from gpumon.model.sample import Device, Event, Header, Key, Rows, Sample, State
 from gpumon.model.series import BRIDGE_PERIODS
-from gpumon.recording.reader import Recording, Stretch, frames_of
+from gpumon.recording.reader import Item, Recording, Stretch, frames_of
 from gpumon.recording.writer import Living
 from gpumon.wire.decoder import Decoder
 
-Item = Union[Header, Sample]
 #: names of lanes
 Lanes = frozenset[str]
 #: the lane of all that belongs to no device
@@ -95,7 +94,6 @@ class Joined:
         ]
         self.start = min(start for start, _ in self._times)
         self.end = max(end for _, end in self._times)
-        self._legs = [_Leg(-inf, inf, {0: frozenset()})] if len(recordings) == 1 else []
 
     @property
     def problems(self) -> list[str]:
@@ -109,10 +107,11 @@ class Joined:
 
         `decoder`: of a file that is read alone, where it makes something else of rows.
         """
-        told = _Told()
-        for leg in self._plan():
-            if since is None or leg.until >= since:
-                yield from self._once(told, self._items(leg, since, decoder))
+        told = _Told(is_alone=len(self._legs) == 1)
+        begin = -inf if since is None else since
+        for leg in self._legs:
+            if leg.until >= begin:
+                yield from told.once(self._items(leg, begin, decoder))
                 told.end_leg()
 
     def frames(self, *, shown: bool = False) -> Iterator[Frame]:
@@ -125,87 +124,64 @@ class Joined:
         """All of it in parts. What lies in a leg is taken as it was recorded; where it does not, or
         where legs are of several recordings or moved, the samples have to be aggregated.
         """
-        told = _Told()
-        for leg in self._plan():
+        told = _Told(is_alone=len(self._legs) == 1)
+        for leg in self._legs:
             number, *others = leg.parts
             if others or self._shifts[number]:
-                items = partial(self._once, told, self._items(leg, None))
+                items = partial(told.once, self._items(leg))
                 begin, end = max(leg.begin, self.start), min(leg.until, self.end)
                 yield Stretch(begin, end, items, lambda: None)
             else:
                 with self.recordings[number] as recording:
                     for part in recording.stretches(shown=shown):
                         if part.first <= leg.until + _LATE_S and part.last > leg.begin:
-                            yield part._replace(
-                                items=partial(self._within, told, part, leg),
-                                opened=partial(self._opened, told, part, leg),
-                            )
+                            yield _cut(part, leg, told)
             told.end_leg()
 
-    def _once(self, told: _Told, items: Iterator[Item]) -> Iterator[Item]:
-        return items if len(self._plan()) == 1 else told.once(items)
-
-    def _within(self, told: _Told, part: Stretch, leg: _Leg) -> Iterator[Item]:
-        """What of a part belongs to the leg."""
-        return self._once(told, _between(part.items(), leg))
-
-    def _opened(self, told: _Told, part: Stretch, leg: _Leg) -> Frame | None:
-        """Its frame, where all of it does."""
-        is_whole = leg.begin < part.first and part.last <= leg.until
-        frame = part.opened() if is_whole else None
-        if frame is not None and len(self._plan()) > 1:
-            frame.keep_events(told.new(leg.events(frame.events)))
-        return frame
-
     def _items(
-        self, leg: _Leg, since: float | None, decoder: Callable[[], Decoder] = Decoder
+        self, leg: _Leg, since: float = -inf, decoder: Callable[[], Decoder] = Decoder
     ) -> Iterator[Item]:
         """Of one leg."""
-        decoder = decoder if len(leg.parts) == 1 else Decoder
-        parts = {number: self._part(number, leg, since, decoder()) for number in leg.parts}
-        return next(iter(parts.values())) if len(parts) == 1 else _mixed(parts, leg)
+        if len(leg.parts) == 1:
+            return self._part(next(iter(leg.parts)), leg, since, decoder())
+        return _mixed({n: self._part(n, leg, since, Decoder()) for n in leg.parts}, leg)
 
-    def _part(
-        self, number: int, leg: _Leg, since: float | None, decoder: Decoder
-    ) -> Iterator[Item]:
+    def _part(self, number: int, leg: _Leg, since: float, decoder: Decoder) -> Iterator[Item]:
         """Data of one recording for a leg."""
         by = self._shifts[number]
-        begin = max(leg.begin, -inf if since is None else since) - by
         with self.recordings[number] as recording:
-            items = recording.items(begin if begin >= recording.start else None, decoder)
-            if by:
-                items = (shifted(item, by) for item in items)
-            yield from _between(items, leg)
+            items = recording.items(max(leg.begin, since) - by, decoder)
+            yield from _between((shifted(item, by) for item in items) if by else items, leg)
 
-    def _plan(self) -> list[_Leg]:
-        if not self._legs:
-            surveys = [self._survey(number) for number in range(len(self.recordings))]
-            spans = [each for spans, _ in surveys for each in spans]
-            self._legs = _legs_of(spans, [lanes for _, lanes in surveys])
-        return self._legs
+    @cached_property
+    def _legs(self) -> list[_Leg]:
+        if len(self.recordings) == 1:
+            return [_Leg(-inf, inf, {0: frozenset()})]
+        surveys = [self._survey(number) for number in range(len(self.recordings))]
+        spans = [each for spans, _ in surveys for each in spans]
+        return _legs_of(spans, [lanes for _, lanes in surveys])
 
     def _survey(self, number: int) -> tuple[list[_Span], Lanes]:
         """Spans and lanes of one; it is only looked into where it overlaps with others."""
         recording, by = self.recordings[number], self._shifts[number]
         start, end = self._times[number]
+        interval_s = recording.header.interval_s
         times = [*self._times[:number], *self._times[number + 1 :]]
         if not any(begin <= end and start <= until for begin, until in times):
-            span = _Span(number, start, end, recording.header.interval_s, True)
+            span = _Span(number, start, end, interval_s, True)
             return [span], frozenset(map(_lane, recording.header.devices))
-        found: list[list[float]] = []  # first, last, interval
+        spans: list[_Span] = []
         lanes: set[str] = set()
-        interval_s = recording.header.interval_s
         with recording:
             for item in recording.ticks():
                 at = item.time + by
                 if isinstance(item, Header):
                     lanes.update(map(_lane, item.devices))
                     interval_s = item.interval_s
-                elif found and at - found[-1][1] <= BRIDGE_PERIODS * interval_s:
-                    found[-1][1:] = at, interval_s
+                elif spans and at - spans[-1].last <= BRIDGE_PERIODS * interval_s:
+                    spans[-1] = spans[-1]._replace(last=at, interval_s=interval_s)
                 else:
-                    found.append([at, at, interval_s])
-        spans = [_Span(number, first, last, s, n == 0) for n, (first, last, s) in enumerate(found)]
+                    spans.append(_Span(number, at, at, interval_s, not spans))
         return spans, frozenset(lanes)
 
 
@@ -270,18 +246,14 @@ def _cover(spans: Iterable[_Span]) -> list[tuple[float, int]]:
         if here is not None:
             until = max(until, here.last + here.interval_s)
         while waiting and waiting[-1].first <= until:
-            best = _further(best, waiting.pop())
+            other = waiting.pop()
+            if other.last > best.last + min(best.interval_s, other.interval_s):
+                best = other  # of two that end together the one that began first
         if here is None or best.last > here.last:
             seam = _seam(here, best)
             found.append((max(seam, found[-1][0]) if found else seam, best.number))
             here = best
     return found
-
-
-def _further(one: _Span, other: _Span) -> _Span:
-    """The one that reaches further; of two that end together the one that began first."""
-    longer = other.last > one.last + min(one.interval_s, other.interval_s)
-    return other if longer else one
 
 
 def _seam(here: _Span | None, following: _Span) -> float:
@@ -340,10 +312,26 @@ def _between(items: Iterator[Item], leg: _Leg) -> Iterator[Item]:
             yield item
 
 
+def _cut(part: Stretch, leg: _Leg, told: _Told) -> Stretch:
+    """What of a part of a recording belongs to the leg."""
+
+    def opened() -> Frame | None:
+        """Its frame, where all of it does."""
+        is_whole = leg.begin < part.first and part.last <= leg.until
+        frame = part.opened() if is_whole else None
+        if frame is not None and not told.is_alone:
+            frame.keep_events(told.new(leg.events(frame.events)))
+        return frame
+
+    return part._replace(items=lambda: told.once(_between(part.items(), leg)), opened=opened)
+
+
 class _Told:
     """Events of the legs so far: another recording may repeat them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_alone: bool) -> None:
+        """`is_alone`: there is one leg, of one recording, which is left as it is."""
+        self.is_alone = is_alone
         self._processes: Known[int, Event] = Known(_MAX_PROCESSES, _PROCESSES_BYTES)
         self._before: list[Event] = []  # others, of the newest leg that is over
         self._newest: deque[Event] = deque(maxlen=_MAX_EVENTS)  # and of this one
@@ -351,7 +339,7 @@ class _Told:
     def once(self, leg: Iterable[Item]) -> Iterator[Item]:
         """The next leg without repeated events."""
         for item in leg:
-            if isinstance(item, Sample) and item.events:
+            if isinstance(item, Sample) and item.events and not self.is_alone:
                 events = self.new(item.events)
                 if not events and not item.rows:
                     continue
@@ -442,14 +430,9 @@ class _Mixed:
         rows: Rows = {}
         for entity, table in sample.rows.items():
             if entity in _OF_DEVICES:
-                table = {
-                    (ours[key[0]], key[1]) if isinstance(key, tuple) else ours[key]: row
-                    for key, row in table.items()
-                    if (key[0] if isinstance(key, tuple) else key) in ours
-                }
-            elif not is_of_node:
-                continue
-            if table:
+                moved = ((_moved(key, ours), row) for key, row in table.items())
+                table = {key: row for key, row in moved if key is not None}
+            if table and (is_of_node or entity in _OF_DEVICES):
                 rows[entity] = table
         self._states[number] = {
             ours[key]: state for key, state in sample.states.items() if key in ours
@@ -464,3 +447,10 @@ class _Mixed:
             return []
         together = {key: each for own in self._states.values() for key, each in own.items()}
         return [sample._replace(rows=rows, states=together, events=events)]
+
+
+def _moved(key: Key, ours: Mapping[Key, int]) -> Key | None:
+    """A row's key with our number of its device; None where another recording has that."""
+    if not isinstance(key, tuple):
+        return ours.get(key)
+    return (ours[key[0]], key[1]) if key[0] in ours else None

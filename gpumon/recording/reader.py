@@ -8,9 +8,9 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import chain, groupby, islice
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, Union
 
 from gpumon.errors import ForeignLineError, GpumonError, NotFoundError, WireError
 from gpumon.frames.builder import built
@@ -47,12 +47,15 @@ def is_recording(path: str) -> bool:
         return False
 
 
+Item = Union[Header, Sample]
+
+
 class Stretch(NamedTuple):
     """A part of a recording, from its first to its last sample (epoch s)."""
 
     first: float
     last: float
-    items: Callable[[], Iterator[Header | Sample]]  # behind the header in force
+    items: Callable[[], Iterator[Item]]  # behind the header in force
     opened: Callable[[], Frame | None]  # None: it has to be built of the items
 
 
@@ -60,25 +63,12 @@ def frames_of(stretches: Iterable[Stretch]) -> Iterator[Frame]:
     """Those that were recorded, and the others built, neighbours together. Each stretch is read
     before the next one is opened: what it tells need not be told again.
     """
-    rest = iter(stretches)
-    recorded: list[Frame] = []
-
-    def unframed(stretch: Stretch) -> Iterator[Header | Sample]:
-        """Items of this one and those behind it, up to one that was recorded."""
-        yield from stretch.items()
-        for following in rest:
-            if (frame := following.opened()) is not None:
-                recorded.append(frame)
-                return
-            yield from following.items()
-
-    for stretch in rest:
-        if (frame := stretch.opened()) is not None:
-            yield frame
+    opened = ((stretch, stretch.opened()) for stretch in stretches)
+    for is_recorded, some in groupby(opened, key=lambda each: each[1] is not None):
+        if is_recorded:
+            yield from (frame for _, frame in some if frame is not None)
         else:
-            yield from built(unframed(stretch))
-            yield from recorded
-            recorded.clear()
+            yield from built(chain.from_iterable(stretch.items() for stretch, _ in some))
 
 
 class Recording:
@@ -180,27 +170,24 @@ class Recording:
                     first, last = bare.time if first == -inf else first, bare.time
             self._parts[at] = part._replace(start=last if first == -inf else first, last=last)
 
-    def items(
-        self, since: float | None = None, decoder: Decoder | None = None
-    ) -> Iterator[Header | Sample]:
+    def items(self, since: float = -inf, decoder: Decoder | None = None) -> Iterator[Item]:
         """Headers and samples, from the beginning of the part that holds `since`.
 
         Samples before that have their events and states, and no rows.
         The first item is a header. What the writer repeats at the beginning of each part is left
         out, unless the part before it is not read or is damaged.
         """
-        if since is None:
-            return self._read(self._parts, decoder=decoder)
-        at = bisect_right(self._parts, since, key=lambda part: part.start) - 1
-        return self._read(self._parts[max(at, 0) :], since, decoder)
+        begun = bisect_right(self._parts, since, key=lambda part: part.start)
+        at = max(begun - 1, 0) if since > -inf else 0
+        return self._read(self._parts[at:], since, decoder)
 
-    def ticks(self) -> Iterator[Header | Sample]:
+    def ticks(self) -> Iterator[Item]:
         """Headers and samples without their rows: of `items` what costs least."""
         return self._read(self._parts, inf)
 
     def _read(
         self, parts: Sequence[Part], begin: float = -inf, decoder: Decoder | None = None
-    ) -> Iterator[Header | Sample]:
+    ) -> Iterator[Item]:
         """Of parts that follow each other; what came before them was not read."""
         decoder, axis = decoder or Decoder(), Axis()
         axis.header(self.header)  # from wherever it is read, its time begins with the file
@@ -235,7 +222,7 @@ class Recording:
                     self._decode(line, decoder)
             is_alone = not part.whole or part.begin in self._damaged
 
-    def _decode(self, line: bytes, decoder: Decoder) -> Header | Sample | None:
+    def _decode(self, line: bytes, decoder: Decoder) -> Item | None:
         try:
             return decoder.line(line)
         except WireError:

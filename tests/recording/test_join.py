@@ -189,9 +189,9 @@ def test_any_recordings_of_a_run_give_the_report_of_their_union(tmp_path_factory
         assert found == union
 
     run, true = data_of(read), evidence(whole(folder, set(union)).items())
-    assert_same(build(run), build(true), len(read._plan()) * widest * 2)
+    assert_same(build(run), build(true), len(read._legs) * widest * 2)
     covered_s = run.nodes[0].covered_s
-    assert covered_s == pytest.approx(len(known), abs=len(read._plan()) * widest * 2)
+    assert covered_s == pytest.approx(len(known), abs=len(read._legs) * widest * 2)
     assert {p.facts.pid for d in run.devices for p in d.processes} == {alive(n) for n in found}
     told = marks_of(run)
     assert len(told) == len(set(told))
