@@ -21,11 +21,10 @@ from gpumon.model import clock
 from gpumon.model.sample import Event, Header, Sample
 from gpumon.model.view import NotRecorded, Status
 from gpumon.recording import Recorder
-from gpumon.recording.attempts import is_same_attempt
 from gpumon.recording.claims import Claims
 from gpumon.recording.file import CannotRecordError
 from gpumon.recording.marks import Mark, MarkSpool, mark_event, mark_text
-from gpumon.recording.runs import new_path
+from gpumon.recording.runs import is_same_attempt, new_path
 from gpumon.recording.writer import Lane, Living
 from gpumon.sources.base import FrameSink, Sink, Source
 

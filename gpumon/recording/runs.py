@@ -7,7 +7,7 @@ import re
 import stat
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from glob import escape, glob
 from itertools import groupby
@@ -18,7 +18,6 @@ from gpumon.errors import GpumonError, NotFoundError, UsageError
 from gpumon.files import reason
 from gpumon.model.sample import Header, JobContext
 from gpumon.model.text import clean
-from gpumon.recording.attempts import is_same_attempt
 from gpumon.recording.reader import Recording
 
 SUFFIX = ".gpumon"
@@ -32,6 +31,8 @@ _STEP = re.compile(r"\.[A-Za-z0-9+]+$|\[.*\]$")
 #: entries of a folder named by the user that are looked at, and recordings from which it takes long
 _MAX_ENTRIES, _MANY = 10_000, 50
 _FEW = 5  # jobs that an error names
+#: s; clocks of nodes and of Slurm's controller differ by less, and one job's starts by more
+_NEAR_S = 30.0
 
 
 class Run(NamedTuple):
@@ -330,6 +331,61 @@ def _of_recordings(recordings: Iterable[Recording], unread: Sequence[str]) -> Ru
 def _safe(text: str, default: str) -> str:
     """A name for a file: no separators, no blanks, no leading dot, not too long."""
     return _UNSAFE.sub("-", text).strip("-.")[:100] or default
+
+
+# -- attempts: Slurm starts a requeued job again under the same ID
+
+
+def by_attempt(
+    recordings: Iterable[Recording], starts: Mapping[int, float] | None = None
+) -> dict[int, list[Recording]]:
+    """The recordings of each attempt, by the number of restarts before it, in its order.
+
+    A recording tells that number, or (in a step from outside of the job) only when it began.
+    `starts`: when each attempt started (epoch s), as Slurm's accounting says.
+    """
+    told = [
+        (each.header.job.restarts if each.header.job else None, each)
+        for each in sorted(recordings, key=lambda each: each.start)
+    ]
+    begins = dict(starts or {})
+    for number, each in told:
+        if number is not None:
+            begins[number] = min(_begin(each), begins.get(number, inf))
+    begins = begins or _by_start(each for _, each in told)
+    found: dict[int, list[Recording]] = {}
+    for number, each in told:
+        if number is None:
+            begun = [n for n, at in begins.items() if at <= each.start + _NEAR_S]
+            number = max(begun, default=min(begins))
+        found.setdefault(number, []).append(each)
+    return dict(sorted(found.items()))
+
+
+def is_same_attempt(one: JobContext | None, other: JobContext | None) -> bool:
+    """Whether two headers of a stream are of one attempt, as far as they tell."""
+    if one is None or other is None:
+        return one is other
+    if one.restarts is not None and other.restarts is not None:
+        return (one.id, one.restarts) == (other.id, other.restarts)
+    both = one.start is not None and other.start is not None
+    is_near = abs((one.start or 0.0) - (other.start or 0.0)) <= _NEAR_S
+    return one.id == other.id and (is_near or not both)
+
+
+def _begin(recording: Recording) -> float:
+    """When its job started, where it tells, else when it began itself."""
+    job = recording.header.job
+    start = recording.start if job is None or job.start is None else job.start
+    return min(start, recording.start)
+
+
+def _by_start(recordings: Iterable[Recording]) -> dict[int, float]:
+    """By the starts of the job that the recordings tell, where they tell any."""
+    jobs = [each.header.job for each in recordings]
+    told = sorted(job.start for job in jobs if job is not None and job.start is not None)
+    apart = [at for n, at in enumerate(told) if n == 0 or at - told[n - 1] > _NEAR_S]
+    return dict(enumerate(apart)) or {0: 0.0}
 
 
 # -- folders, by the names in them

@@ -83,7 +83,7 @@ def open_attempts(run: str, starts: Mapping[int, float] | None = None) -> dict[i
     """The same of each attempt of a job by itself, by the number of restarts before it; the last
     one is the last. `starts` as of `by_attempt`.
     """
-    from gpumon.recording.attempts import by_attempt
+    from gpumon.recording.runs import by_attempt
 
     recordings, unread = _recordings(run)
     apart = by_attempt(recordings, starts)
