@@ -1,25 +1,27 @@
 """Claims: which process records which node, so that only one of several dashboards does.
 
-A process's claims are the line in its files (`sharing`). On this machine a lock shows whether the
-process lives. Locks and processes of other machines cannot be seen over NFS: in the shared folder
-each process makes one call in `TURN_S`, which renews its own file's time of change or, of who would
-take over, looks for others. A claim is given up while no samples come, so that one with samples of
-the node takes over.
+A process's claims are the line in its files (`sharing`), to which marks come. On this machine a
+lock shows whether the process lives. Locks and processes of other machines cannot be seen over NFS:
+in the shared folder each process makes one call in `TURN_S`, which renews its own file's time of
+change or, of who would take over, looks for others. A claim is given up while no samples come, so
+that one with samples of the node takes over.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
+from gpumon import private
 from gpumon.model.sample import Header
 from gpumon.recording import sharing
-from gpumon.recording.marks import Mark, MarkSpool, job_name
-from gpumon.recording.sharing import Spool
+from gpumon.recording.sharing import Mark, Spool, SpoolFile, job_name, mark_of, safe
 
 #: between two calls in the shared folder
 TURN_S = 10.0
@@ -34,6 +36,8 @@ LOOK_S = 2.0
 _SILENT_S = 6.0
 #: clocks of machines that share a folder are not further apart
 _APART_S = 60.0
+#: how long the end waits for a renewal that hangs
+_BEAT_S = 1.0
 #: s; of many nodes that are connected at once not each looks for itself
 _FRESH_S = 0.2
 
@@ -80,22 +84,32 @@ class _Other(NamedTuple):
 
 
 class Claims:
-    """Of one process: its own claims, and those of others. Thread-safe. Without a spool it has
-    nobody to tell, and knows of nobody.
+    """Of one process: its files from its start to `close`, what it claims in them, and what others
+    claim. Thread-safe.
     """
 
     def __init__(
-        self, mine: MarkSpool | None, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.mine = mine
+        self, folder: str = "", job: str = "", node: str = "", *,
+        local: str | None = None, clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        """Raises OSError where the folder cannot be written, or is not the user's alone. Without
+        one it has nobody to tell, and knows of nobody.
+
+        `local`: the folder of this machine; by default the user's, where there is one.
+        """
+        self.folder = folder
+        self.local = local
+        self.lease = f"{os.getpid()}-{os.urandom(6).hex()}@{sharing.machine()}"  # which process
         self._clock = clock
-        self._lock = threading.Lock()
+        self._line = sharing.NOTHING
         self._own: dict[str, Claim] = {}  # by node, those that hold
-        self._publishing = threading.Lock()
         self._seen: dict[str, tuple[float, float]] = {}  # node -> when a sample came, and patience
+        self._arrived: deque[Mark] = deque()
+        # for the file of this machine, for the shared one, and for what is known of others
+        self._locking, self._beating, self._lock = (threading.Lock() for _ in range(3))
         self._others: dict[str, _Other] = {}  # by lease
-        self._here: list[Claim] = []
-        self._there: list[Claim] | None = None  # of other machines; None: never looked
+        self._beside: list[Claim] = []  # of this machine
+        self._elsewhere: list[Claim] | None = None  # of other machines; None: never looked
         self._known: frozenset[str] = frozenset()  # leases of this machine, dead ones too
         self._dead: frozenset[str] = frozenset()  # of other machines, as far as is known
         self._turns = 0
@@ -103,6 +117,28 @@ class Claims:
         self._turned = clock()
         self._look: Callable[[], None] | None = None
         self._stopping = threading.Event()
+        self._here: SpoolFile | None = None
+        self._there: SpoolFile | None = None
+        if folder:
+            self._open(f"{job_name(job)},{safe(node)},{self.lease}")
+
+    def _open(self, name: str) -> None:
+        self.local = self.local or private.local_folder()
+        # that of this machine first: who finds it locked leaves the other one alone
+        with suppress(OSError):
+            if self.local:
+                self._here = SpoolFile(self.local, sharing.key(self.folder) + name, is_here=True)
+        try:
+            self._there = SpoolFile(self.folder, name, is_here=False)
+        except BaseException:
+            if self._here is not None:
+                self._here.close()
+            raise
+
+    @property
+    def path(self) -> str:
+        """Of the file in the shared folder; "" without one."""
+        return self._there.path if self._there is not None else ""
 
     def start(self, look: Callable[[], None] | None = None) -> None:
         """Renew the lease from now on. `look`: is called where other processes may have changed;
@@ -119,32 +155,35 @@ class Claims:
         """What is due; to be called every `LOOK_S`."""
         for node in filter(self.is_silent, list(self._own)):
             self.release(node)
-        if self.mine is not None and self._clock() - self._turned >= TURN_S:
+        if self._clock() - self._turned >= TURN_S:
             self._turned = self._clock()
-            self._take_turn(self.mine)
+            self._take_turn()
         if self._look is not None:
             self._look()
 
-    def _take_turn(self, mine: MarkSpool) -> None:
+    def _take_turn(self) -> None:
         """The one call in the shared folder."""
         self._turns += 1
         if self._look is None or self._turns % 2:
-            mine.beat()
+            self.beat()
             return
         passed_over = self._dead if self._turns // 2 % _RARELY else frozenset()
         with suppress(OSError):
-            there = mine.look(self._known | passed_over)
+            there = self.others(self._known | passed_over)
             with self._lock:
-                self._note(mine, there, passed_over)
-
-    def marks(self) -> list[Mark]:
-        """Those that came since the last call."""
-        return self.mine.take() if self.mine is not None else []
+                self._note(there, passed_over)
 
     def close(self) -> list[Mark]:
-        """End all claims, and look for others no longer; gives the last marks."""
-        self._stopping.set()
-        return self.mine.close() if self.mine is not None else []
+        """End all claims, remove the files, and look for others no longer; gives the last marks."""
+        with self._locking:
+            was_closed = self._stopping.is_set()
+            self._stopping.set()
+            if self._here is not None and not was_closed:
+                self._keep(self._here.close())
+        if self._there is not None and not was_closed and self._beating.acquire(timeout=_BEAT_S):
+            self._keep(self._there.close())
+            self._beating.release()
+        return self._taken()
 
     # -- our own
 
@@ -154,8 +193,8 @@ class Claims:
         held = self._own.get(node)
         return Claim(
             job_name(job),
-            sharing.safe(header.node),
-            self.mine.lease if self.mine is not None else "",
+            safe(header.node),
+            self.lease,
             frozenset(device.uuid for device in header.devices if device.uuid),
             is_asked_for,
             held.since if held is not None else round(time.time(), 3),
@@ -172,9 +211,24 @@ class Claims:
             self._publish()
 
     def _publish(self) -> None:
-        with self._publishing:
-            if self.mine is not None:
-                self.mine.publish(_line(list(self._own.values())))
+        """To other machines, after the first time, from the next beat on."""
+        with self._locking:
+            self._line = _line(list(self._own.values()))
+            self._tell(self._here)
+        if self._there is not None and self._there.told == sharing.NOTHING:
+            self.beat()
+
+    def beat(self) -> None:
+        """Show other machines that this process lives, and take their marks; a file system that
+        hangs may take long.
+        """
+        with self._beating:
+            self._tell(self._there)
+
+    def _tell(self, file: SpoolFile | None) -> None:
+        if file is not None and not self._stopping.is_set():
+            with suppress(OSError):
+                self._keep(file.tell(self._line))
 
     def seen(self, node: str, interval_s: float) -> None:
         """A sample came."""
@@ -186,48 +240,84 @@ class Claims:
         at, patience_s = self._seen.get(node, (now, _SILENT_S))
         return now - at > patience_s
 
+    # -- marks
+
+    def marks(self) -> list[Mark]:
+        """Those that came since the last call; what is not a mark is passed over."""
+        with self._locking:
+            if self._here is not None and not self._stopping.is_set():
+                self._keep(self._here.take())
+                if self._here.is_gone:
+                    try:
+                        self._keep(self._here.make_again())
+                    except OSError:
+                        self._here = None
+                    self._tell(self._here)
+        return self._taken()
+
+    def _keep(self, lines: bytes) -> None:
+        self._arrived.extend(mark for line in lines.splitlines() if (mark := mark_of(line)))
+
+    def _taken(self) -> list[Mark]:
+        return [self._arrived.popleft() for _ in range(len(self._arrived))]
+
     # -- others'
 
     def is_needless(self, claim: Claim) -> bool:
         """Whether others record all that this one would. Raises OSError."""
-        mine = self.mine
-        if mine is None:
+        if self._there is None:
             return False
         with self._lock:
             if self._clock() - self._looked > _FRESH_S:
-                found = list(sharing.here(mine.folder, mine.local))
+                found = list(sharing.here(self.folder, self.local))
                 self._known = frozenset(each.lease for each in found)
-                living = [each for each in found if each.line and each.lease != mine.lease]
-                self._here = [c for each in living for c in _claims_in(each.line, each.lease) or ()]
+                living = [each for each in found if each.line and each.lease != self.lease]
+                self._beside = [claim for each in living for claim in _claims_in(each) or ()]
                 self._looked = self._clock()
-            if self._there is None:
-                self._note(mine, mine.look(self._known), frozenset())
-            there = [each for each in self._there or () if each.lease not in self._known]
-            return is_needless(claim, [*self._here, *there])
+            if self._elsewhere is None:
+                self._note(self.others(self._known), frozenset())
+            there = [each for each in self._elsewhere or () if each.lease not in self._known]
+            return is_needless(claim, [*self._beside, *there])
 
-    def _note(self, mine: MarkSpool, there: list[Spool], passed_over: frozenset[str]) -> None:
+    def others(self, but: frozenset[str]) -> list[Spool]:
+        """Files of others in the shared folder but for some leases; who of them lives must be seen
+        by their time. Raises OSError.
+        """
+        with self._beating:
+            if self._there is None or self._stopping.is_set():
+                return []
+            found = sharing.listed(self.folder, self._there.within)
+            if all(each.lease != self.lease for each in found):  # somebody emptied or moved it
+                self._keep(self._there.make_again())
+                found = sharing.listed(self.folder, self._there.within)
+            return list(sharing.there(self._there.within, found, {*but, self.lease}))
+
+    def _note(self, there: list[Spool], passed_over: frozenset[str]) -> None:
         """What a look into the shared folder found."""
         now = self._clock()
         others = {lease: kept for lease, kept in self._others.items() if lease in passed_over}
-        self._there = []
+        self._elsewhere = []
         for each in there:
             before = self._others.get(each.lease, _Other(0, now, "", []))
             path, claims = before.path, before.claims
             if now - before.seen > LEASE_S and each.changed_ns == before.changed_ns:
-                each = mine.read(each) or each  # a cache may have answered
+                each = self._read(each) or each  # a cache may have answered
             is_old = not before.changed_ns and abs(time.time() - each.changed_ns / 1e9) > _APART_S
             seen = now - LEASE_S - 1 if is_old else now
             seen = seen if each.changed_ns != before.changed_ns else before.seen
             if now - seen <= LEASE_S:
                 if path != each.path:  # it has another one with each line
-                    read = mine.read(each)
-                    found = None if read is None else _claims_in(read.line, each.lease)
+                    found = _claims_in(self._read(each))
                     if found is not None:  # else it may just be being written
                         path, claims = each.path, found
-                self._there += claims
+                self._elsewhere += claims
             others[each.lease] = _Other(each.changed_ns, seen, path, claims)
         self._others = others
         self._dead = frozenset(lease for lease, each in others.items() if now - each.seen > LEASE_S)
+
+    def _read(self, spool: Spool) -> Spool | None:
+        """Another's file afresh, with its line; None where it is gone."""
+        return sharing.read(self._there.within, spool) if self._there is not None else None
 
 
 def _line(claims: Iterable[Claim]) -> bytes:
@@ -235,14 +325,17 @@ def _line(claims: Iterable[Claim]) -> bytes:
     return json.dumps({"claims": told} if told else {}).encode("ascii") + b"\n"
 
 
-def _claims_in(line: bytes, lease: str) -> list[Claim] | None:
-    """None where it is not a line of ours."""
+def _claims_in(spool: Spool | None) -> list[Claim] | None:
+    """None where it is gone, or its line is none of ours."""
+    if spool is None:
+        return None
     try:
         return [
             Claim(
-                str(job), str(node), lease, frozenset(map(str, devices)), asked is True, float(at)
+                str(job), str(node), spool.lease, frozenset(map(str, devices)), asked is True,
+                float(at),
             )
-            for job, node, devices, asked, at in json.loads(line).get("claims", [])
-        ]
+            for job, node, devices, asked, at in json.loads(spool.line).get("claims", [])
+        ]  # fmt: skip
     except (ValueError, TypeError, AttributeError, RecursionError):
         return None

@@ -7,11 +7,16 @@ busy file server: the file's time of change is renewed seldom, and a process who
 change for a while is taken for dead. The owner alone replaces the line, and gives the file another
 name then, so that a list of names shows which lines are new; who sends a mark appends to the file.
 Both lock it meanwhile, as NFS appends safely only under a lock.
+
+A mark is one line of JSON. `gpumon mark` sends it to the file of this machine if the recorder runs
+here, which is read at each sample, else to the one in the shared folder, which is read as seldom as
+it is renewed.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import time
 from collections.abc import Container, Iterable, Iterator
@@ -20,6 +25,8 @@ from functools import cache
 from typing import NamedTuple
 
 from gpumon import private
+from gpumon.model.sample import Event
+from gpumon.model.text import clean
 
 SUFFIX = ".live"
 #: before the owner has any to tell
@@ -29,6 +36,10 @@ _MAX_READ, _MAX_LINE = 1 << 16, 1 << 22
 #: who writes locks this byte, far behind the lines
 _WRITING = 1 << 40
 _ABANDONED_S = 86_400.0
+MAX_MARK = 200  # characters
+_NO_JOB = "node"
+#: s; a process of another machine that was renewed so lately lives, as far as marks go
+_YOUNG_S = 60.0
 
 
 class Spool(NamedTuple):
@@ -144,18 +155,6 @@ class SpoolFile:
         return marks
 
 
-def append(spool: Spool, line: bytes) -> bool:
-    """Have another process take a line; False when it has ended meanwhile."""
-    folder, name = os.path.split(spool.path)
-    try:
-        with opened(folder) as within:
-            found = private.open_file(within, name, os.O_APPEND)
-        with open(found, "ab", buffering=0) as file, _writing(found):
-            return os.fstat(found).st_nlink > 0 and file.write(line) == len(line)
-    except OSError:
-        return False
-
-
 # -- looking for others
 
 
@@ -235,12 +234,88 @@ def _remove(within: int, path: str) -> None:
         os.unlink(os.path.basename(path), dir_fd=within)
 
 
+# -- marks
+
+
+class Mark(NamedTuple):
+    """A line on the time axis."""
+
+    time: float  # epoch s
+    text: str
+
+
+def mark_text(text: str) -> str:
+    """One clean line of at most 200 characters; "" where nothing is left."""
+    return clean(" ".join(text.split()), MAX_MARK).strip()
+
+
+def mark_event(mark: Mark) -> Event:
+    """A mark as it travels in a sample."""
+    return Event(mark.time, "mark", text=mark.text)
+
+
+def running(folder: str, *, local: str | None = None) -> list[Spool]:
+    """The files of recorders that live; those of dead ones are removed.
+
+    `local`: as of `Claims`. Raises OSError where the folder is not the user's alone.
+    """
+    found = list(here(folder, local or private.local_folder()))
+    known = {spool.lease for spool in found}
+    living = [spool for spool in found if spool.line]
+    oldest_ns = (time.time() - _YOUNG_S) * 1e9
+    with suppress(FileNotFoundError), opened(folder) as within:
+        others = there(within, listed(folder, within), known)
+        living += [each for each in others if each.changed_ns > oldest_ns]
+    return [each._replace(job="" if each.job == _NO_JOB else each.job) for each in living]
+
+
+def send(spool: Spool, mark: Mark) -> bool:
+    """Append a mark; False when the recorder has ended meanwhile."""
+    line = json.dumps({"t": round(mark.time, 3), "text": mark.text}).encode("ascii") + b"\n"
+    folder, name = os.path.split(spool.path)
+    try:
+        with opened(folder) as within:
+            found = private.open_file(within, name, os.O_APPEND)
+        with open(found, "ab", buffering=0) as file, _writing(found):
+            return os.fstat(found).st_nlink > 0 and file.write(line) == len(line)
+    except OSError:
+        return False
+
+
+def choose(spools: list[Spool], job: str, node: str) -> list[Spool]:
+    """The recorders that a mark made on `node` in `job` ("": outside) is for.
+
+    The recorders of the job, on this node if there are any here; outside of a job all of this
+    node, or, where there is none, those of the only job that is being recorded.
+    """
+    mine = [spool for spool in spools if not job or spool.job == safe(job)]
+    here = [spool for spool in mine if spool.node == safe(node)]
+    if here or job:
+        return here or mine
+    return mine if len({spool.job for spool in mine}) == 1 else []
+
+
+def mark_of(line: bytes) -> Mark | None:
+    """None where it is no mark."""
+    try:
+        body = json.loads(line)
+        time, text = float(body["t"]), mark_text(str(body["text"]))
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
+        return None
+    return Mark(time, text) if text and 0 < time < 1e11 else None
+
+
 # -- locks and names
 
 
 def safe(name: str) -> str:
     """A part of a file's name."""
     return "".join(char if char.isalnum() or char in "._+-" else "_" for char in name)[:80]
+
+
+def job_name(job: str) -> str:
+    """A job in a file's name."""
+    return safe(job or _NO_JOB)
 
 
 @cache

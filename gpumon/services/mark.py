@@ -10,8 +10,8 @@ from gpumon.collect.cgroup.job import JobCgroup
 from gpumon.collect.cgroup.path import own_job
 from gpumon.collect.job.context import job_context
 from gpumon.errors import GpumonError, NotFoundError, UsageError
-from gpumon.recording.marks import Mark, choose, mark_text, running, send
 from gpumon.recording.runs import marks_dir
+from gpumon.recording.sharing import Mark, choose, mark_text, running, send
 
 
 def mark(text: str) -> None:

@@ -14,9 +14,9 @@ import pytest
 from gpumon.model.sample import Device, Event, Header, JobContext, Sample
 from gpumon.model.view import Status
 from gpumon.pipeline.recorder import RecorderStage
-from gpumon.recording import Recording, marks
-from gpumon.recording.marks import Mark, MarkSpool, mark_text, running, send
-from gpumon.recording.sharing import Spool
+from gpumon.recording import Recording
+from gpumon.recording.claims import Claims
+from gpumon.recording.sharing import Mark, Spool, choose, mark_text, running, send
 from gpumon.store import Store
 from tests.e2e.program import environment
 from tests.support.waiting import HANGS_S, until
@@ -150,7 +150,7 @@ def test_marks_after_the_last_sample_are_recorded(source, state):
     made.mark("from the screen")
     script = """if True:
         import sys
-        from gpumon.recording.marks import Mark, running, send
+        from gpumon.recording.sharing import Mark, running, send
         (spool,) = running(sys.argv[1])
         assert send(spool, Mark(1_795_200_001.0, "from a script"))
     """
@@ -218,16 +218,14 @@ import sys
 import threading
 from gpumon.model.sample import Device, Header, JobContext
 from gpumon.recording.claims import Claims
-from gpumon.recording.marks import MarkSpool
 folder, job, node, devices, is_asked_for = sys.argv[1:]
-spool = MarkSpool(folder, job, node)
-claims = Claims(spool)
+claims = Claims(folder, job, node)
 devices = [Device(n, n, name, "A100") for n, name in enumerate(devices.split())]
 header = Header(node, "boot", 0.0, 1.0, 1.0, "", devices, job=JobContext(job))
 claims.hold(node, claims.made(node, header, is_asked_for=bool(is_asked_for)))
 print("there", flush=True)
 sys.stdin.read()
-print(*(mark.text for mark in spool.close()), sep=",")
+print(*(mark.text for mark in claims.close()), sep=",")
 """
 
 
@@ -285,7 +283,7 @@ def test_a_spool_is_there_as_long_as_its_recorder(state):
 
 
 def test_a_spool_takes_whole_marks_only(state):
-    spool = MarkSpool(str(state / "marks"), "", "gpu01")
+    spool = Claims(str(state / "marks"), "", "gpu01")
     assert os.stat(spool.path).st_mode & 0o777 == 0o600
     lines = [
         b'{"t": 1795200000, "text": "a\\u001b[2Jb"}', b"", b"no json", b"[1]", b'{"t": "x"}',
@@ -295,7 +293,7 @@ def test_a_spool_takes_whole_marks_only(state):
 
     def taken():
         spool.beat()
-        return spool.take()
+        return spool.marks()
 
     for path in (spool.path, here.path):  # from other machines, and from this one
         with open(path, "ab") as file:
@@ -322,9 +320,9 @@ def test_a_spool_takes_whole_marks_only(state):
 def test_whom_a_mark_is_for(job, node, chosen):
     spools = [Spool(f"{j}{n}", j, n) for j, n in ("1a", "2b", "2c")]
     spools.append(Spool("a", "", "a"))
-    assert [spool.path for spool in marks.choose(spools, job, node)] == chosen
+    assert [spool.path for spool in choose(spools, job, node)] == chosen
     if node == "z":  # there is only one it can be
-        assert [each.path for each in marks.choose(spools[1:3], job, node)] == ["2b", "2c"]
+        assert [each.path for each in choose(spools[1:3], job, node)] == ["2b", "2c"]
 
 
 def test_a_marks_text_is_one_clean_short_line():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gpumon.model.sample import Device, Header, JobContext
 from gpumon.recording import claims as module
 from gpumon.recording.claims import Claim, Claims, is_needless
-from gpumon.recording.marks import Mark, MarkSpool, running, send
+from gpumon.recording.sharing import Mark, running, send
 from tests.support.examples import examples
 
 A, B = "GPU-a", "GPU-b"
@@ -65,8 +65,8 @@ class Process:
     def __init__(self, tmp_path, machine, clock):
         local = tmp_path / machine
         local.mkdir(0o700, exist_ok=True)
-        self.spool = MarkSpool(str(tmp_path / "marks"), "4711", "gpu01", local=str(local))
-        self.claims = Claims(self.spool, clock=lambda: clock[0])
+        folder = str(tmp_path / "marks")
+        self.claims = Claims(folder, "4711", "gpu01", local=str(local), clock=lambda: clock[0])
         self.claims._look = lambda: None
 
     def hold(self, *devices, asked_for=True):
@@ -87,7 +87,7 @@ def pair(tmp_path):
     found = [Process(tmp_path, machine, clock) for machine in ("here", "there")]
     yield *found, clock
     for each in found:
-        each.spool.close()
+        each.claims.close()
 
 
 def pass_time(seconds, clock, *processes):
@@ -110,7 +110,7 @@ def test_a_lease_of_another_machine_holds_as_long_as_it_is_renewed(pair):
     assert there.is_needless(A)
     pass_time(46, clock, there)  # 70 s in all, as is documented
     assert not there.is_needless(A)
-    assert os.path.exists(here.spool.path)
+    assert os.path.exists(here.claims.path)
     pass_time(2 * module._RARELY * module.TURN_S, clock, here, there)
     assert there.is_needless(A)
 
@@ -120,7 +120,7 @@ def test_a_process_of_this_machine_is_seen_at_once_and_its_end_too(pair, tmp_pat
     beside = Process(tmp_path, "here", clock)
     beside.hold(A)
     assert here.is_needless(A)
-    beside.spool.close()
+    beside.claims.close()
     pass_time(module.LOOK_S, clock, here)
     assert not here.is_needless(A)
 
@@ -128,14 +128,14 @@ def test_a_process_of_this_machine_is_seen_at_once_and_its_end_too(pair, tmp_pat
 def test_what_another_machine_left_behind_long_ago_is_none(pair):
     here, there, _ = pair
     here.hold(A)
-    os.utime(here.spool.path, (time.time() - 3600,) * 2)
+    os.utime(here.claims.path, (time.time() - 3600,) * 2)
     assert not there.is_needless(A)
-    assert os.path.exists(here.spool.path)
-    os.utime(here.spool.path, (time.time() - 90_000,) * 2)
-    assert running(os.path.dirname(here.spool.path), local=there.spool.local)[0].path != (
-        here.spool.path
+    assert os.path.exists(here.claims.path)
+    os.utime(here.claims.path, (time.time() - 90_000,) * 2)
+    assert running(os.path.dirname(here.claims.path), local=there.claims.local)[0].path != (
+        here.claims.path
     )
-    assert not os.path.exists(here.spool.path)
+    assert not os.path.exists(here.claims.path)
 
 
 def test_a_claim_is_given_up_with_its_samples_and_with_its_process(pair):
@@ -153,7 +153,7 @@ def test_a_claim_is_given_up_with_its_samples_and_with_its_process(pair):
     here.hold(A)
     pass_time(40, clock, here, there)
     assert there.is_needless(A)
-    here.spool.close()
+    here.claims.close()
     pass_time(20, clock, there)
     assert not there.is_needless(A)
 
@@ -172,7 +172,7 @@ def test_a_claim_grows_with_its_devices(pair):
 
 def test_what_is_no_claim_is_passed_over(pair):
     here, there, _ = pair
-    folder = os.path.dirname(here.spool.path)
+    folder = os.path.dirname(here.claims.path)
     for number, text in enumerate(("{}", "[" * 9999, '{"claims": [7]}', "")):
         path = os.path.join(folder, f"4711,gpu01,{number}@a,0.live" if number else "x.live")
         with open(path, "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
@@ -185,11 +185,11 @@ def test_a_folder_of_this_machine_that_is_wiped_comes_back(pair, tmp_path):
     here, _, clock = pair
     here.hold(A)
     shutil.rmtree(tmp_path / "here")
-    assert here.spool.take() == []
+    assert here.claims.marks() == []
     beside = Process(tmp_path, "here", clock)
     assert beside.is_needless(A)
-    (spool,) = (each for each in running(here.spool.folder, local=beside.spool.local)
-                if each.lease == here.spool.lease)  # fmt: skip
+    (spool,) = (each for each in running(here.claims.folder, local=beside.claims.local)
+                if each.lease == here.claims.lease)  # fmt: skip
     assert send(spool, Mark(1_795_200_000.0, "still here"))
-    assert [mark.text for mark in here.spool.take()] == ["still here"]
-    beside.spool.close()
+    assert [mark.text for mark in here.claims.marks()] == ["still here"]
+    beside.claims.close()

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.recording.marks import Mark, MarkSpool, running, send
-from gpumon.recording.sharing import Spool
+from gpumon.model.sample import Header
+from gpumon.recording.claims import Claims
+from gpumon.recording.sharing import Mark, Spool, running, send
 from tests.e2e.program import environment, gpumon
 from tests.support.examples import examples
 
@@ -35,7 +36,7 @@ def theirs(path, monkeypatch):
 def test_new_folders_are_private_under_any_umask(tmp_path, umask):
     before = os.umask(umask)
     try:
-        spool = MarkSpool(str(tmp_path / "state" / "gpumon" / "marks"), "4711", "gpu01")
+        spool = Claims(str(tmp_path / "state" / "gpumon" / "marks"), "4711", "gpu01")
     finally:
         os.umask(before)
     folders = [tmp_path / "state", tmp_path / "state" / "gpumon", os.path.dirname(spool.path)]
@@ -46,16 +47,16 @@ def test_new_folders_are_private_under_any_umask(tmp_path, umask):
 
 def test_a_folder_that_cannot_be_made_again_costs_no_other_file_anything(tmp_path):
     folder = tmp_path / "marks"
-    spool = MarkSpool(str(folder), "", "gpu01", local=str(tmp_path / "here"))
-    spool.publish(b"{}\n")
+    spool = Claims(str(folder), "", "gpu01", local=str(tmp_path / "here"))
     os.unlink(spool.path)
     folder.rename(tmp_path / "moved")
     folder.write_bytes(OLD)
     with pytest.raises(OSError, match="marks"):
-        spool.look(frozenset())
+        spool.others(frozenset())
     # what is opened from now on has no number that the spool writes to
     others = [open(tmp_path / str(n), "w+b") for n in range(8)]
-    spool.publish(b'{"claims": []}\n')
+    header = Header("gpu01", "boot", 0.0, 1.0, 1.0, "")
+    spool.hold("gpu01", spool.made("gpu01", header, is_asked_for=True))
     spool.beat()
     spool.close()
     for each in others:
@@ -72,12 +73,12 @@ def test_a_folder_that_others_read_is_closed_and_one_that_they_write_refused(tmp
     folder.mkdir()
     folder.chmod(bits)
     if bits & 0o022:
-        for ask in (lambda: running(str(folder)), lambda: MarkSpool(str(folder), "", "gpu01")):
+        for ask in (lambda: running(str(folder)), lambda: Claims(str(folder), "", "gpu01")):
             with pytest.raises(PermissionError, match="other users can write to it"):
                 ask()
         assert (mode(folder), os.listdir(folder)) == (bits, [])
         return
-    spool = MarkSpool(str(folder), "", "gpu01")
+    spool = Claims(str(folder), "", "gpu01")
     assert [each.lease for each in running(str(folder))] == [spool.lease]
     assert mode(folder) == 0o700
     spool.close()
@@ -87,7 +88,7 @@ def test_a_folder_of_another_user_is_refused(tmp_path, monkeypatch):
     folder = tmp_path / "marks"
     folder.mkdir(0o700)
     theirs(folder, monkeypatch)
-    for ask in (lambda: running(str(folder)), lambda: MarkSpool(str(folder), "", "gpu01")):
+    for ask in (lambda: running(str(folder)), lambda: Claims(str(folder), "", "gpu01")):
         with pytest.raises(PermissionError, match="belongs to another user"):
             ask()
 
@@ -99,7 +100,7 @@ def test_a_folder_that_is_a_link_is_refused(tmp_path, there):
         elsewhere.mkdir()
     os.symlink(elsewhere, tmp_path / "marks")
     with pytest.raises(OSError, match="Not a directory"):
-        MarkSpool(str(tmp_path / "marks"), "", "gpu01")
+        Claims(str(tmp_path / "marks"), "", "gpu01")
     assert not there or os.listdir(elsewhere) == []
 
 
@@ -136,7 +137,7 @@ def test_nothing_planted_is_written_to_or_takes_a_mark(tmp_path_factory, kinds, 
         pid = os.getpid() if number == 0 else number
         names.append(f"node,gpu01,{pid},0.live")
         PLANTED[kind](str(folder / names[-1]), str(victim))
-    spool = MarkSpool(str(folder), "", "gpu01") if recorded else None
+    spool = Claims(str(folder), "", "gpu01") if recorded else None
     assert [each.lease for each in running(str(folder))] == ([spool.lease] if spool else [])
     for name in names:
         assert not send(Spool(str(folder / name), "", "gpu01"), Mark(NOW, "text"))
