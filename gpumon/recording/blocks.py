@@ -99,7 +99,7 @@ def identity_of(line: bytes) -> Identity | None:
 class Part(NamedTuple):
     """A frame: zstd data at [begin, end) of a file.
 
-    `start`, `last` and `identity` are -inf and None where no trailer proves them.
+    `start` and `last` are -inf where no trailer proves them.
     """
 
     begin: int
@@ -114,11 +114,7 @@ class Part(NamedTuple):
 
 def trailer(frame_bytes: int, start: float, last: float, ended: bool, identity: Identity) -> bytes:
     """What is written behind a frame of `frame_bytes` bytes."""
-    return _sealed(_TOLD.pack(*identity, frame_bytes, int(ended), start, last))
-
-
-def _sealed(told: bytes) -> bytes:
-    data = _TRAILER_HEAD + told
+    data = _TRAILER_HEAD + _TOLD.pack(*identity, frame_bytes, int(ended), start, last)
     return data + crc32(data[_SKIPPED_BYTES:]).to_bytes(4, "little")
 
 
@@ -130,7 +126,7 @@ def is_zstd(head: bytes) -> bool:
 def find_parts(read: ReadAt, size_bytes: int) -> list[Part]:
     """All frames in the first `size_bytes` of a file, in order; costs three small reads a frame."""
     if not is_zstd(read(len(MAGIC), 0)):
-        return [Part(0, size_bytes, True)]
+        return [_identified(read, Part(0, size_bytes, True))]
     found: list[Part] = []
     end = size_bytes
     while end > 0 and len(found) < _MAX_FRAMES:
@@ -146,24 +142,12 @@ def find_parts(read: ReadAt, size_bytes: int) -> list[Part]:
     return found
 
 
-def lines(read: ReadAt, frame: Part) -> Iterator[bytes]:
-    """The whole lines of a frame, without their ends, proven by their checks.
-
-    Raises Broken at a damaged place, behind the lines before it, and Torn where a frame that was
-    not finished ends in something else than whole parts. Bounded in memory, whatever it holds.
-    """
-    proving = Proving()
-    for chunk in _unpacked(read, frame):
-        yield from filter(None, proving.take(chunk))
-    proving.end(whole=frame.whole)
-
-
-def first_identity(read: ReadAt, frame: Part) -> Identity | None:
-    """As the first line tells it; None where no recorder wrote that."""
+def _identified(read: ReadAt, frame: Part) -> Part:
+    """With its identity, as its first line tells it; without where no recorder wrote that."""
     try:
-        return identity_of(next(_unpacked(read, frame), b""))
+        return frame._replace(identity=identity_of(next(_unpacked(read, frame), b"")))
     except Broken:
-        return None
+        return frame
 
 
 def _unpacked(read: ReadAt, frame: Part) -> Iterator[bytes]:
@@ -197,14 +181,14 @@ def _trailed(read: ReadAt, end: int) -> Part | None:
     """The frame whose trailer ends at `end`; None also where the trailer is damaged."""
     at = end - _TRAILER_BYTES
     data = read(_TRAILER_BYTES, at) if at > 0 else b""
-    told = data[len(_TRAILER_HEAD) : -4]
-    if data != _sealed(told):
+    if not data.startswith(_TRAILER_HEAD) or len(data) < _TRAILER_BYTES:
         return None
-    stream, number, length, ended, start, last = _TOLD.unpack(told)
-    is_possible = 0 < length <= at and all(abs(each) <= MAX_TIME for each in (start, last))
-    if not is_possible or read(len(MAGIC), at - length) != MAGIC:
-        return None
+    stream, number, length, ended, start, last = _TOLD.unpack_from(data, len(_TRAILER_HEAD))
     identity = Identity(stream, number)
+    is_ours = data == trailer(length, start, last, bool(ended), identity)
+    is_possible = 0 < length <= at and all(abs(each) <= MAX_TIME for each in (start, last))
+    if not (is_ours and is_possible) or read(len(MAGIC), at - length) != MAGIC:
+        return None
     return Part(at - length, at, True, start, last, bool(ended), end, identity)
 
 
@@ -238,7 +222,7 @@ def _walked(read: ReadAt, begin: int, end: int) -> Iterator[Part]:
             restarts += 1
             behind = _next_frame(read, begin + 1, end) if restarts <= _MAX_RESTARTS else end
         if is_frame:
-            yield Part(begin, behind, is_whole)
+            yield _identified(read, Part(begin, behind, is_whole))
         begin = behind
 
 
@@ -286,49 +270,37 @@ class FramePacker:
         )
 
 
-class Proving:
-    """Gives the lines of one frame as they come, as soon as a check has proven them."""
+def lines(read: ReadAt, frame: Part) -> Iterator[bytes]:
+    """The whole lines of a frame, without their ends, each as soon as a check has proven it.
 
-    def __init__(self) -> None:
-        self._identity: Identity | None = None
-        self._crc = 0
-        self._rest = b""  # not proven yet
-        self._frames = 0
-
-    def take(self, chunk: bytes) -> list[bytes]:
-        """The next bytes; gives the lines that they prove. Raises Broken where they do not fit.
-
-        Frames that were packed again are one, in which first lines of others come.
-        """
-        text, begin = self._rest + chunk, 0
-        proven: list[bytes] = []
+    Raises Broken at a damaged place, behind the lines before it, and Torn where a frame that was
+    not finished ends in something else than whole parts. Bounded in memory, whatever it holds.
+    """
+    known: Identity | None = None
+    crc, frames = 0, 0  # frames that were packed again are one, in which first lines of others come
+    rest = b""  # not proven yet
+    for chunk in _unpacked(read, frame):
+        text, begin = rest + chunk, 0
         for check in ANY_CHECK.finditer(text):
             at = check.start()
             identity = identity_of(text[begin : begin + 80])
-            if identity is not None and identity == self._identity:
+            if identity is not None and identity == known:
                 raise Broken("a part is repeated")
             if identity is not None:
-                self._identity, self._crc = identity, identity.seed
-                self._frames += 1
-            self._crc = crc32(_END, crc32(text[begin:at], self._crc))
-            if check[0] != _CHECK % self._crc:
+                known, crc = identity, identity.seed
+                frames += 1
+            crc = crc32(_END, crc32(text[begin:at], crc))
+            if check[0] != _CHECK % crc:
                 raise Broken("a checksum does not match")
-            proven += (text[begin:at] + b"}").split(b"\n")
+            yield from filter(None, (text[begin:at] + b"}").split(b"\n"))
             begin = check.end()
-        self._rest = text[begin:]
-        if len(self._rest) > _MAX_PART_BYTES:
+        rest = text[begin:]
+        if len(rest) > _MAX_PART_BYTES:
             raise Broken("a checksum is missing")
-        return proven
-
-    def end(self, *, whole: bool) -> None:
-        """Of the frame, and whether it was finished. Raises Broken where lines were not proven.
-
-        Two recorded frames in one that was not finished: what was between them is gone.
-        """
-        if self._rest:
-            raise Broken("a checksum is missing at its end")
-        if self._frames > 1 and not whole:
-            raise Broken("a part of it is missing")
+    if rest:
+        raise Broken("a checksum is missing at its end")
+    if frames > 1 and not frame.whole:  # what was between them is gone
+        raise Broken("a part of it is missing")
 
 
 # -- lines that no recorder wrote

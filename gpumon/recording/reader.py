@@ -265,16 +265,13 @@ class Recording:
         self.close()
 
     def _lines(self, part: Part) -> Iterator[bytes]:
-        read = self._file.read
+        read, foreign = self._file.read, self._foreign
         try:
-            if self._foreign:
-                yield from blocks.foreign_lines(read, self._foreign)
-            else:
-                yield from blocks.lines(read, part)
+            yield from blocks.foreign_lines(read, foreign) if foreign else blocks.lines(read, part)
         except Broken as error:
-            if isinstance(error, Torn) and (self._foreign or not part.whole):
+            if isinstance(error, Torn) and (foreign or not part.whole):
                 self._unread_bytes = part.end - part.begin - error.useful
-            elif self._foreign:
+            elif foreign:
                 self._note(str(error))
             else:
                 self._damaged.add(part.begin)
@@ -305,10 +302,7 @@ class Recording:
         """
         before: Identity | None = None
         passed = 0  # parts since then of which nothing tells their number
-        for at, part in enumerate(self._parts):
-            if part.identity is None:
-                identity = blocks.first_identity(self._file.read, part)
-                part = self._parts[at] = part._replace(identity=identity)
+        for part in self._parts:
             identity = part.identity
             if identity is None:
                 passed += 1

@@ -140,7 +140,6 @@ def unpacked(read: ReadAt, begin: int, end: int) -> Iterator[bytes]:
     unpack = decompressor.decompressobj().decompress
     read = _ahead(read)
     useful, piece = 0, b""
-    why: Broken | None = None
     try:
         for at, behind in blocks(read, begin, end):
             data = unpack(read(behind - at, at))
@@ -149,18 +148,14 @@ def unpacked(read: ReadAt, begin: int, end: int) -> Iterator[bytes]:
             if len(piece) >= LEAST_BYTES:
                 yield piece
                 piece = b""
-    except Torn:
-        why = Torn(useful)
-    except Broken as broken:
-        why = broken
-    except zstandard.ZstdError as refused:
-        if _NO_MEMORY in str(refused):  # which says nothing about the file
+    except (Broken, zstandard.ZstdError) as error:
+        if _NO_MEMORY in str(error):  # which says nothing about the file
             raise MemoryError from None
-        why = Broken(str(refused))
+        if piece:
+            yield piece
+        raise Torn(useful) if isinstance(error, Torn) else Broken(str(error)) from None
     if piece:
         yield piece
-    if why is not None:
-        raise why
 
 
 def gunzipped(packed: Iterable[bytes]) -> Iterator[bytes]:
