@@ -176,14 +176,13 @@ class Recorder:
         `in_haste`: without rollup lines of the last frame.
         """
         self.end(reason, in_haste=in_haste)
-        self._writer.close()
+        self._writer.wait()
 
     def end(self, reason: str = "", *, in_haste: bool = False) -> None:
         """What `close` does, but do not wait until it is on disk."""
         with self._lock:
             if not self._closed:
                 self._end(reason, in_haste)
-        self._writer.end()
 
     def _end(self, reason: str, in_haste: bool = False) -> None:
         last = self._last
@@ -199,6 +198,7 @@ class Recorder:
                 at = round(last.time, 3)
                 self._times = at, at
         self._end_frame(ended=True)
+        self._writer.end()
 
     def _event(self, event: Event) -> Sample:
         """An event as a sample, between the others: the devices' states hold on."""
@@ -360,7 +360,6 @@ class _Writer:
         self._lane = lane
         self.failed = ""
         self._put_bytes = self._done_bytes = 0  # each changed by one thread only
-        self._has_ended = False
         self._is_closed = threading.Event()
 
     @property
@@ -378,11 +377,11 @@ class _Writer:
             self._lane.put(partial(self._write, frame, lines, times, ended))
 
     def end(self) -> None:
-        if not self._has_ended:
-            self._has_ended = True
-            self._lane.put(self._close)
+        """Nothing follows; the file is closed behind what was put."""
+        self._lane.put(self._close)
 
-    def close(self) -> None:
+    def wait(self) -> None:
+        """Until it is closed, or for as long as that may take."""
         if not self._is_closed.wait(_CLOSE_S) and not self.failed:
             self.failed = _HANGS
 
