@@ -69,7 +69,7 @@ class RecorderStage:
         self._marks_dir = marks_dir
         self._record_nodes = record
         self._lock = threading.Lock()
-        self._claims = Claims()  # until the first header
+        self._claims = Claims()  # with files from the first header on
         self._looked = 0.0  # for marks, of the monotonic clock
         self._nodes: dict[str, _Node] = {}
         self._ended: list[Recorder] = []  # before the nodes did, and may still be writing
@@ -205,10 +205,10 @@ class RecorderStage:
 
     def register(self, header: Header) -> None:
         """Once: where marks come in, and which other processes record."""
-        if not self._claims.folder:
+        if not self._claims.path:
             with suppress(OSError):  # `gpumon mark` reports why
                 job = header.job.id if header.job else ""
-                self._claims = Claims(self._marks_dir, job, header.node)
+                self._claims.open(self._marks_dir, job, header.node)
                 self._claims.start(self._look if self._record_nodes else None)
 
     def _decide(self, name: str, node: _Node) -> None:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from gpumon import private
 from gpumon.model.sample import Header
 from gpumon.recording import sharing
-from gpumon.recording.sharing import Mark, Spool, SpoolFile, job_name, mark_of, safe
+from gpumon.recording.sharing import NO_JOB, Mark, Spool, SpoolFile, mark_of, safe
 
 #: between two calls in the shared folder
 TURN_S = 10.0
@@ -84,21 +84,13 @@ class _Other(NamedTuple):
 
 
 class Claims:
-    """Of one process: its files from its start to `close`, what it claims in them, and what others
-    claim. Thread-safe.
+    """Of one process: what it claims, and what others claim. Until it has files it has nobody to
+    tell, and knows of nobody. Thread-safe.
     """
 
-    def __init__(
-        self, folder: str = "", job: str = "", node: str = "", *,
-        local: str | None = None, clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
-        """Raises OSError where the folder cannot be written, or is not the user's alone. Without
-        one it has nobody to tell, and knows of nobody.
-
-        `local`: the folder of this machine; by default the user's, where there is one.
-        """
-        self.folder = folder
-        self.local = local
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.folder = ""
+        self.local: str | None = None
         self.lease = f"{os.getpid()}-{os.urandom(6).hex()}@{sharing.machine()}"  # which process
         self._clock = clock
         self._line = sharing.NOTHING
@@ -119,21 +111,28 @@ class Claims:
         self._stopping = threading.Event()
         self._here: SpoolFile | None = None
         self._there: SpoolFile | None = None
-        if folder:
-            self._open(f"{job_name(job)},{safe(node)},{self.lease}")
 
-    def _open(self, name: str) -> None:
-        self.local = self.local or private.local_folder()
+    def open(self, folder: str, job: str, node: str, *, local: str | None = None) -> Claims:
+        """Have files from now on until `close`. Raises OSError where the folder cannot be written,
+        or is not the user's alone.
+
+        `local`: the folder of this machine; by default the user's, where there is one.
+        """
+        self.folder, self.local = folder, local or private.local_folder()
+        name = f"{safe(job, NO_JOB)},{safe(node)},{self.lease}"
+        here: SpoolFile | None = None
         # that of this machine first: who finds it locked leaves the other one alone
         with suppress(OSError):
             if self.local:
-                self._here = SpoolFile(self.local, sharing.key(self.folder) + name, is_here=True)
+                here = SpoolFile(self.local, sharing.key(folder) + name, is_here=True)
         try:
-            self._there = SpoolFile(self.folder, name, is_here=False)
+            self._there = SpoolFile(folder, name, is_here=False)
         except BaseException:
-            if self._here is not None:
-                self._here.close()
+            if here is not None:
+                here.close()
             raise
+        self._here = here
+        return self
 
     @property
     def path(self) -> str:
@@ -192,7 +191,7 @@ class Claims:
         job = header.job.id if header.job else ""
         held = self._own.get(node)
         return Claim(
-            job_name(job),
+            safe(job, NO_JOB),
             safe(header.node),
             self.lease,
             frozenset(device.uuid for device in header.devices if device.uuid),
@@ -249,7 +248,7 @@ class Claims:
                 self._keep(self._here.take())
                 if self._here.is_gone:
                     try:
-                        self._keep(self._here.make_again())
+                        self._here = self._here.made_again()
                     except OSError:
                         self._here = None
                     self._tell(self._here)
@@ -272,7 +271,9 @@ class Claims:
                 found = list(sharing.here(self.folder, self.local))
                 self._known = frozenset(each.lease for each in found)
                 living = [each for each in found if each.line and each.lease != self.lease]
-                self._beside = [claim for each in living for claim in _claims_in(each) or ()]
+                self._beside = [
+                    claim for each in living for claim in _claims_in(each.line, each.lease) or ()
+                ]
                 self._looked = self._clock()
             if self._elsewhere is None:
                 self._note(self.others(self._known), frozenset())
@@ -288,7 +289,8 @@ class Claims:
                 return []
             found = sharing.listed(self.folder, self._there.within)
             if all(each.lease != self.lease for each in found):  # somebody emptied or moved it
-                self._keep(self._there.make_again())
+                self._keep(self._there.take())
+                self._there = self._there.made_again()
                 found = sharing.listed(self.folder, self._there.within)
             return list(sharing.there(self._there.within, found, {*but, self.lease}))
 
@@ -307,7 +309,8 @@ class Claims:
             seen = seen if each.changed_ns != before.changed_ns else before.seen
             if now - seen <= LEASE_S:
                 if path != each.path:  # it has another one with each line
-                    found = _claims_in(self._read(each))
+                    read = self._read(each)
+                    found = None if read is None else _claims_in(read.line, each.lease)
                     if found is not None:  # else it may just be being written
                         path, claims = each.path, found
                 self._elsewhere += claims
@@ -325,17 +328,13 @@ def _line(claims: Iterable[Claim]) -> bytes:
     return json.dumps({"claims": told} if told else {}).encode("ascii") + b"\n"
 
 
-def _claims_in(spool: Spool | None) -> list[Claim] | None:
-    """None where it is gone, or its line is none of ours."""
-    if spool is None:
-        return None
+def _claims_in(line: bytes, lease: str) -> list[Claim] | None:
+    """None where it is not a line of ours."""
     try:
+        told = json.loads(line).get("claims", [])
         return [
-            Claim(
-                str(job), str(node), spool.lease, frozenset(map(str, devices)), asked is True,
-                float(at),
-            )
-            for job, node, devices, asked, at in json.loads(spool.line).get("claims", [])
-        ]  # fmt: skip
+            Claim(str(job), str(node), lease, frozenset(map(str, gpus)), asked is True, float(at))
+            for job, node, gpus, asked, at in told
+        ]
     except (ValueError, TypeError, AttributeError, RecursionError):
         return None

@@ -19,10 +19,9 @@ from gpumon.files import reason
 from gpumon.model.sample import Header, JobContext
 from gpumon.model.text import clean
 from gpumon.recording.reader import Recording
+from gpumon.recording.sharing import NO_JOB, safe
 
 SUFFIX = ".gpumon"
-_NO_JOB = "node"
-_UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]+")
 #: a file without an end that nobody wrote to for so long: its writer is gone
 _ABANDONED_S = 86_400.0
 _JOB = re.compile(r"\d+([_+](\d+|\[.*\]))?(\.(\d+(\+\d+)?|batch|extern|interactive))?")
@@ -89,7 +88,7 @@ def marks_dir() -> str:
 
 def new_path(header: Header, start: float) -> str:
     """Where the recording of a stream that begins at `start` (epoch s) goes; nothing lies there."""
-    stem = f"{_safe(header.node, 'node')}-{time.strftime('%Y%m%dT%H%M%S', time.localtime(start))}"
+    stem = f"{safe(header.node, 'node')}-{time.strftime('%Y%m%dT%H%M%S', time.localtime(start))}"
     folder = job_folder(header.job.cluster if header.job else "", _id_of(header.job))
     path = os.path.join(folder, stem + SUFFIX)
     number = 2
@@ -109,7 +108,7 @@ def find_runs(unread: list[str] | None = None) -> list[Run]:
     paths = (path for path, _ in _recordings_in(_jobs_dir(), why))
     for folder, those in groupby(paths, os.path.dirname):
         recordings, refused = opened(those)
-        if os.path.basename(folder) == _NO_JOB:
+        if os.path.basename(folder) == NO_JOB:
             runs += (_of_recordings([each], ()) for each in recordings)
         elif recordings:
             runs.append(_of_recordings(recordings, refused))
@@ -151,7 +150,7 @@ def resolve(run: str, say: Callable[[str], None] = lambda _: None) -> Run:
 
 def path_outside(id: str) -> str | None:
     """The file of a run outside of any job, by its ID; None where there is none."""
-    pattern = os.path.join(escape(_jobs_dir()), "*", _NO_JOB, escape(id) + SUFFIX)
+    pattern = os.path.join(escape(_jobs_dir()), "*", NO_JOB, escape(id) + SUFFIX)
     paths = [] if os.sep in id else glob(pattern)
     return paths[0] if len(paths) == 1 else None
 
@@ -182,7 +181,7 @@ def _of_folder(folder: str, say: Callable[[str], None], job: str = "") -> Run:
 
 def job_folder(cluster: str, job: str) -> str:
     """Where the recordings of a job (as Slurm prints it) on this cluster are, if there are any."""
-    return os.path.join(_jobs_dir(), _safe(cluster, "local"), _safe(job, _NO_JOB))
+    return os.path.join(_jobs_dir(), safe(cluster, "local"), safe(job, NO_JOB))
 
 
 def recorded_before(header: Header, time: float, folders: Iterable[str] = ()) -> list[Recording]:
@@ -193,7 +192,7 @@ def recorded_before(header: Header, time: float, folders: Iterable[str] = ()) ->
     job = header.job
     if job is None:
         return []
-    begin = escape(_safe(header.node, "node")) + "-*"
+    begin = escape(safe(header.node, "node")) + "-*"
     own = job_folder(job.cluster, _id_of(job))
     paths = [
         path
@@ -264,7 +263,7 @@ def _of_job(job: str) -> Run:
     lists = "'gpumon runs' lists the recordings"
     nothing = f"no recording of job {job} in {state_dir()}"
     jobs = re.escape(_jobs_dir())
-    hides_it = rf"{jobs}(?:/[^/]*)?(?:/{_NO_JOB})?: |/{re.escape(wanted)}[/:]"
+    hides_it = rf"{jobs}(?:/[^/]*)?(?:/{NO_JOB})?: |/{re.escape(wanted)}[/:]"
     own = [why for why in unread if re.search(hides_it, why)]
     if own:
         raise _unclear(nothing if is_job(job) else f"nothing called {clean(job, 80)}", own)
@@ -309,8 +308,7 @@ def _of_recordings(recordings: Iterable[Recording], unread: Sequence[str]) -> Ru
     newest = {recording.header.node: recording for recording in recordings}
     states = {recording.state for recording in newest.values()}
     headers = [recording.header for recording in newest.values()]
-    file = os.path.basename(recordings[0].path)
-    id = _id_of(job) or file[: -len(SUFFIX)]
+    id = _id_of(job) or os.path.basename(recordings[0].path)[: -len(SUFFIX)]
     return Run(
         cluster=job.cluster if job else "",
         job=id if job else "",
@@ -328,11 +326,6 @@ def _of_recordings(recordings: Iterable[Recording], unread: Sequence[str]) -> Ru
     )
 
 
-def _safe(text: str, default: str) -> str:
-    """A name for a file: no separators, no blanks, no leading dot, not too long."""
-    return _UNSAFE.sub("-", text).strip("-.")[:100] or default
-
-
 # -- attempts: Slurm starts a requeued job again under the same ID
 
 
@@ -344,17 +337,17 @@ def by_attempt(
     A recording tells that number, or (in a step from outside of the job) only when it began.
     `starts`: when each attempt started (epoch s), as Slurm's accounting says.
     """
-    told = [
-        (each.header.job.restarts if each.header.job else None, each)
-        for each in sorted(recordings, key=lambda each: each.start)
-    ]
+    ordered = sorted(recordings, key=lambda each: each.start)
     begins = dict(starts or {})
-    for number, each in told:
-        if number is not None:
-            begins[number] = min(_begin(each), begins.get(number, inf))
-    begins = begins or _by_start(each for _, each in told)
+    for each in ordered:
+        job = each.header.job
+        if job is not None and job.restarts is not None:
+            known = each.start, job.start, begins.get(job.restarts)
+            begins[job.restarts] = min(at for at in known if at is not None)
+    begins = begins or _by_start(ordered)
     found: dict[int, list[Recording]] = {}
-    for number, each in told:
+    for each in ordered:
+        number = each.header.job.restarts if each.header.job else None
         if number is None:
             begun = [n for n, at in begins.items() if at <= each.start + _NEAR_S]
             number = max(begun, default=min(begins))
@@ -371,13 +364,6 @@ def is_same_attempt(one: JobContext | None, other: JobContext | None) -> bool:
     both = one.start is not None and other.start is not None
     is_near = abs((one.start or 0.0) - (other.start or 0.0)) <= _NEAR_S
     return one.id == other.id and (is_near or not both)
-
-
-def _begin(recording: Recording) -> float:
-    """When its job started, where it tells, else when it began itself."""
-    job = recording.header.job
-    start = recording.start if job is None or job.start is None else job.start
-    return min(start, recording.start)
 
 
 def _by_start(recordings: Iterable[Recording]) -> dict[int, float]:

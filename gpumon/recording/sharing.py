@@ -18,6 +18,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import time
 from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -37,7 +38,8 @@ _MAX_READ, _MAX_LINE = 1 << 16, 1 << 22
 _WRITING = 1 << 40
 _ABANDONED_S = 86_400.0
 MAX_MARK = 200  # characters
-_NO_JOB = "node"
+NO_JOB = "node"  # in names of files
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]+")
 #: s; a process of another machine that was renewed so lately lives, as far as marks go
 _YOUNG_S = 60.0
 
@@ -56,22 +58,19 @@ class Spool(NamedTuple):
 class SpoolFile:
     """The owner's end. Used by one thread at a time."""
 
-    def __init__(self, folder: str, name: str, *, is_here: bool) -> None:
+    def __init__(self, folder: str, name: str, *, is_here: bool, number: int = 0) -> None:
         """Raises OSError where the folder cannot be written, or is not the user's alone.
 
-        `name`: all but the end. `is_here`: it is one of this machine.
+        `name`: all but the end. `is_here`: it is one of this machine. `number`: of its lines.
         """
-        self._folder, self._stem, self._number = folder, name, 0
+        self._folder, self._stem, self._number = folder, name, number
         self._is_here = is_here
-        self._make()
-
-    def _make(self) -> None:
-        private.make_folder(self._folder)
         self.told = NOTHING
         self._at = len(NOTHING)  # of the marks that were not taken yet
-        self.within = private.open_folder(self._folder)
+        private.make_folder(folder)
+        self.within = private.open_folder(folder)
         # nobody finds it before it is held
-        first = f".{self._name}" if self._is_here else self._name
+        first = f".{self._name}" if is_here else self._name
         try:
             self._file = private.new_file(self.within, first)
         except BaseException:
@@ -79,26 +78,21 @@ class SpoolFile:
             raise
         try:
             os.write(self._file, NOTHING)
-            if self._is_here:
+            if is_here:
                 fcntl.flock(self._file, fcntl.LOCK_EX)  # until it is closed: its process lives
                 os.rename(first, self._name, src_dir_fd=self.within, dst_dir_fd=self.within)
         except BaseException:
             self.close()
             raise
 
-    def make_again(self) -> bytes:
-        """Somebody removed it; gives the last lines of the old one. Raises OSError, and then the
-        old one stays open: its numbers shall not come to stand for other files.
+    def made_again(self) -> SpoolFile:
+        """A new one, as somebody removed it. Raises OSError, and then this one stays open: its
+        numbers shall not come to stand for other files.
         """
-        marks, old = self.take(), (self._file, self.within)
-        try:
-            self._make()
-        except BaseException:
-            self._file, self.within = old
-            raise
-        for each in old:
-            os.close(each)
-        return marks
+        made = SpoolFile(self._folder, self._stem, is_here=self._is_here, number=self._number)
+        os.close(self._file)
+        os.close(self.within)
+        return made
 
     @property
     def _name(self) -> str:
@@ -266,7 +260,7 @@ def running(folder: str, *, local: str | None = None) -> list[Spool]:
     with suppress(FileNotFoundError), opened(folder) as within:
         others = there(within, listed(folder, within), known)
         living += [each for each in others if each.changed_ns > oldest_ns]
-    return [each._replace(job="" if each.job == _NO_JOB else each.job) for each in living]
+    return [each._replace(job="" if each.job == NO_JOB else each.job) for each in living]
 
 
 def send(spool: Spool, mark: Mark) -> bool:
@@ -308,14 +302,9 @@ def mark_of(line: bytes) -> Mark | None:
 # -- locks and names
 
 
-def safe(name: str) -> str:
-    """A part of a file's name."""
-    return "".join(char if char.isalnum() or char in "._+-" else "_" for char in name)[:80]
-
-
-def job_name(job: str) -> str:
-    """A job in a file's name."""
-    return safe(job or _NO_JOB)
+def safe(text: str, default: str = "") -> str:
+    """A part of a file's name: no separators, no blanks, no leading dot, not too long."""
+    return _UNSAFE.sub("-", text).strip("-.")[:100] or default
 
 
 @cache

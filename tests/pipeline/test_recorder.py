@@ -219,7 +219,7 @@ import threading
 from gpumon.model.sample import Device, Header, JobContext
 from gpumon.recording.claims import Claims
 folder, job, node, devices, is_asked_for = sys.argv[1:]
-claims = Claims(folder, job, node)
+claims = Claims().open(folder, job, node)
 devices = [Device(n, n, name, "A100") for n, name in enumerate(devices.split())]
 header = Header(node, "boot", 0.0, 1.0, 1.0, "", devices, job=JobContext(job))
 claims.hold(node, claims.made(node, header, is_asked_for=bool(is_asked_for)))
@@ -268,7 +268,7 @@ def test_a_spool_is_there_as_long_as_its_recorder(state):
     folder = str(state / "marks")
     with Other(state, "4711_3", "gpu 01/x") as other:
         (spool,) = running(folder)
-        assert (spool.job, spool.node) == ("4711_3", "gpu_01_x")
+        assert (spool.job, spool.node) == ("4711_3", "gpu-01-x")
         assert send(spool, Mark(START, "one"))
         assert send(spool, Mark(START, "two"))
         assert other.marks() == "one,two"
@@ -283,7 +283,7 @@ def test_a_spool_is_there_as_long_as_its_recorder(state):
 
 
 def test_a_spool_takes_whole_marks_only(state):
-    spool = Claims(str(state / "marks"), "", "gpu01")
+    spool = Claims().open(str(state / "marks"), "", "gpu01")
     assert os.stat(spool.path).st_mode & 0o777 == 0o600
     lines = [
         b'{"t": 1795200000, "text": "a\\u001b[2Jb"}', b"", b"no json", b"[1]", b'{"t": "x"}',

@@ -66,7 +66,8 @@ class Process:
         local = tmp_path / machine
         local.mkdir(0o700, exist_ok=True)
         folder = str(tmp_path / "marks")
-        self.claims = Claims(folder, "4711", "gpu01", local=str(local), clock=lambda: clock[0])
+        self.claims = Claims(clock=lambda: clock[0])
+        self.claims.open(folder, "4711", "gpu01", local=str(local))
         self.claims._look = lambda: None
 
     def hold(self, *devices, asked_for=True):

@@ -36,7 +36,7 @@ def theirs(path, monkeypatch):
 def test_new_folders_are_private_under_any_umask(tmp_path, umask):
     before = os.umask(umask)
     try:
-        spool = Claims(str(tmp_path / "state" / "gpumon" / "marks"), "4711", "gpu01")
+        spool = Claims().open(str(tmp_path / "state" / "gpumon" / "marks"), "4711", "gpu01")
     finally:
         os.umask(before)
     folders = [tmp_path / "state", tmp_path / "state" / "gpumon", os.path.dirname(spool.path)]
@@ -47,7 +47,7 @@ def test_new_folders_are_private_under_any_umask(tmp_path, umask):
 
 def test_a_folder_that_cannot_be_made_again_costs_no_other_file_anything(tmp_path):
     folder = tmp_path / "marks"
-    spool = Claims(str(folder), "", "gpu01", local=str(tmp_path / "here"))
+    spool = Claims().open(str(folder), "", "gpu01", local=str(tmp_path / "here"))
     os.unlink(spool.path)
     folder.rename(tmp_path / "moved")
     folder.write_bytes(OLD)
@@ -73,12 +73,12 @@ def test_a_folder_that_others_read_is_closed_and_one_that_they_write_refused(tmp
     folder.mkdir()
     folder.chmod(bits)
     if bits & 0o022:
-        for ask in (lambda: running(str(folder)), lambda: Claims(str(folder), "", "gpu01")):
+        for ask in (lambda: running(str(folder)), lambda: Claims().open(str(folder), "", "gpu01")):
             with pytest.raises(PermissionError, match="other users can write to it"):
                 ask()
         assert (mode(folder), os.listdir(folder)) == (bits, [])
         return
-    spool = Claims(str(folder), "", "gpu01")
+    spool = Claims().open(str(folder), "", "gpu01")
     assert [each.lease for each in running(str(folder))] == [spool.lease]
     assert mode(folder) == 0o700
     spool.close()
@@ -88,7 +88,7 @@ def test_a_folder_of_another_user_is_refused(tmp_path, monkeypatch):
     folder = tmp_path / "marks"
     folder.mkdir(0o700)
     theirs(folder, monkeypatch)
-    for ask in (lambda: running(str(folder)), lambda: Claims(str(folder), "", "gpu01")):
+    for ask in (lambda: running(str(folder)), lambda: Claims().open(str(folder), "", "gpu01")):
         with pytest.raises(PermissionError, match="belongs to another user"):
             ask()
 
@@ -100,7 +100,7 @@ def test_a_folder_that_is_a_link_is_refused(tmp_path, there):
         elsewhere.mkdir()
     os.symlink(elsewhere, tmp_path / "marks")
     with pytest.raises(OSError, match="Not a directory"):
-        Claims(str(tmp_path / "marks"), "", "gpu01")
+        Claims().open(str(tmp_path / "marks"), "", "gpu01")
     assert not there or os.listdir(elsewhere) == []
 
 
@@ -137,7 +137,7 @@ def test_nothing_planted_is_written_to_or_takes_a_mark(tmp_path_factory, kinds, 
         pid = os.getpid() if number == 0 else number
         names.append(f"node,gpu01,{pid},0.live")
         PLANTED[kind](str(folder / names[-1]), str(victim))
-    spool = Claims(str(folder), "", "gpu01") if recorded else None
+    spool = Claims().open(str(folder), "", "gpu01") if recorded else None
     assert [each.lease for each in running(str(folder))] == ([spool.lease] if spool else [])
     for name in names:
         assert not send(Spool(str(folder / name), "", "gpu01"), Mark(NOW, "text"))

@@ -55,7 +55,7 @@ def pass_time(clock, seconds, add, tick):
 def test_gpumon_record_asks_at_most_one_thing_in_10_s(tmp_path, clock, monkeypatch):
     """Besides writing; one of many that run at the same time."""
     folder = str(tmp_path / "state" / "marks")
-    others = [Claims(folder, "4711", f"gpu{n:02d}") for n in range(1, 5)]
+    others = [Claims().open(folder, "4711", f"gpu{n:02d}") for n in range(1, 5)]
     recorder = Recorder(str(tmp_path / "state" / "a.gpumon"))
     stage = RecorderStage(Source(), folder)
     stage.asked_for = recorder
@@ -95,7 +95,7 @@ def strangers(tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir(0o700)
     folder = str(tmp_path / "state" / "marks")
-    found = [Claims(folder, "9", f"far{n}", local=str(elsewhere)) for n in range(8)]
+    found = [Claims().open(folder, "9", f"far{n}", local=str(elsewhere)) for n in range(8)]
     yield found
     for each in found:
         each.close()
