@@ -22,7 +22,6 @@ from math import inf
 from typing import NamedTuple
 
 from gpumon.frames.frame import Frame
-from gpumon.model.bounded import Known
 from gpumon.model.fields import OF_BOTH
 from gpumon.model.sample import Device, Event, Header, Key, Rows, Sample, State
 from gpumon.model.series import BRIDGE_PERIODS
@@ -46,8 +45,6 @@ _LATE_S = 15.0
 _SEAM_S = 2.0
 #: events that the next leg is compared with
 _MAX_EVENTS = 100
-#: processes that were described
-_MAX_PROCESSES, _PROCESSES_BYTES = 20_000, 16 << 20
 
 
 class _Span(NamedTuple):
@@ -58,6 +55,7 @@ class _Span(NamedTuple):
     last: float
     interval_s: float
     is_beginning: bool  # of its file, from which on rollup lines can be used
+    lanes: Lanes = frozenset()  # of its recording
 
 
 class _Leg(NamedTuple):
@@ -157,32 +155,30 @@ class Joined:
     def _legs(self) -> list[_Leg]:
         if len(self.recordings) == 1:
             return [_Leg(-inf, inf, {0: frozenset()})]
-        surveys = [self._survey(number) for number in range(len(self.recordings))]
-        spans = [each for spans, _ in surveys for each in spans]
-        return _legs_of(spans, [lanes for _, lanes in surveys])
+        numbers = range(len(self.recordings))
+        return _legs_of([span for number in numbers for span in self._spans(number)])
 
-    def _survey(self, number: int) -> tuple[list[_Span], Lanes]:
-        """Spans and lanes of one; it is only looked into where it overlaps with others."""
+    def _spans(self, number: int) -> list[_Span]:
+        """Of one recording; it is only looked into where it overlaps with others."""
         recording, by = self.recordings[number], self._shifts[number]
         start, end = self._times[number]
         interval_s = recording.header.interval_s
         times = [*self._times[:number], *self._times[number + 1 :]]
+        lanes = _lanes_of(recording.header)
         if not any(begin <= end and start <= until for begin, until in times):
-            span = _Span(number, start, end, interval_s, True)
-            return [span], frozenset(map(_lane, recording.header.devices))
+            return [_Span(number, start, end, interval_s, True, lanes)]
         spans: list[_Span] = []
-        lanes: set[str] = set()
         with recording:
             for item in recording.ticks():
                 at = item.time + by
                 if isinstance(item, Header):
-                    lanes.update(map(_lane, item.devices))
+                    lanes |= _lanes_of(item)
                     interval_s = item.interval_s
                 elif spans and at - spans[-1].last <= BRIDGE_PERIODS * interval_s:
                     spans[-1] = spans[-1]._replace(last=at, interval_s=interval_s)
                 else:
                     spans.append(_Span(number, at, at, interval_s, not spans))
-        return spans, frozenset(lanes)
+        return [each._replace(lanes=lanes) for each in spans]
 
 
 def _shifts(recordings: Sequence[Recording]) -> list[float]:
@@ -210,23 +206,21 @@ def _lane(device: Device) -> str:
     return device.uuid or f"at {device.label}"
 
 
-def _legs_of(spans: Sequence[_Span], lanes: Sequence[Lanes]) -> list[_Leg]:
-    """The whole of time in legs; `lanes`: of each recording, without `_NODE`, which all have."""
-    holders: dict[str, frozenset[int]] = {_NODE: frozenset(range(len(lanes)))}
-    for number, own in enumerate(lanes):
-        for name in own:
-            holders[name] = holders.get(name, frozenset()) | {number}
-    covers = {
-        these: _cover([each for each in spans if each.number in these])
-        for these in set(holders.values())
-    }
+def _lanes_of(header: Header) -> Lanes:
+    return frozenset((_NODE, *map(_lane, header.devices)))
+
+
+def _legs_of(spans: Sequence[_Span]) -> list[_Leg]:
+    """The whole of time in legs."""
+    names = sorted({name for each in spans for name in each.lanes})
+    covers = {name: _cover(each for each in spans if name in each.lanes) for name in names}
     edges = sorted({begin for cover in covers.values() for begin, _ in cover})
     legs: list[_Leg] = []
     for begin, until in zip(edges, [*edges[1:], inf]):
         shares: dict[int, set[str]] = {}
-        for name, these in holders.items():
-            at = bisect_left(covers[these], (begin, inf)) - 1  # who holds what follows
-            shares.setdefault(covers[these][max(at, 0)][1], set()).add(name)
+        for name, cover in covers.items():
+            at = bisect_left(cover, (begin, inf)) - 1  # who holds what follows
+            shares.setdefault(cover[max(at, 0)][1], set()).add(name)
         parts = {number: frozenset(share) for number, share in shares.items()}
         if legs and legs[-1].parts == parts:
             legs[-1] = legs[-1]._replace(until=until)
@@ -332,7 +326,7 @@ class _Told:
     def __init__(self, *, is_alone: bool) -> None:
         """`is_alone`: there is one leg, of one recording, which is left as it is."""
         self.is_alone = is_alone
-        self._processes: Known[int, Event] = Known(_MAX_PROCESSES, _PROCESSES_BYTES)
+        self._living = Living()  # as they were described
         self._before: list[Event] = []  # others, of the newest leg that is over
         self._newest: deque[Event] = deque(maxlen=_MAX_EVENTS)  # and of this one
 
@@ -358,13 +352,10 @@ class _Told:
         self._newest.clear()
 
     def _is_new(self, event: Event) -> bool:
-        if event.kind == "process" and event.pid is not None:
-            known = self._processes.get(event.pid)
-            self._processes.keep(event.pid, event)
-            return known is None or known.data != event.data
-        if event.kind == "process-end" and event.pid is not None:
-            self._processes.pop(event.pid, None)
-            return True
+        if event.kind in _OF_PROCESSES and event.pid is not None:
+            known = self._living.get(event.pid)
+            self._living.take([event])
+            return known is None or event.kind == "process-end" or known.data != event.data
         return not any(
             abs(event.time - other.time) <= _SEAM_S
             and (event.kind, event.pid, event.text) == (other.kind, other.pid, other.text)

@@ -23,7 +23,7 @@ PARTS = {
     "probe": (500, 789),
     "transport": (1950, 3528),
     "sources": (1150, 1264),
-    "recording": (1800, 2105),
+    "recording": (1800, 2095),
     "store": (620, 678),
     "slurm": (2050, 2726),
     "site config toml": (450, 598),
