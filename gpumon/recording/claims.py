@@ -190,14 +190,9 @@ class Claims:
         """The claim for a node, as it stands or would stand from now on."""
         job = header.job.id if header.job else ""
         held = self._own.get(node)
-        return Claim(
-            safe(job, NO_JOB),
-            safe(header.node),
-            self.lease,
-            frozenset(device.uuid for device in header.devices if device.uuid),
-            is_asked_for,
-            held.since if held is not None else round(time.time(), 3),
-        )
+        since = held.since if held is not None else round(time.time(), 3)
+        devices = frozenset(device.uuid for device in header.devices if device.uuid)
+        return Claim(safe(job, NO_JOB), safe(header.node), self.lease, devices, is_asked_for, since)
 
     def hold(self, node: str, claim: Claim) -> None:
         """Publish it to all others."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import groupby, repeat
 from math import inf
@@ -98,9 +98,7 @@ class Joined:
         """What the files lack, in sentences; grows while they are read."""
         return [said for each in self.recordings for said in each.problems]
 
-    def items(
-        self, since: float | None = None, decoder: Callable[[], Decoder] = Decoder
-    ) -> Iterator[Item]:
+    def items(self, since: float | None = None, decoder: type[Decoder] = Decoder) -> Iterator[Item]:
         """Headers and samples, from the beginning of the frame that holds `since`.
 
         `decoder`: of a file that is read alone, where it makes something else of rows.
@@ -126,7 +124,7 @@ class Joined:
         for leg in self._legs:
             number, *others = leg.parts
             if others or self._shifts[number]:
-                items = partial(told.once, self._items(leg))
+                items = partial(told.once, self._items(leg, -inf, Decoder))
                 begin, end = max(leg.begin, self.start), min(leg.until, self.end)
                 yield Stretch(begin, end, items, lambda: None)
             else:
@@ -136,9 +134,7 @@ class Joined:
                             yield _cut(part, leg, told)
             told.end_leg()
 
-    def _items(
-        self, leg: _Leg, since: float = -inf, decoder: Callable[[], Decoder] = Decoder
-    ) -> Iterator[Item]:
+    def _items(self, leg: _Leg, since: float, decoder: type[Decoder]) -> Iterator[Item]:
         """Of one leg."""
         if len(leg.parts) == 1:
             return self._part(next(iter(leg.parts)), leg, since, decoder())

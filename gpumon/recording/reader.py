@@ -7,6 +7,7 @@ import stat
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import chain, groupby, islice
 from math import inf
@@ -35,6 +36,7 @@ _SILENT_S = 60.0
 _MOST_BEFORE = 1000
 #: how the line of a sample begins, as recorders and agents write it
 _SAMPLE = re.compile(rb'\{"t":(-?[0-9.]{1,30}),"m":([0-9.]{1,30})[,}]')
+_MORE = (b'"events":', b'"states":', b'"why":')  # what it may hold besides its readings
 _HEAD_BYTES = 80  # of a sample's line: its times, and what follows them
 
 
@@ -248,11 +250,8 @@ class Recording:
         if own.identity is not None and following and following[0].identity == own.identity.next:
             lines = at_beginning(self._lines(following[0]))
             opened = frame_of(lines, own.identity.number, shown=shown)
-            try:
-                if opened is not None:
-                    return opened()
-            except MALFORMED:  # no recorder wrote them
-                pass
+            with suppress(*MALFORMED):  # no recorder wrote them
+                return opened() if opened is not None else None
         return None
 
     def close(self) -> None:
@@ -322,25 +321,23 @@ class Recording:
 
     def _note_gaps(self) -> None:
         covered = sum(max(part.behind, part.end) - part.begin for part in self._parts)
-        for at, part in enumerate(self._parts):
-            if part.whole:
-                continue
-            if at < len(self._parts) - 1:
-                self._note("a part in the middle is missing: a frame was cut off there")
-            elif self.state == "torn":
-                self._note(
-                    "the end is missing: the file ends in the middle of a frame. The last readable "
-                    f"sample is from {_clock(self.end)}; {self._lost_at_end(part)}"
-                )
+        last = self._parts[-1]
+        if not all(part.whole for part in self._parts[:-1]):
+            self._note("a part in the middle is missing: a frame was cut off there")
+        if self.state == "torn" and not last.whole:
+            self._note(
+                "the end is missing: the file ends in the middle of a frame. The last readable "
+                f"sample is from {_clock(self.end)}; {self._lost_at_end(last)}"
+            )
+        elif self.state == "torn" and not self._foreign:
+            self._note(
+                f"the end is missing: the file stops after {_clock(self.end)} without an end line"
+            )
         if self.state == "recording" and self._unread_bytes:
             self._note(f"the last {self._unread_bytes} bytes are incomplete, as during writing")
         foreign = self.size_bytes - covered
         if foreign > 0:
             self._note(f"{foreign} bytes of the file do not belong to a recording and were skipped")
-        if self.state == "torn" and self._parts[-1].whole and not self._foreign:
-            self._note(
-                f"the end is missing: the file stops after {_clock(self.end)} without an end line"
-            )
 
     def _lost_at_end(self, part: Part) -> str:
         if part.begin in self._damaged:
@@ -361,12 +358,8 @@ def _bare(line: bytes) -> Sample | None:
 
 def _is_plain(line: bytes) -> bool:
     """Whether a sample's line holds nothing but readings."""
-    return b'"rows":' in line[:_HEAD_BYTES] and not (
-        len(line) > MAX_LINE_BYTES
-        or b'"events":' in line
-        or b'"states":' in line
-        or b'"why":' in line
-    )
+    is_short = len(line) <= MAX_LINE_BYTES
+    return is_short and b'"rows":' in line[:_HEAD_BYTES] and not any(k in line for k in _MORE)
 
 
 def _clock(at: float) -> str:

@@ -59,6 +59,8 @@ class SeveralJobsError(UsageError):
 
     def __init__(self, folder: str, runs: list[Run]) -> None:
         self.folder = folder
+        ids = [os.path.join(folder, run.job) if is_job(run.job) else run.paths[0] for run in runs]
+        runs = [run._replace(id=id) for run, id in zip(runs, ids)]
         self.runs = sorted(runs, key=lambda run: run.start, reverse=True)
         jobs = sorted((clean(run.job, 40), run.id) for run in runs if run.job)
         some = ", ".join(job for job, _ in jobs[:_FEW]) + (", …" if len(jobs) > _FEW else "")
@@ -163,16 +165,13 @@ def _of_folder(folder: str, say: Callable[[str], None], job: str = "") -> Run:
         say(f"reading {len(paths)} recordings in {folder} …")
     recordings, unread = opened(paths)
     unread = closed + unread
+    by_job: dict[str, list[Recording]] = {}  # by its path what is outside of any job
+    for each in recordings:
+        by_job.setdefault(_id_of(each.header.job) or each.path, []).append(each)
     if job:
-        recordings = [each for each in recordings if _id_of(each.header.job) == job]
-    elif len({_id_of(each.header.job) for each in recordings} - {""}) > 1:
-        raise SeveralJobsError(
-            folder,
-            [
-                run._replace(id=os.path.join(folder, run.job) if is_job(run.job) else run.paths[0])
-                for run in _runs_of(recordings)
-            ],
-        )
+        recordings = by_job.get(job, [])
+    elif len(by_job.keys() - set(paths)) > 1:
+        raise SeveralJobsError(folder, [_of_recordings(each, ()) for each in by_job.values()])
     if recordings:
         return _of_recordings(recordings, unread)
     nothing = f"no recordings (*{SUFFIX}) in folder {folder}"
@@ -287,14 +286,6 @@ def opened(paths: Iterable[str]) -> tuple[list[Recording], list[str]]:
         except GpumonError as error:
             unread.append(str(error))
     return recordings, unread
-
-
-def _runs_of(recordings: Iterable[Recording]) -> Iterator[Run]:
-    """A run of each job, and of each recording outside of any."""
-    by_job: dict[str, list[Recording]] = {}
-    for each in recordings:
-        by_job.setdefault(_id_of(each.header.job) or each.path, []).append(each)
-    yield from (_of_recordings(parts, ()) for parts in by_job.values())
 
 
 def _id_of(job: JobContext | None) -> str:

@@ -225,13 +225,10 @@ class Recorder:
             self._begin_frame(self._header, sample, now, rollups)
         self._append(sample)
         self._newest = sample.time if sample.rows else self._newest
-        # the next sample would come too late for what waits here
+        by_next_s = now - self._flushed + self._header.interval_s  # what waits here would be so old
         if first:
             self._flush(now, self._phase * self._flush_s)
-        elif (
-            now - self._flushed + self._header.interval_s > self._flush_s
-            or self._line_bytes > MAX_LINES_BYTES
-        ):
+        elif by_next_s > self._flush_s or self._line_bytes > MAX_LINES_BYTES:
             self._flush(now)
 
     def _rolled_lines(self, number: int) -> list[str]:
