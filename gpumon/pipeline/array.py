@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gpumon.errors import GpumonError, NotFoundError
 from gpumon.model import clock
@@ -23,7 +23,6 @@ from gpumon.sources.watched import ASK_S
 
 if TYPE_CHECKING:
     from gpumon.pipeline.pipeline import Pipeline
-    from gpumon.sources.jobfiles import JobFiles
 
 #: agents at once; a task has one on each of its nodes
 MAX_STREAMS = 64
@@ -38,13 +37,6 @@ _LOOK_S = 0.5
 #: tasks that begin to be measured at one look: each may need a step of its own
 _AT_ONCE = 8
 _SPREAD = 1.2
-
-
-class Followed(NamedTuple):
-    """A task that is measured, or was until it ended; `output`: what it writes."""
-
-    pipeline: Pipeline
-    output: JobFiles | None = None
 
 
 class WatchedArray:
@@ -64,7 +56,7 @@ class WatchedArray:
         jobs: Sequence[Job],
         look: Callable[[bool], Sequence[Job]],
         past: Callable[[], Sequence[Job]],
-        follow: Callable[[Job], Followed],
+        follow: Callable[[Job], Pipeline],
         ask_s: float = ASK_S,
     ) -> None:
         self.id = id
@@ -77,7 +69,7 @@ class WatchedArray:
         self._stopping = threading.Event()
         self._tasks: dict[str, Job] = {}  # by id; of those that wait together, one for all
         self._lost: set[str] = set()  # not named by Slurm's last answer, and had not ended
-        self._followed: dict[str, Followed] = {}
+        self._followed: dict[str, Pipeline] = {}  # until some time after their ends
         self._news = ""
         self._refused = False  # a task could not be followed: then no more are
         self.asked_at = clock.now()  # when Slurm answered last
@@ -95,7 +87,7 @@ class WatchedArray:
         self._stopping.set()
         with self._lock:
             followed, self._followed = dict(self._followed), {}
-        _stop(each.pipeline for each in followed.values())
+        _stop(followed.values())
 
     def now(self) -> float:
         return clock.now()
@@ -111,7 +103,7 @@ class WatchedArray:
         with self._lock:
             return list(self._tasks.values())
 
-    def followed(self) -> dict[str, Followed]:
+    def followed(self) -> dict[str, Pipeline]:
         """What is measured, by the task's id."""
         with self._lock:
             return dict(self._followed)
@@ -121,7 +113,7 @@ class WatchedArray:
         news, self._news = self._news, ""
         return news
 
-    def follow(self, id: str) -> Followed | None:
+    def follow(self, id: str) -> Pipeline | None:
         """Measure this task, too, because the user wants it; None where it does not run."""
         with self._lock:
             job = self._tasks.get(id)
@@ -208,9 +200,9 @@ class WatchedArray:
         if self._stopping.is_set():
             return
         try:
-            followed = self._followed[job.id] = self._follow(job)
-            followed.pipeline.start()
-            followed.pipeline.evaluate()
+            pipeline = self._followed[job.id] = self._follow(job)
+            pipeline.start()
+            pipeline.evaluate()
         except (RuntimeError, GpumonError) as error:  # no more threads, say (ulimit -u)
             self._refused = True
             self._news = f"no more tasks are measured: {error}"
@@ -221,7 +213,7 @@ class WatchedArray:
             ended = [job for id in self._followed if (job := self._tasks[id]).has_ended]
             ended.sort(key=lambda job: job.end or 0.0)
             gone = [self._followed.pop(job.id) for job in ended[:-KEPT_ENDED]]
-        _stop(each.pipeline for each in gone)
+        _stop(gone)
 
 
 def _stop(pipelines: Iterable[Pipeline]) -> None:

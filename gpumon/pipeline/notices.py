@@ -108,7 +108,7 @@ def of_array(array: WatchedArray) -> Ask:
     def ask() -> list[Notice]:
         followed = array.followed()
         tasks = (
-            (job, _findings(followed[job.id].pipeline) if job.id in followed else ())
+            (job, _findings(followed[job.id]) if job.id in followed else ())
             for job in array.tasks()
         )
         return notices.new(array.job(), tasks, array.now())

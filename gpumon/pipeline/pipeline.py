@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gpumon.slurm.job import Job
     from gpumon.sources.base import Source
     from gpumon.sources.files import Past
+    from gpumon.sources.jobfiles import JobFiles
     from gpumon.sources.replay import ReplaySource
 
 
@@ -41,7 +42,8 @@ class Pipeline:
 
     `recorder`: the source, where it is recorded; `player`: the source, where it is a recording;
     `others`: nodes that other pipelines of this process follow; `past`: reads what was recorded
-    of the same job before; `stacks`: asks the nodes where processes are.
+    of the same job before; `stacks`: asks the nodes where processes are; `output`: what the job
+    writes.
     """
 
     def __init__(
@@ -56,9 +58,11 @@ class Pipeline:
         others: int = 0,
         past: Past | None = None,
         stacks: Stacks | None = None,
+        output: JobFiles | None = None,
     ) -> None:
         self.player = player
         self.stacks = stacks
+        self.output = output
         self._past = past
         self.is_local = source.name == "local"
         self._source = source

@@ -50,7 +50,8 @@ def show_node(settings: Settings, *, whole_node: bool) -> int:
         if (job := job_here(os.environ)) is not None:
             return _show_own(job, settings)
     source = AttachSource.of_this_node(node_name(os.environ), settings.interval_s)
-    return _show_early(_recorded(source, settings), settings, whole_node=whole_node)
+    pipeline = _recorded(source, settings, _begin(settings))
+    return _show_early(pipeline, settings, whole_node=whole_node)
 
 
 def _show_own(job: Job, settings: Settings) -> int:
@@ -61,8 +62,8 @@ def _show_own(job: Job, settings: Settings) -> int:
     prompting = Prompting()
     watched = watch_here(job, settings, prompting)
     own = OwnJob(watched)
-    pipeline = _recorded(watched, settings, own)
-    return _show(pipeline, settings, prompting, output=JobFiles(own.job))
+    pipeline = _recorded(watched, settings, _begin(settings), own)
+    return _show(pipeline, settings, prompting)
 
 
 def _show_early(pipeline: Pipeline, settings: Settings, *, whole_node: bool) -> int:
@@ -84,12 +85,10 @@ def show_job(
 ) -> int:  # fmt: skip
     """The dashboard of a job on all its nodes; returns the exit code.
 
-    The job's output files are read here, or by `login` where the user sits elsewhere. `on_end` is
-    called when the job has ended.
+    `login` as of `_recorded`; `on_end` is called when the job has ended.
     """
-    pipeline = _recorded(watched, settings, watched)
-    output = JobFiles(watched.job, login)
-    return _show(pipeline, settings, prompting, output=output, on_end=on_end)
+    pipeline = _recorded(watched, settings, _begin(settings), watched, login)
+    return _show(pipeline, settings, prompting, on_end=on_end)
 
 
 def show_array(
@@ -100,22 +99,19 @@ def show_array(
 
     `on_end` gets the whole array as one job when all tasks have ended. Raises SlurmError.
     """
-    from gpumon.pipeline.array import MAX_STREAMS, Followed, WatchedArray
+    from gpumon.pipeline.array import MAX_STREAMS, WatchedArray
     from gpumon.services.jobs import with_cluster
     from gpumon.sources.watched import WatchedJob
 
-    site, id = site_of_screen(), jobs[0].array_job_id
-    if settings.record:
-        start_retention(settings)
+    site, id = _begin(settings), jobs[0].array_job_id
 
     def look(soon: bool) -> list[Job]:
         return with_cluster(slurm, slurm.live(id, soon=soon))
 
-    def follow(job: Job) -> Followed:
+    def follow(job: Job) -> Pipeline:
         of_task, ways = partial(array.look, job.id), available.for_jobs
         source = WatchedJob([job], of_task, ways, settings.interval_s)
-        pipeline = recorded(source, settings, site, source, others=MAX_STREAMS)
-        return Followed(pipeline, JobFiles(source.job, login))
+        return _recorded(source, settings, site, source, login, others=MAX_STREAMS)
 
     array = WatchedArray(id, look(False), look, lambda: slurm.jobs([id]), follow)
     available.is_shared = True
@@ -140,11 +136,12 @@ def _show(pipeline: Pipeline, settings: Settings, prompting: Prompting, **shown:
         gc.freeze()  # to look through what a thousand nodes left would hold up the exit by seconds
 
 
-def _recorded(source: AttachSource, settings: Settings, job: JobSource | None = None) -> Pipeline:
+def _begin(settings: Settings) -> Callable[[], Site]:
+    """Have old recordings removed meanwhile; returns the site. Raises UsageError."""
     site = site_of_screen()
     if settings.record:
         start_retention(settings)
-    return recorded(source, settings, site, job)
+    return site
 
 
 def _scraped_before(header: Header, end: float) -> Track | None:
@@ -153,16 +150,22 @@ def _scraped_before(header: Header, end: float) -> Track | None:
     return scraped_before(header, end)
 
 
-def recorded(
+def _recorded(
     source: AttachSource,
     settings: Settings,
     site: Callable[[], Site],
-    job: JobSource | None,
+    job: JobSource | None = None,
+    login: Runner | None = None,
     others: int = 0,
 ) -> Pipeline:
-    """What shows a source and records it, if it is to be; `others` as in Pipeline."""
+    """What shows a source and records it, if it is to be; `others` as in Pipeline.
+
+    The job's output files are read here, or by `login` where the user sits elsewhere.
+    """
+    output = JobFiles(job.job, login) if job is not None else None
     stage = RecorderStage(source, marks_dir(), record=settings.record)
     past = Past(scraped=_scraped_before)
     return Pipeline(
-        stage, job=job, recorder=stage, site=site, others=others, past=past, stacks=Stacks(source)
-    )
+        stage, job=job, recorder=stage, site=site, others=others, past=past,
+        stacks=Stacks(source), output=output,
+    )  # fmt: skip

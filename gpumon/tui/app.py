@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from gpumon.pipeline.array import WatchedArray
     from gpumon.pipeline.pipeline import Pipeline
     from gpumon.slurm.job import Job
-    from gpumon.sources.jobfiles import JobFiles
     from gpumon.tui.dialogs.prompt import Asker, Prompts
     from gpumon.tui.runs.screen import Library
 
@@ -78,7 +77,6 @@ class GpumonApp(ViewApp[None]):
         *,
         whole_node: bool = False,
         prompts: Prompts | None = None,
-        output: JobFiles | None = None,
         array: WatchedArray | None = None,
         on_end: Callable[[Job], None] | None = None,
         library: Library | None = None,
@@ -100,7 +98,7 @@ class GpumonApp(ViewApp[None]):
         look = Look(settings.zoom_s, glyphs, settings.sort, settings.plots)
         self._look_chosen = look
         self._shown = (
-            Shown.of(self, pipeline, look, whole_node=whole_node, output=output)
+            Shown.of(self, pipeline, look, whole_node=whole_node)
             if array is None
             else Shown.of_array(self, pipeline, array, self._open_task, look)
         )
@@ -142,15 +140,14 @@ class GpumonApp(ViewApp[None]):
 
     def _open_task(self, id: str) -> None:
         """Show a task of the array as if it were attached to alone."""
-        followed = self._array.follow(id) if self._array is not None else None
-        if followed is None:
+        pipeline = self._array.follow(id) if self._array is not None else None
+        if pipeline is None:
             self.say(f"{id} is no longer running: gpumon report {id}")
             return
         shown = self._tasks.get(id)
-        if shown is None or shown.pipeline is not followed.pipeline:
-            pipeline, output = followed
+        if shown is None or shown.pipeline is not pipeline:
             pipeline.listen(self._waker.wake)
-            shown = Shown.of(self, pipeline, self._look_chosen, output=output, is_task=True)
+            shown = Shown.of(self, pipeline, self._look_chosen, is_task=True)
         kept = self._array.followed() if self._array is not None else {}
         self._tasks = {id: each for id, each in self._tasks.items() if id in kept}
         self._tasks[id] = self._shown = shown
@@ -433,7 +430,6 @@ def run_app(
     *,
     whole_node: bool = False,
     prompts: Prompts | None = None,
-    output: JobFiles | None = None,
     array: WatchedArray | None = None,
     on_end: Callable[[Job], None] | None = None,
     library: Library | None = None,
@@ -441,13 +437,13 @@ def run_app(
 ) -> int:
     """Show the dashboard until the user quits; returns the exit code. Raises GpumonError.
 
-    `prompts` asks through a dialog what transports need, `output` is what the job writes; `array`,
-    `on_end`, `library` and `is_from_list`: see GpumonApp.
+    `prompts` asks through a dialog what transports need; `array`, `on_end`, `library` and
+    `is_from_list`: see GpumonApp.
     """
     require_memory(_ROOM_BYTES)
     app = GpumonApp(
-        pipeline, settings, whole_node=whole_node, prompts=prompts, output=output, array=array,
-        on_end=on_end, library=library, is_from_list=is_from_list,
+        pipeline, settings, whole_node=whole_node, prompts=prompts, array=array, on_end=on_end,
+        library=library, is_from_list=is_from_list,
     )  # fmt: skip
     try:
         run_to_end(app)

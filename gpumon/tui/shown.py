@@ -20,7 +20,6 @@ from gpumon.tui.screens.replay import ReplayKeys
 if TYPE_CHECKING:
     from gpumon.pipeline.array import WatchedArray
     from gpumon.pipeline.pipeline import Pipeline
-    from gpumon.sources.jobfiles import JobFiles
 
 
 class Look(NamedTuple):
@@ -66,11 +65,10 @@ class Shown:
         look: Look,
         *,
         whole_node: bool = False,
-        output: JobFiles | None = None,
         is_task: bool = False,
     ) -> Shown:
         """All screens of a job or a node; `is_task`: there is an array to go back to."""
-        panes = all_panes(shell, pipeline, output)
+        panes = all_panes(shell, pipeline)
         actors = (
             BackKeys(shell, is_task=is_task),
             ReplayKeys(shell, is_replay=pipeline.player is not None),

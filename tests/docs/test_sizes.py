@@ -32,14 +32,14 @@ PARTS = {
     "chart export exporter prometheus": (2400, 3172),
     "pipeline": (800, 941),
     "services": (2500, 3994),
-    "tui": (5900, 8607),
+    "tui": (5900, 8599),
     "*": (1610, 2285),  # all others: the command line, the interface for notebooks, single modules
 }
 #: lines and files, with blanks and comments, in the same way
 TREES = {
-    "lines of gpumon": (54_000, 80_518),
-    "files of gpumon": (300, 549),
-    "lines of tests": (45_000, 74_182),
+    "lines of gpumon": (54_000, 80_721),
+    "files of gpumon": (300, 551),
+    "lines of tests": (45_000, 74_183),
     "files of tests": (400, 507),
 }
 #: that may be missing in a budget: code lines, lines of a tree, files

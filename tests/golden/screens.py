@@ -50,11 +50,11 @@ class Scene(NamedTuple):
 
 def _dashboard(filled: tuple[Store, float], via: str = "replay", **parts: Any) -> GpumonApp:
     store, now = filled
-    known, evaluation = parts.pop("job", None), parts.pop("evaluation", None)
-    pipeline = Pipeline(Still(now, via), store=store, job=known)
+    evaluation = parts.pop("evaluation", None)
+    pipeline = Pipeline(Still(now, via), store=store, **parts)
     pipeline._evaluator.latest = evaluation
     pipeline.evaluate = lambda: None  # type: ignore[method-assign]  # when it would is chance
-    return GpumonApp(pipeline, _DARK, **parts)
+    return GpumonApp(pipeline, _DARK)
 
 
 #: stores are only read

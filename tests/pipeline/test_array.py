@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gpumon.errors import NotFoundError
 from gpumon.pipeline import array as arrays
-from gpumon.pipeline.array import Followed, WatchedArray, to_follow, whole
+from gpumon.pipeline.array import WatchedArray, to_follow, whole
 from gpumon.slurm.job import ExitCode, Job
 from gpumon.slurm.runner import SlurmError
 from gpumon.slurm.states import ENDED_STATES
@@ -60,7 +60,7 @@ class Tasks:
 
     def follow(self, job):
         self.made[job.id] = Measured()
-        return Followed(self.made[job.id])
+        return self.made[job.id]
 
     def __enter__(self):
         self.array.start(None)

@@ -15,9 +15,9 @@ class Looking:
     def __init__(self, nodes=(), now=0.0, *, glyphs="braille", zoom_s=600.0, **known):
         self.moment = Moment(Zoom(zoom_s), glyphs, nodes=list(nodes), now=now, **known)
         self.pipeline = SimpleNamespace(
-            trouble="", is_local=False, want_report=lambda: None, stacks=None
+            trouble="", is_local=False, want_report=lambda: None, stacks=None, output=None
         )
-        self.panes = all_panes(self, self.pipeline, None)
+        self.panes = all_panes(self, self.pipeline)
         self.pane = self.panes["job"]
         self.said = []
 

@@ -62,9 +62,9 @@ class Known:
         return told
 
 
-def app_of(filled, job=None, **parts):
+def app_of(filled, job=None, output=None, **parts):
     store, now = filled
-    pipeline = Pipeline(Still(now, "ssh"), job=job, store=store)
+    pipeline = Pipeline(Still(now, "ssh"), job=job, store=store, output=output)
     return GpumonApp(pipeline, Settings(theme="dark"), **parts)
 
 

@@ -22,7 +22,6 @@ from gpumon.tui.selection import Selection
 
 if TYPE_CHECKING:
     from gpumon.pipeline.pipeline import Pipeline
-    from gpumon.sources.jobfiles import JobFiles
 
 #: every key, in the order of the help
 KEYS = (
@@ -44,7 +43,7 @@ ARRAY_KEYS = (
 )
 
 
-def all_panes(shell: Shell, pipeline: Pipeline, output: JobFiles | None) -> dict[str, Pane]:
+def all_panes(shell: Shell, pipeline: Pipeline) -> dict[str, Pane]:
     """Every screen by its name.
 
     A key whose action the screen shown lacks goes to the first of these that has it.
@@ -60,7 +59,7 @@ def all_panes(shell: Shell, pipeline: Pipeline, output: JobFiles | None) -> dict
         NodePane(shell, selection),
         JobPane(shell, selection, nodes, processes),
         DevicePane(shell, selection, processes),
-        OutputPane(shell, selection, output),
+        OutputPane(shell, selection, pipeline.output),
         report,
         FindingPane(shell, selection, report, pipeline.stacks),
     )

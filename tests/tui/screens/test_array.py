@@ -10,7 +10,7 @@ from gpumon.analysis.rundata import Coverage, RunData
 from gpumon.config import Settings
 from gpumon.model.sample import JobContext, Sample
 from gpumon.model.view import NotRecorded, Status
-from gpumon.pipeline.array import Followed, WatchedArray
+from gpumon.pipeline.array import WatchedArray
 from gpumon.pipeline.evaluator import LiveEvaluation
 from gpumon.pipeline.pipeline import Pipeline
 from gpumon.site import Site
@@ -61,7 +61,7 @@ def measured(job, *, busy=90.0, findings=(), lost=False, cores=6.0, samples=60, 
     pipeline = Pipeline(Still(NOW, "ssh"), job=Known(job), store=store)
     run = RunData(None, 0.0, 1.0, True, 10.0, [], [], [], Coverage("live", 100.0, 1.0), Site())
     pipeline._evaluator.latest = LiveEvaluation(list(findings), run, None)
-    return Followed(pipeline)
+    return pipeline
 
 
 def finding(level, title, waste=0.0):
@@ -167,7 +167,7 @@ async def test_a_reservation_has_a_star_and_silence_is_no_zero():
     followed = measured(job)
     event = process(7, framework="tf")
     rows = {"usage": {(0, 7): {"type": "C", "mem_bytes": GIB}}}
-    followed.pipeline._store.add("gpu01", Sample(NOW, 60, rows, {}, [event]))
+    followed._store.add("gpu01", Sample(NOW, 60, rows, {}, [event]))
     nothing = measured(silent, samples=0)
     app = Tasks((job, followed), (silent, nothing)).app
     async with app.run_test(size=(160, 40)) as pilot:
@@ -223,10 +223,10 @@ async def test_how_a_task_ended_is_said(known, said):
 async def test_what_is_not_recorded_is_said():
     job = task(1)
     followed = measured(job)
-    followed.pipeline._recorder = SimpleNamespace(
+    followed._recorder = SimpleNamespace(
         not_recorded={"gpu01": NotRecorded("No space left on device")}, news=lambda: ""
     )
-    followed.pipeline.stop = lambda: None
+    followed.stop = lambda: None
     app = Tasks((job, followed)).app
     async with app.run_test(size=(160, 40)) as pilot:
         await pilot.pause()

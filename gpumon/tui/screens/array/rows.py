@@ -20,7 +20,7 @@ from gpumon.tui.screens.job.request import allocated, total
 
 if TYPE_CHECKING:
     from gpumon.analysis.finding import Finding
-    from gpumon.pipeline.array import Followed
+    from gpumon.pipeline.pipeline import Pipeline
     from gpumon.slurm.job import Job
 
 #: worst first; then what runs, waits, has ended
@@ -100,7 +100,7 @@ class Rows:
         self._moments: dict[str, Moment] = {}
 
     def of(
-        self, tasks: Sequence[Job], followed: Mapping[str, Followed], zoom: Zoom
+        self, tasks: Sequence[Job], followed: Mapping[str, Pipeline], zoom: Zoom
     ) -> list[TaskRow]:
         """One for each task that runs or is measured; of the others one for several."""
         self._moments = {id: self._moment(id, each, zoom) for id, each in followed.items()}
@@ -108,8 +108,7 @@ class Rows:
         rest = [job for job in tasks if not (job.id in followed or job.is_running)]
         return rows + [_group(jobs) for jobs in _alike(rest)]
 
-    def _moment(self, id: str, followed: Followed, zoom: Zoom) -> Moment:
-        pipeline = followed.pipeline
+    def _moment(self, id: str, pipeline: Pipeline, zoom: Zoom) -> Moment:
         before = self._moments.get(id) or replace(self._empty, kept=type(self._empty.kept)())
         return replace(before, zoom=zoom).looking_at(pipeline)
 

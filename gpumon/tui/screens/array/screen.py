@@ -90,7 +90,7 @@ class ArrayPane(Pane):
         if age_s > _OLD_S and not (job is not None and job.has_ended):
             right.append((f"Slurm's answer is {age_text(age_s)} old · ", "attention"))
         followed = self._array.followed().values()
-        not_recorded = [why for each in followed for why in each.pipeline.not_recorded.values()]
+        not_recorded = [why for each in followed for why in each.not_recorded.values()]
         if not_recorded:
             right.append((f"not recorded: {clean(not_recorded[0].why, 60)} · ", "bad"))
         label = time.strftime("%H:%M:%S", time.localtime(clock.wall(moment.now)))
