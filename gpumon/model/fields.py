@@ -339,28 +339,18 @@ PERIODS_S: dict[tuple[str, str], float] = {
 #: a device or process that is busier than this works, in %
 ACTIVE_PERCENT = 1.0
 
-#: NVML's clock event reasons, bit by bit, in the words used on screens and in JSON
-THROTTLE_REASONS: tuple[tuple[int, str], ...] = (
-    (0x1, "idle"),
-    (0x2, "applications_clocks"),
-    (0x4, "sw_power_cap"),
-    (0x8, "hw_slowdown"),
-    (0x10, "sync_boost"),
-    (0x20, "sw_thermal"),
-    (0x40, "hw_thermal"),
-    (0x80, "hw_power_brake"),
-    (0x100, "display_clocks"),
-    (0x200, "board_limit"),
-    (0x400, "low_reliability"),
-)
+#: NVML's clock event reasons from the lowest bit on, in the words used on screens and in JSON
+_REASONS = (
+    "idle", "applications_clocks", "sw_power_cap", "hw_slowdown", "sync_boost", "sw_thermal",
+    "hw_thermal", "hw_power_brake", "display_clocks", "board_limit", "low_reliability",
+)  # fmt: skip
+THROTTLE_REASONS = tuple((1 << bit, word) for bit, word in enumerate(_REASONS))
+_THROTTLE_WORDS = (*_REASONS, *(f"bit_{bit}" for bit in range(len(_REASONS), 64)))
 
 
 def throttle_words(mask: int) -> list[str]:
     """The reasons in a clock event mask, in bit order; unknown bits as `bit_N`."""
-    words = [word for bit, word in THROTTLE_REASONS if mask & bit]
-    rest = mask & ~sum(bit for bit, _ in THROTTLE_REASONS)
-    words += [f"bit_{n}" for n in range(64) if rest >> n & 1]
-    return words
+    return [word for bit, word in enumerate(_THROTTLE_WORDS) if mask >> bit & 1]
 
 
 #: readings that only frames have, made where samples are aggregated
@@ -370,9 +360,7 @@ DERIVED: dict[str, dict[str, Field]] = {
         # the share of a bucket in which a device worked
         "device": (Field("active", "", 1.0, kept=JUDGED),),
         # ... of its ticks in which a reason slowed it
-        "throttle": tuple(
-            Field(word, "", 1.0, kept=JUDGED) for word in throttle_words((1 << 64) - 1)
-        ),
+        "throttle": tuple(Field(word, "", 1.0, kept=JUDGED) for word in _THROTTLE_WORDS),
         # whether a sample came, and the job's processes: their threads, those that run or wait for
         # a core, those in uninterruptible sleep
         "node": (

@@ -176,9 +176,8 @@ class Header(NamedTuple):
     nvml: str = ""
     cuda: str = ""
     job: Optional[JobContext] = None
-    facts: Dict[
-        str, Reading
-    ] = {}  # of the node: cpus, mem_total_bytes, swap_total_bytes, kernel, …
+    #: of the node: cpus, mem_total_bytes, swap_total_bytes, kernel, …
+    facts: Dict[str, Reading] = {}
     notes: List[str] = []  # sentences for people: NO_DRIVER, …
     agent_uid: int = -1
     agent_pid: int = 0
