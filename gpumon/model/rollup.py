@@ -10,35 +10,23 @@ bridged: nothing was measured in it, the reading before it still stands.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from math import nan
 from operator import mul
-from typing import (
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-    TypeVar,
-    Union,
-)
+from typing import NamedTuple, Optional, TypeVar
 
 #: seconds of a bucket on the finest grid of an aggregation, and in a recording's rollup lines
 STEP_S = 10.0
 MAX_COUNT = 0xFFFF
 #: gaps that are added to a rollup that is shared, rather than copied: nodes begin a bit apart
 _MAX_PADDING = 6
-#: float32 as the machine has them
-Numbers = Union[bytes, "array[float]"]
 _Number = TypeVar("_Number", int, float)
 _GAP, _NONE = array("f", [nan]), array("H", [0])
 #: so many counts are one object wherever they are the same, as most series of a node are read in
 #: the same ticks; longer ones belong to their rollup
 _SHARED_UP_TO = 128
 _MAX_SHARED = 512
-_SHARED: Dict[bytes, array[int]] = {}
+_SHARED: dict[bytes, array[int]] = {}
 
 
 class Bucket(NamedTuple):
@@ -113,7 +101,7 @@ class Rollup:
     def _widen(self) -> None:
         self._lows, self._highs = self._means[:], self._means[:]
 
-    def _arrays(self) -> List[array[float]]:
+    def _arrays(self) -> list[array[float]]:
         return [each for each in (self._means, self._lows, self._highs) if each is not None]
 
     def skip(self, count: int, held: float = nan) -> None:
@@ -166,48 +154,29 @@ class Rollup:
 
     def extend(self, other: Rollup) -> None:
         """Take all buckets of another one of the same step; only the first may be known in part."""
-        if other._means:
-            if not self._means:
-                self.step_s = other.step_s
-            self.join(other.first, other._counts, other._means, other._lows, other._highs)
-
-    def join(
-        self,
-        first: int,
-        counts: array[int],
-        means: Numbers,
-        lows: Optional[Numbers] = None,
-        highs: Optional[Numbers] = None,
-    ) -> None:
-        """The same of buckets from index `first`; without lows and highs these are the means."""
-        mine = self._means
-        if not mine:
-            self.first = first
-        elif first != self.first + len(mine):
+        means = self._means
+        if not other._means:
+            return
+        if not means:
+            self.step_s, self.first = other.step_s, other.first
+        elif other.first != self.first + len(means):
             self.strip()
-            ahead = first - self.first - len(mine)
+            ahead = other.first - self.first - len(means)
             if ahead < 0:
-                self._amend_all(first, counts, means, lows, highs)
+                self._amend_all(other)
                 return
             self.skip(ahead)
-        if self._lows is None and lows is not None:
+        if self._lows is None and other._lows is not None:
             self._widen()
-        _extend(mine, means)
-        self._count(counts)
+        means.extend(other._means)
+        self._count(other._counts)
         if self._lows is not None and self._highs is not None:
-            _extend(self._lows, means if lows is None else lows)
-            _extend(self._highs, means if highs is None else highs)
+            self._lows.extend(other.low)
+            self._highs.extend(other.high)
 
-    def _amend_all(
-        self,
-        first: int,
-        counts: array[int],
-        means: Numbers,
-        lows: Optional[Numbers],
-        highs: Optional[Numbers],
-    ) -> None:
-        columns = [array("f", each or means) for each in (means, lows, highs)]
-        for index, (mean, low, high, count) in enumerate(zip(*columns, counts), first):
+    def _amend_all(self, other: Rollup) -> None:
+        rows = zip(other.low, other.mean, other.high, other.count)
+        for index, (low, mean, high, count) in enumerate(rows, other.first):
             if count:
                 self.add(index, mean * count, count, low, high)
 
@@ -237,7 +206,7 @@ class Rollup:
         """Index of the newest bucket."""
         return self.first + len(self._means) - 1
 
-    def buckets(self) -> List[Optional[Bucket]]:
+    def buckets(self) -> list[Optional[Bucket]]:
         """All of them, None where one is a gap."""
         rows = zip(self.low, self.mean, self.high, self._counts)
         return [Bucket(*row) if row[1] == row[1] else None for row in rows]
@@ -296,7 +265,7 @@ class Rollup:
         self._counts = _shared(self._counts[kept])
         self.first += before
 
-    def padded(self, first: int, count: int) -> Tuple[array[float], array[float], array[float]]:
+    def padded(self, first: int, count: int) -> tuple[array[float], array[float], array[float]]:
         """Mean, low and high of `count` buckets from index `first`, gaps where there is none."""
         begin = self.first - first
         before = _GAP * min(max(begin, 0), count)
@@ -320,7 +289,7 @@ class Rollup:
         for at in (0, count - 1):
             begin = (self.first + at) * step_s
             overlaps[at] = min(begin + step_s, end) - max(begin, start)
-        columns: Tuple[Sequence[float], ...] = (overlaps, means, self.low, self.high)
+        columns: tuple[Sequence[float], ...] = (overlaps, means, self.low, self.high)
         integral = sum(map(mul, overlaps, means))
         if integral != integral or min(overlaps[0], overlaps[-1]) <= 0:  # NaN as soon as one is
             known = [row for row in zip(*columns) if row[0] > 0 and row[1] == row[1]]
@@ -355,10 +324,9 @@ class Rollup:
         """The same in buckets that are `ratio` times as long. Costs what is there, however long
         they are.
         """
-        found = Rollup(self.step_s * ratio)
         length = len(self._means)
         if not length:
-            return found
+            return Rollup(self.step_s * ratio)
         head = min(-self.first % ratio, length)  # those before the first whole bucket
         stop = length - (length - head) % ratio
         own = self._counts[head:stop]
@@ -382,16 +350,13 @@ class Rollup:
                 counts.insert(at, sum(self._counts[begin:end]))
         extremes = () if lows == highs else (lows, highs)
         count = array("H", [min(n, MAX_COUNT) for n in counts])
-        found.join(self.first // ratio, count, means, *extremes)
-        return found
+        return Rollup.of(self.step_s * ratio, self.first // ratio, count, means, *extremes)
 
     def expanded(self, ratio: int) -> Rollup:
         """The same in buckets of a `ratio`th of the length: each stands for all that it covers."""
-        found = Rollup(self.step_s / ratio)
         columns = [_repeated(each, ratio) for each in self._arrays()]
-        counts = array("H", [-(-count // ratio) for count in self._counts])
-        found.join(self.first * ratio, _repeated(counts, ratio), *columns)
-        return found
+        counts = _repeated(array("H", [-(-count // ratio) for count in self._counts]), ratio)
+        return Rollup.of(self.step_s / ratio, self.first * ratio, counts, *columns)
 
 
 def _shared(counts: array[int]) -> array[int]:
@@ -407,22 +372,15 @@ def _repeated(values: array[_Number], times: int) -> array[_Number]:
     return array(values.typecode, [value for value in values for _ in range(times)])
 
 
-def _extend(values: array[float], more: Numbers) -> None:
-    if isinstance(more, bytes):
-        values.frombytes(more)
-    else:
-        values.extend(more)
-
-
 def _leading_gaps(counts: array[int]) -> int:
     return next((n for n, count in enumerate(counts) if count), len(counts))
 
 
-def _groups(values: array[_Number], size: int) -> Iterator[Tuple[_Number, ...]]:
+def _groups(values: array[_Number], size: int) -> Iterator[tuple[_Number, ...]]:
     return zip(*[iter(values)] * size) if len(values) >= size else iter(())
 
 
-def merged(rows: Iterable[Tuple[float, float, float, int]]) -> Optional[Bucket]:
+def merged(rows: Iterable[tuple[float, float, float, int]]) -> Optional[Bucket]:
     """One bucket over those of (low, mean, high, count), gaps among them; see `Rollup.merged`."""
     known = [row for row in rows if row[1] == row[1]]
     known = [row for row in known if row[3]] or known

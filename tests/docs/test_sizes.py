@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 #: code lines of folders and modules of gpumon: what they shall have, and the budget. What makes
 #: a part smaller lowers its budget
 PARTS = {
-    "model": (1700, 1918),
+    "model": (1700, 1867),
     "wire": (520, 583),
     "frames": (1500, 1655),
     "collect": (4500, 6718),
@@ -37,7 +37,7 @@ PARTS = {
 }
 #: lines and files, with blanks and comments, in the same way
 TREES = {
-    "lines of gpumon": (54_000, 80_721),
+    "lines of gpumon": (54_000, 80_666),
     "files of gpumon": (300, 551),
     "lines of tests": (45_000, 74_183),
     "files of tests": (400, 507),
