@@ -179,20 +179,18 @@ class FrameBuilder:
         states: dict[float, list[object]] = {}
         for pid, rows in of_pid.items():
             facts = self._facts.get(pid)
-            if facts is None or not is_counted(facts, in_job=in_job):
-                if pid in self._on_gpu:  # which screens show
-                    self._put_of_process(pid, "cpu_percent", rows)
-                continue
-            for time, row in rows:
+            counts = facts is not None and is_counted(facts, in_job=in_job)
+            if counts or pid in self._on_gpu:  # which screens show
+                self._put_of_process(pid, "cpu_percent", rows)
+            for time, row in rows if counts else ():
                 if (own := number(row.get("threads"))) is not None:
                     threads[time] = threads.get(time, 0.0) + own
                 if pid != agent and isinstance(row.get("state"), str):
                     states.setdefault(time, []).append(row["state"])
-            self._put_of_process(pid, "cpu_percent", rows)
         self._put(("node", "", "threads"), self._index, [*threads.values()])
         for name, letter in _STATES:
-            counts = [float(each.count(letter)) for each in states.values()]
-            self._put(("node", "", name), self._index, counts)
+            values = [float(each.count(letter)) for each in states.values()]
+            self._put(("node", "", name), self._index, values)
         for pid in self._on_gpu & of_pid.keys():
             self._put_of_process(pid, "rss_bytes", of_pid[pid])
 

@@ -20,6 +20,7 @@ from gpumon.model.text import clean
 
 #: the row of one tick, and what its processes do in it (None: they were not asked for)
 Tick = tuple[float, Row, "Mapping[int, Row] | None"]
+Look = tuple[float, Row, Mapping[int, Row]]  # the same where they were
 
 MEMORY_ERRORS = "ecc_uncorrected"
 COUNTERS = (
@@ -62,7 +63,8 @@ class DeviceFrame:
         self.rollups = Rollups()
         self.throttle: dict[str, Rollup] = {}
         self.counters = {name: Growth() for name in COUNTERS}
-        self.counters["energy_j"].most_per_s = _most_power_w(device)
+        most_w = FIELDS["device"]["power_w"].high  # of any
+        self.counters["energy_j"].most_per_s = ceilings(device.facts).get("power_w", most_w)
         self.processes: list[ProcessFrame] = []  # in the order in which they came
         self.polled = False  # some zeros of `active` rest on polling alone
         self.is_watched = False  # its processes were asked for
@@ -88,13 +90,15 @@ class DeviceFrame:
                 self.rollups[name].put(index, values)
             elif name in self.counters:
                 self._count(name, ticks)
+        looks = [(time, row, usage) for time, row, usage in ticks if usage is not None]
         used = []
-        for usage in (usage for _, _, usage in ticks if usage is not None):
+        for _, _, usage in looks:
             sm = [v for row in usage.values() if (v := number(row.get("sm_percent"))) is not None]
             if sm:
                 used.append(max(sm))
         self._add_activity(index, read, used)
-        self._add_processes(index, ticks, facts)
+        if looks:
+            self._add_processes(index, looks, facts)
 
     def _count(self, name: str, ticks: Iterable[Tick]) -> None:
         growth = self.counters[name]
@@ -147,13 +151,11 @@ class DeviceFrame:
         return {each.facts.pid: each for each in self.processes if not each.ended}
 
     def _add_processes(
-        self, index: int, ticks: Sequence[Tick], facts: Mapping[int, Process]
+        self, index: int, looks: Sequence[Look], facts: Mapping[int, Process]
     ) -> None:
         here = self._living()
         of_pid: dict[int, list[tuple[float, Row]]] = {}
-        for time, row, usage in ticks:
-            if usage is None:
-                continue
+        for time, row, usage in looks:
             for pid, line in usage.items():
                 if pid not in of_pid:
                     of_pid[pid] = []
@@ -167,9 +169,8 @@ class DeviceFrame:
         for pid, rows in of_pid.items():
             if pid in here:
                 here[pid].add(index, rows)
-        asked = [usage for _, _, usage in ticks if usage is not None]
-        for pid, process in here.items() if asked else ():
-            if pid not in asked[-1]:  # who is not in the newest list has left
+        for pid, process in here.items():
+            if pid not in looks[-1][2]:  # who is not in the newest list has left
                 process.ended = True
 
     def _arrive(
@@ -225,8 +226,8 @@ class DeviceFrame:
         self.state = name
         began = time if state is None else min(time, state.since)
         detail = "" if state is None else clean(state.detail, _MAX_WORDS)
-        told = {"detail": detail}
-        self._note(Event(began, "state", self.device.key, None, name or "well", dict(told)))
+        key = self.device.key
+        self._note(Event(began, "state", key, None, name or "well", {"detail": detail}))
 
     def _note(self, event: Event) -> None:
         if len(self.states) < MAX_EVENTS:
@@ -362,7 +363,3 @@ def _zeros(like: Rollup) -> Rollup:
     """0 wherever that one has a value."""
     means = array("f", [0.0 if mean == mean else nan for mean in like.mean])
     return Rollup.of(like.step_s, like.first, like.count[:], means)
-
-
-def _most_power_w(device: Device) -> float:
-    return ceilings(device.facts).get("power_w", FIELDS["device"]["power_w"].high)

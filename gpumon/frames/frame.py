@@ -110,8 +110,7 @@ class Frame:
         self.step_s = STEP_S
         self._is_lean, self._with_shown = is_lean, with_shown
         self.headers: Recent[Header] = Recent(MAX_HEADERS, HEADERS_BYTES)
-        self._events: Recent[Event] = Recent(MAX_EVENTS, EVENTS_BYTES)
-        self._ends: Recent[Event] = Recent(MAX_EVENTS, EVENTS_BYTES)  # of processes, of thousands
+        self.keep_events(())
         self.samples = Coverage()
         self.extent: Optional[tuple[int, int]] = None  # the first and the newest bucket
         self.devices: list[DeviceFrame] = []
@@ -146,6 +145,7 @@ class Frame:
 
     def keep_events(self, events: Iterable[Event]) -> None:
         """Have these alone."""
+        #: that processes ended, of thousands, take no room from others
         self._events, self._ends = (Recent[Event](MAX_EVENTS, EVENTS_BYTES) for _ in range(2))
         for event in events:
             self.add_event(event)

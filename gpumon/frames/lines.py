@@ -186,9 +186,8 @@ def _row(found: Rollup, first: int) -> tuple[int, int, Union[int, list[int]], in
     if sys.byteorder == "big":
         values.byteswap()
     most = max(counts)
-    if counts.count(most) == len(counts):
-        return found.first - first, len(mean), most, len(values), values.tobytes()
-    return found.first - first, len(mean), counts.tolist(), len(values), values.tobytes()
+    told = most if counts.count(most) == len(counts) else counts.tolist()
+    return found.first - first, len(mean), told, len(values), values.tobytes()
 
 
 # -- reading ---------------------------------------------------------------------------------------
