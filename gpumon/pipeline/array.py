@@ -17,7 +17,7 @@ from gpumon.errors import GpumonError, NotFoundError
 from gpumon.model import clock
 from gpumon.model.view import Silence
 from gpumon.slurm.groups import task_order
-from gpumon.slurm.job import ExitCode, Job
+from gpumon.slurm.job import Job
 from gpumon.sources.base import Sink
 from gpumon.sources.watched import ASK_S
 
@@ -252,9 +252,8 @@ def whole(id: str, tasks: Sequence[Job]) -> Job:
     if not tasks:
         return Job(raw_id=id, id=id)
     open_ = [job for job in tasks if not job.has_ended and job.state != GONE]
-    running = [job for job in open_ if job.is_running]
     if open_:
-        state = "RUNNING" if running else "PENDING"
+        state = "RUNNING" if any(job.is_running for job in open_) else "PENDING"
     else:
         bad = Counter(job.state for job in tasks if job.has_ended and job.state != "COMPLETED")
         known = all(job.has_ended for job in tasks)
@@ -268,9 +267,5 @@ def whole(id: str, tasks: Sequence[Job]) -> Job:
         uid=first.uid, account=first.account, partition=first.partition, state=state, start=start,
         end=None if open_ else end,
         elapsed_s=None if open_ or start is None or end is None else end - start,
-        exit_code=None if open_ else max(codes, key=_badness, default=None),
+        exit_code=None if open_ else max(codes, default=None),
     )  # fmt: skip
-
-
-def _badness(code: ExitCode) -> tuple[int, int]:
-    return code.code, code.signal

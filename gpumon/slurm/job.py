@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import field, fields, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from gpumon.plain import dataclass
 from gpumon.slurm.js1 import Summary
@@ -23,8 +23,7 @@ OWN_STEP = "gpumon/agent"
 _CUT_SHORT = ("FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY")
 
 
-@dataclass(frozen=True)
-class ExitCode:
+class ExitCode(NamedTuple):
     """Slurm's `code:signal`. Signal 125 is Slurm's own mark for out of memory."""
 
     code: int
