@@ -97,8 +97,7 @@ class Evaluator:
         self._store.header(node, header)
         self._nodes.add(node)
         if len(self._nodes) > _MAX_NODES and not self._stopping.is_set():
-            most = f"no live findings above {_MAX_NODES} nodes"
-            self._give_up(f"{most}; run gpumon report")
+            self._give_up(f"no live findings above {_MAX_NODES} nodes; run gpumon report")
 
     def add(self, node: str, sample: Sample, received: float | None = None) -> None:
         self._cut(node, sample)

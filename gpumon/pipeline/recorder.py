@@ -50,21 +50,13 @@ class RecorderStage:
     A dashboard records by the way, each node only as long as no other process does.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        marks_dir: str,
-        *,
-        record: bool = False,
-        is_usual: bool = True,
-    ) -> None:
+    def __init__(self, source: Source, marks_dir: str, *, record: bool = False) -> None:
         """`marks_dir`: the folder of spools, in which `gpumon mark` finds this process. `record`:
-        whether to write files; marks are taken either way. `is_usual`: the recorder that was asked
-        for writes where reports look for it, so no dashboard need record the node.
+        whether to write files; marks are taken either way.
         """
         self.name = source.name
         self.asked_for: Recorder | None = None  # of the only node, whoever else records it
-        self._is_usual = is_usual
+        self._is_usual = True  # it writes where reports look for it
         self._source = source
         self._marks_dir = marks_dir
         self._record_nodes = record
@@ -78,6 +70,15 @@ class RecorderStage:
         self._stopped = False
         self._lanes = [Lane() for _ in range(_LANES)]
         self.not_recorded: dict[str, NotRecorded] = {}  # by node: those that should be
+
+    def record_to(self, header: Header, output: str | None) -> Recorder:
+        """Record the only node, whoever else does: to a new file or into a folder, or (None) among
+        all recordings, where no dashboard need record it, too. Raises GpumonError.
+        """
+        self._register(header)  # whoever finds the file may set a mark
+        self._is_usual = output is None
+        self.asked_for = new_recorder(header, output)
+        return self.asked_for
 
     # -- as a source
 
@@ -124,17 +125,15 @@ class RecorderStage:
                 self._end(known, "the job was requeued")
                 self._claims.release(node)
                 known = None
-            is_new = known is None
             if known is None:
-                self.register(header)
+                self._register(header)
                 known = self._nodes[node] = _Node(header)
                 self._claims.seen(node, header.interval_s)
-            known.header = header
-            self._put(node, known, known.framer.add(header))
-            if is_new:
                 self._decide(node, known)
             elif known.recorder is not None:
                 known.recorder.header(header)
+            known.header = header
+            self._put(node, known, known.framer.add(header))
 
     def add(self, node: str, sample: Sample, received: float | None = None) -> None:
         with self._lock:
@@ -165,9 +164,7 @@ class RecorderStage:
             recorder.add(node.told(sample))
             if recorder.failed:
                 self._end(node, recorder.why)
-                self._claims.release(name)
-                self.not_recorded[name] = NotRecorded(recorder.why, recorder.path)
-                self._news.append(recorder.failed)
+                self._give_up(name, NotRecorded(recorder.why, recorder.path), recorder.failed)
         node.last = sample.time
         node.living.take(sample.events)
 
@@ -203,7 +200,7 @@ class RecorderStage:
 
     # -- the parts that hold the lock
 
-    def register(self, header: Header) -> None:
+    def _register(self, header: Header) -> None:
         """Once: where marks come in, and which other processes record."""
         if not self._claims.path:
             with suppress(OSError):  # `gpumon mark` reports why
@@ -225,9 +222,7 @@ class RecorderStage:
                 self._news.append(f"{name}: already being recorded; only shown here")
                 node.is_said = True
         elif node.recorder is None:
-            node.recorder = self._open(name, node)
-            if node.recorder is None:
-                self._claims.release(name)
+            self._open(name, node)
 
     def _is_recorded(self, name: str, node: _Node) -> bool:
         """Whether others record all of it; if not, claim it for this process."""
@@ -254,7 +249,13 @@ class RecorderStage:
             self._ended.append(node.recorder)
             node.recorder = None
 
-    def _open(self, name: str, node: _Node) -> Recorder | None:
+    def _give_up(self, name: str, why: NotRecorded, told: str) -> None:
+        """Recording it."""
+        self.not_recorded[name] = why
+        self._news.append(told)
+        self._claims.release(name)
+
+    def _open(self, name: str, node: _Node) -> None:
         header = node.header
         count = sum(each.recorder is not None for each in self._nodes.values())
         try:
@@ -267,18 +268,18 @@ class RecorderStage:
                 is_synced=not count,  # what its file server is asked must not grow with the nodes
             )
         except GpumonError as error:
-            self.not_recorded[name] = NotRecorded(str(error))
+            why = NotRecorded(str(error))
             if isinstance(error, CannotRecordError):
-                self.not_recorded[name] = NotRecorded(error.why, error.path)
-            self._news.append(f"not recording: {error}")
-            return None
+                why = NotRecorded(error.why, error.path)
+            self._give_up(name, why, f"not recording: {error}")
+            return
         if not count:
             self._news.append(
                 f"recording to {_short(recorder.path)} (use --no-record to turn this off)"
             )
         recorder.header(header)
         node.is_late, node.is_framed = node.last is not None, count < _MAX_FRAMED
-        return recorder
+        node.recorder = recorder
 
 
 class _Node:

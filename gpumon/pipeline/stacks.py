@@ -6,6 +6,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from gpumon.model.stack import ANY, PROBE, Stack, Told
@@ -74,10 +75,8 @@ class Stacks:
         thread = threading.Thread(
             target=self._source.ask_stacks, args=(node, pid, how), daemon=True, name="stack"
         )
-        try:
+        with suppress(RuntimeError):  # no room for its stack; the next drawing asks again
             thread.start()
-        except RuntimeError:  # no room for its stack; the next drawing asks again
-            pass
 
     def _take(self, node: str, told: Told) -> None:
         """Only what was asked for."""

@@ -128,7 +128,7 @@ def record(
     from gpumon.collect.agent import Agent
     from gpumon.collect.cgroup.room import LEFT
     from gpumon.model.text import clean
-    from gpumon.pipeline.recorder import RecorderStage, new_recorder
+    from gpumon.pipeline.recorder import RecorderStage
     from gpumon.recording.runs import marks_dir
     from gpumon.services.retention import start_retention
     from gpumon.services.run_summary import Summary
@@ -138,9 +138,8 @@ def record(
     agent.start()
     header = agent.header()
     source = _ThisNode(agent, header, lambda due: recorder.failed or wait(due))
-    stage = RecorderStage(source, marks_dir(), is_usual=output is None)
-    stage.register(header)  # whoever finds the file may set a mark
-    recorder = stage.asked_for = new_recorder(header, output)
+    stage = RecorderStage(source, marks_dir())
+    recorder = stage.record_to(header, output)
     if not quiet and sys.stderr.isatty():
         print(f"gpumon: recording to {clean(recorder.path)}; press Ctrl-C to stop", file=sys.stderr)
     start_retention(settings)
