@@ -153,11 +153,6 @@ class Pipeline:
         """With every evaluation from now on."""
         self._evaluator.wants_report = True
 
-    @property
-    def takes_marks(self) -> bool:
-        """Whether what is shown happens now."""
-        return self._recorder is not None
-
     def mark(self, text: str) -> str:
         """Put a line on the time axis; what happened, in words."""
         return self._recorder.mark(text) if self._recorder is not None else ""

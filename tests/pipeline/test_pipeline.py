@@ -76,5 +76,4 @@ def test_it_starts_once_and_tells_of_every_change():
 
 def test_a_plain_source_takes_no_marks():
     pipeline = Pipeline(Story())
-    assert not pipeline.takes_marks
-    assert (pipeline.news(), pipeline.job()) == ("", None)
+    assert (pipeline.mark("here"), pipeline.news(), pipeline.job()) == ("", "", None)

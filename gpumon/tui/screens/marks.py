@@ -23,7 +23,7 @@ class MarkKeys(Actor):
         self._pipeline = pipeline
 
     def action_mark(self) -> None:
-        if not self._pipeline.takes_marks:
+        if self._pipeline.player is not None:
             self.shell.say("a replay takes no marks; for a live run: gpumon mark TEXT")
             return
 
