@@ -161,7 +161,7 @@ class RecorderStage:
             self._claims.hold(name, self._claims.made(name, node.header, is_asked_for=True))
         recorder = node.recorder
         if recorder is not None:
-            recorder.add(node.told(sample))
+            recorder.add(sample)
             if recorder.failed:
                 self._end(node, recorder.why)
                 self._give_up(name, NotRecorded(recorder.why, recorder.path), recorder.failed)
@@ -277,9 +277,8 @@ class RecorderStage:
             self._news.append(
                 f"recording to {_short(recorder.path)} (use --no-record to turn this off)"
             )
-        recorder.header(header)
-        node.is_late, node.is_framed = node.last is not None, count < _MAX_FRAMED
-        node.recorder = recorder
+        recorder.header(header, node.living.values())
+        node.recorder, node.is_framed = recorder, count < _MAX_FRAMED
 
 
 class _Node:
@@ -290,7 +289,6 @@ class _Node:
         self.recorder: Recorder | None = None  # None: not recorded here
         self.marks: list[Event] = []  # for its next sample
         self.last: float | None = None  # time of the newest sample
-        self.is_late = False  # the recorder does not know yet which processes live
         self.is_said = False  # that another one records
         self.is_framed = True  # its recording gets the lines of frames
         self.framer = Framer()
@@ -300,13 +298,6 @@ class _Node:
         """With the marks that wait for it."""
         marks, self.marks = self.marks, []
         return sample._replace(events=[*sample.events, *marks]) if marks else sample
-
-    def told(self, sample: Sample) -> Sample:
-        """The sample for the recorder."""
-        if not self.is_late:
-            return sample
-        self.is_late = False
-        return sample._replace(events=[*self.living.values(), *sample.events])
 
 
 def _spread(marks: list[Mark], nodes: Mapping[str, _Node], news: deque[str]) -> None:

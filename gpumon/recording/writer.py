@@ -138,9 +138,10 @@ class Recorder:
         """Of lines that were flushed: those not on disk yet."""
         return self._writer.pending_bytes
 
-    def header(self, header: Header) -> None:
-        """Take the stream's header, or a new one."""
+    def header(self, header: Header, living: Iterable[Event] = ()) -> None:
+        """Take the stream's header, or a new one; `living`: what described before who lives now."""
         with self._lock:
+            self._living.take(living)
             header = self._header = self._axis.header(header, our_clock.now())
             if self._times is not None:
                 self._wait(self._encoded(header))
@@ -281,18 +282,16 @@ class Recorder:
         `rollups`: the lines of the frame before.
         """
         self._frame_began = now
-        line = self._frame.begun(self._encoded(header))
-        if self._last is None:
-            self._wait(line)
-            return
-        self._wait(RESTATED + line[1:])
+        is_first = self._last is None
+        begin = b"{" if is_first else RESTATED
+        self._wait(begin + self._frame.begun(self._encoded(header))[1:])
         for rollup in rollups:
             self._wait(rollup.encode("ascii"))
         facts = list(self._living.values())
-        for at in range(0, max(len(facts), 1), _FACTS_PER_LINE):
+        for at in range(0, len(facts) if is_first else max(len(facts), 1), _FACTS_PER_LINE):
             some = facts[at : at + _FACTS_PER_LINE]
-            restated = Sample(sample.time, sample.mono, {}, sample.states, some)
-            self._wait(RESTATED + self._encoder.sample(restated)[1:].encode("ascii"))
+            known = Sample(sample.time, sample.mono, {}, sample.states, some)
+            self._wait(begin + self._encoder.sample(known)[1:].encode("ascii"))
 
     def _wait(self, line: bytes) -> None:
         self._lines.append(line)

@@ -23,23 +23,23 @@ PARTS = {
     "probe": (500, 789),
     "transport": (1950, 3528),
     "sources": (1150, 1264),
-    "recording": (1800, 2071),
+    "recording": (1800, 2233),
     "store": (620, 678),
     "slurm": (2050, 2725),
     "site config toml": (450, 598),
     "analysis": (9300, 13509),
     "report": (2250, 3291),
     "chart export exporter prometheus": (2400, 3172),
-    "pipeline": (800, 932),
+    "pipeline": (800, 922),
     "services": (2500, 3993),
     "tui": (5900, 8599),
     "*": (1610, 2285),  # all others: the command line, the interface for notebooks, single modules
 }
 #: lines and files, with blanks and comments, in the same way
 TREES = {
-    "lines of gpumon": (54_000, 80_652),
+    "lines of gpumon": (54_000, 80_637),
     "files of gpumon": (300, 551),
-    "lines of tests": (45_000, 74_183),
+    "lines of tests": (45_000, 74_182),
     "files of tests": (400, 507),
 }
 #: that may be missing in a budget: code lines, lines of a tree, files

@@ -63,10 +63,10 @@ class FramedRecorder(Recorder):
         self.framer = Framer(replayed=True)
         self._wire = Encoder(), Decoder()
 
-    def header(self, header):
+    def header(self, header, living=()):
         encoder, decoder = self._wire
         list(self.framer.add(decoder.line(encoder.header(header))))
-        super().header(header)
+        super().header(header, living)
 
     def add(self, sample):
         encoder, decoder = self._wire
