@@ -233,9 +233,8 @@ def to_follow(jobs: Iterable[Job], followed: Collection[str]) -> list[Job]:
     running = [job for job in jobs if job.is_running and job.nodes]
     streams = sum(len(job.nodes) for job in running if job.id in followed)
     chosen = []
-    for job in sorted(running, key=lambda job: job.start or 0.0, reverse=True):
-        if job.id in followed:
-            continue
+    others = (job for job in running if job.id not in followed)
+    for job in sorted(others, key=lambda job: job.start or 0.0, reverse=True):
         if streams and streams + len(job.nodes) > MAX_STREAMS:
             break
         streams += len(job.nodes)

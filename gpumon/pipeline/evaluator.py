@@ -184,7 +184,8 @@ class Evaluator:
                 for frame in self._until_reset(entry.frames):
                     run.add(entry.node, _while_running(frame, job))
                 new = True
-            began, job = time.monotonic(), self._job_now()
+            began, job = time.monotonic(), self._job()
+            job = None if job is None else job.as_of(clock.now())  # Slurm answered some time ago
             ended = job is not None and job.has_ended  # then no sample comes any more
             asked = (self.wants_report and not told) or ended != over
             if not run.has_samples or not (asked or (new and began >= due)):
@@ -201,11 +202,6 @@ class Evaluator:
         """Of a core."""
         whole = _SHARE if len(self._nodes) <= _FEW_NODES else _SHARE_OF_MANY
         return whole / (1 + self._others / _WHOLE_SHARES)
-
-    def _job_now(self) -> Job | None:
-        """Slurm's newest answer, which may be some time ago."""
-        job = self._job()
-        return None if job is None else job.as_of(clock.now())
 
     def _until_reset(self, frames: Frames) -> Iterator[Frame]:
         resets = self._resets

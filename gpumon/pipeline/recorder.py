@@ -142,7 +142,9 @@ class RecorderStage:
                 _spread(self._claims.marks(), self._nodes, self._news)
             known = self._nodes.get(node)
             if known is not None:
-                sample = known.marked(sample)
+                if known.marks:
+                    sample = sample._replace(events=[*sample.events, *known.marks])
+                    known.marks = []
                 self._put(node, known, known.framer.add(sample))
                 self._record(node, known, sample)
         self._sink.add(node, sample, received)
@@ -293,11 +295,6 @@ class _Node:
         self.is_framed = True  # its recording gets the lines of frames
         self.framer = Framer()
         self.living = Living()
-
-    def marked(self, sample: Sample) -> Sample:
-        """With the marks that wait for it."""
-        marks, self.marks = self.marks, []
-        return sample._replace(events=[*sample.events, *marks]) if marks else sample
 
 
 def _spread(marks: list[Mark], nodes: Mapping[str, _Node], news: deque[str]) -> None:

@@ -30,14 +30,14 @@ PARTS = {
     "analysis": (9300, 13509),
     "report": (2250, 3291),
     "chart export exporter prometheus": (2400, 3172),
-    "pipeline": (800, 922),
+    "pipeline": (800, 918),
     "services": (2500, 3993),
     "tui": (5900, 8599),
     "*": (1610, 2285),  # all others: the command line, the interface for notebooks, single modules
 }
 #: lines and files, with blanks and comments, in the same way
 TREES = {
-    "lines of gpumon": (54_000, 80_637),
+    "lines of gpumon": (54_000, 80_629),
     "files of gpumon": (300, 551),
     "lines of tests": (45_000, 74_182),
     "files of tests": (400, 507),
