@@ -103,12 +103,13 @@ class Opened:
     def _descriptor(self) -> _Descriptor:
         with _table:
             found = _in_use.pop(self, None)
-            if found is None:
-                found = _Descriptor(_open(self._path))
-                status = os.fstat(found.number)
-                before = getattr(self, "status", status)
-                if (before.st_dev, before.st_ino) != (status.st_dev, status.st_ino):
-                    raise OSError(errno.ESTALE, "it was replaced by another file")
+        if found is None:
+            found = _Descriptor(_open(self._path))
+            status = os.fstat(found.number)
+            before = getattr(self, "status", status)
+            if (before.st_dev, before.st_ino) != (status.st_dev, status.st_ino):
+                raise OSError(errno.ESTALE, "it was replaced by another file")
+        with _table:
             _in_use[self] = found
         return found
 
@@ -129,15 +130,21 @@ _in_use: WeakKeyDictionary[Opened, _Descriptor] = WeakKeyDictionary()
 
 
 def _open(path: str) -> int:
-    """Those that were not read for longest are closed where it would be too many."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _MOST if soft == resource.RLIM_INFINITY else min(int(soft * _SHARE), _MOST)
+    while len(_in_use) > most and _close_one():
+        pass
     while True:
-        oldest = next(iter(_in_use), None)
-        if oldest is None or len(_in_use) <= most:
-            try:  # a pipe that nobody writes to holds nobody up
-                return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            except OSError as error:
-                if error.errno not in _FULL or oldest is None:
-                    raise
-        del _in_use[oldest]
+        try:  # a pipe that nobody writes to holds nobody up
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno not in _FULL or not _close_one():
+                raise
+
+
+def _close_one() -> bool:
+    """The one that was not read for longest; False where none is open."""
+    with _table:
+        oldest = next(iter(list(_in_use)), None)
+        closed = None if oldest is None else _in_use.pop(oldest)
+    return closed is not None
