@@ -15,15 +15,12 @@ from gpumon.slurm.job import Job, Step
 
 @dataclass(frozen=True)
 class Seff:
-    """What seff would print; None where it cannot be computed, and then `missing` says why."""
+    """What seff would print; None where it cannot be computed."""
 
     rule: str  # 22.05, 23.02, 24.11: the first release with it, or 22.05 and before
     cpu_percent: float | None
     mem_percent: float | None
-    cpu_s: float | None
-    core_s: float | None  # elapsed × allocated CPUs
     mem_bytes: int | None
-    missing: str = ""
 
 
 def rule(version: str) -> str:
@@ -47,10 +44,7 @@ def seff(job: Job, version: str = "") -> Seff:
         # seff rounds the CPU time to seconds
         _percent(round(job.cpu_s) if job.cpu_s is not None else None, core_s),
         _percent(mem, of),
-        job.cpu_s,
-        core_s,
         mem,
-        _missing(job, name, mem),
     )
 
 
@@ -69,11 +63,3 @@ def _mem_bytes(steps: tuple[Step, ...], rule: str) -> int | None:
 
 def _percent(part: float | None, whole: float | None) -> float | None:
     return 100.0 * part / whole if part is not None and whole else None
-
-
-def _missing(job: Job, rule: str, mem: int | None) -> str:
-    if not rule:
-        return "Slurm's version is unknown, so seff's rule for memory is too"
-    if not job.has_ended:
-        return "the job has not ended; seff counts ended steps only"
-    return "the accounting has no memory usage of this job's steps" if mem is None else ""

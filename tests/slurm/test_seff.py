@@ -47,7 +47,6 @@ def test_the_same_percentages_as_seff(cluster):
             assert found.cpu_percent == pytest.approx(cpu, abs=0.006), kind
         assert found.mem_bytes == pytest.approx(used, rel=0.01, abs=600), kind
         assert found.mem_percent == pytest.approx(mem, abs=0.006), kind
-        assert found.missing == ""
         compared += 1
     assert compared >= 15
 
@@ -97,18 +96,6 @@ def test_before_23_02_the_share_is_of_the_request():
     asked = replace(JOB, requested=replace(JOB.requested, resources=Resources(mem_bytes=8 << 30)))
     assert seff(asked, "22.05.8").mem_percent == 100
     assert seff(JOB, "22.05.8").mem_percent is None
-
-
-@pytest.mark.parametrize(
-    ("job", "version", "reason"),
-    [
-        (JOB, "", "version is unknown"),
-        (replace(JOB, state="RUNNING"), "24.11.0", "not ended"),
-        (replace(JOB, steps=()), "24.11.0", "no memory"),
-    ],
-)
-def test_what_cannot_be_computed_has_a_reason(job, version, reason):
-    assert reason in seff(job, version).missing
 
 
 def test_nothing_divides_by_0():
