@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from math import ceil
 
-from gpumon.analysis.known import highest, total
+from gpumon.analysis.known import highest, largest, mean, total
 from gpumon.analysis.once import once
 from gpumon.model.units import bytes_text
 from gpumon.plain import dataclass
@@ -78,6 +78,7 @@ class Used:
     cpu_core_s: float | None = None
     cpu_cores_mean: float | None = None
     mem_bytes: float | None = None
+    mem_in_all_bytes: float | None = None  # of all nodes
     mem_meaning: Meaning | None = None
     gpu_peak_percent: float | None = None
     gpu_mem_bytes: float | None = None
@@ -163,12 +164,16 @@ def used(job: Job) -> Used:
     if summary is not None and summary.nodes:
         return _from_summary(job, summary)
     missing: dict[str, str] = {}
-    cpu_core_s = _cpu(job, missing)
+    cpu_core_s, mem_bytes = _cpu(job, missing), _memory(job, missing)
+    has_several = (job.allocated.nodes or len(job.nodes)) > 1
+    if mem_bytes is not None and has_several:
+        missing["mem"] = "Slurm has the memory of the node that used most, not of all"
     return Used(
         source="sacct",
         cpu_core_s=cpu_core_s,
         cpu_cores_mean=_per_s(cpu_core_s, job.elapsed_s),
-        mem_bytes=_memory(job, missing),
+        mem_bytes=mem_bytes,
+        mem_in_all_bytes=None if has_several else mem_bytes,
         mem_meaning=meaning_of(job),
         gpu_peak_percent=_tracked(job, "gres/gpuutil"),
         gpu_mem_bytes=_tracked(job, "gres/gpumem"),
@@ -182,21 +187,19 @@ def _from_summary(job: Job, summary: Summary) -> Used:
     core_s = total(each.cpu_s for each in nodes)
     if summary.source == "prometheus":  # whose last scrape was before the end
         core_s = highest((core_s, _cpu(job, {})))
-    memory = [float(each.mem_used_bytes) for each in nodes if each.mem_used_bytes is not None]
+    memory = [each.mem_used_bytes and float(each.mem_used_bytes) for each in nodes]
     gpus = [gpu for each in nodes for gpu in each.gpus.values()]
-    busy = [gpu.busy_percent for gpu in gpus if gpu.busy_percent is not None]
     return Used(
         source=summary.source,
         cpu_core_s=core_s,
         cpu_cores_mean=_per_s(core_s, summary.elapsed_s or job.elapsed_s),
-        mem_bytes=max(memory) if memory and len(memory) == len(nodes) else None,
+        mem_bytes=largest(memory),
+        mem_in_all_bytes=total(memory),
         mem_meaning=JS1_MEANING if summary.source == "jobstats" else _SCRAPED,
-        gpu_mem_bytes=highest(gpu.mem_used_bytes for gpu in gpus),
-        gpu_busy_percent=sum(busy) / len(busy) if busy and len(busy) == len(gpus) else None,
+        gpu_mem_bytes=total(gpu.mem_used_bytes for gpu in gpus),
+        gpu_busy_percent=mean(gpu.busy_percent for gpu in gpus),
         nodes=summary.nodes,
-        missing={}
-        if len(memory) == len(nodes)
-        else {"mem": f"{named(summary.source)} lacks a node's memory"},
+        missing={"mem": f"{named(summary.source)} lacks a node's memory"} if None in memory else {},
     )
 
 
@@ -240,7 +243,7 @@ def _memory(job: Job, missing: dict[str, str]) -> float | None:
     steps = [step for step in job.steps if not step.is_own]
     peaks = [(step, peak) for step in steps if (peak := _on_a_node(step, job)) is not None]
     most = max((_at_once(step, peaks) for step, _ in peaks), default=0.0)
-    if why := _why_no_memory(job, most):
+    if why := _why_no_memory(job, most, max((peak for _, peak in peaks), default=0.0)):
         missing["mem"] = why
         return None
     return most
@@ -250,8 +253,8 @@ def _at_once(step: Step, peaks: Sequence[tuple[Step, float]]) -> float:
     return sum([peak for each, peak in peaks if _together(each, step)])
 
 
-def _why_no_memory(job: Job, most: float) -> str:
-    """Why `most`, the steps' highest peak, is not the job's; "" where it is."""
+def _why_no_memory(job: Job, most: float, of_a_step: float) -> str:
+    """Why `most`, the highest of steps that ran at once, is not the job's; "" where it is."""
     lost_to_oom = "the job ran out of memory before Slurm's first poll"
     limit = job.allocated.mem_bytes
     if not most:
@@ -259,7 +262,7 @@ def _why_no_memory(job: Job, most: float) -> str:
         if out_of_memory(job):
             return lost_to_oom
         return f"all steps ended before Slurm's first poll ({POLL_S} s)" if known else _NO_MEMORY
-    if limit and most > _MOST_TIMES * limit:
+    if limit and (most > _MOST_TIMES * limit or of_a_step <= limit < most):
         return f"Slurm's {bytes_text(most)} cannot be right: the limit was {bytes_text(limit)}"
     unknown = next((step.id for step in job.steps if job.has_ended and _is_unmeasured(step)), None)
     if unknown is not None:

@@ -7,10 +7,11 @@ much work a run did is not recorded, so times are compared, and not judged.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import zip_longest
 from typing import NamedTuple
 
-from gpumon.analysis.known import Values, highest, mean, total
-from gpumon.analysis.summary import DeviceSummary, RunSummary
+from gpumon.analysis.known import Values, largest, mean, total
+from gpumon.analysis.summary import DeviceRow, RunSummary
 from gpumon.model.units import bytes_text, clock_text, plural
 
 #: a change below both is noise, and neither better nor worse
@@ -68,25 +69,18 @@ class Comparison(NamedTuple):
 
     settings: list[Setting]
     metrics: list[Metric]
-    pairs: list[tuple[DeviceSummary | None, DeviceSummary | None]]
+    pairs: list[tuple[DeviceRow | None, DeviceRow | None]]
 
 
 def compare(a: RunSummary, b: RunSummary) -> Comparison:
     """Set two runs side by side."""
     settings = [Setting(name, of(a), of(b)) for name, of in _SETTINGS]
     settings.append(Setting("arguments", *_arguments(a, b)))
-    count = max(len(a.devices), len(b.devices))
-    return Comparison(
-        settings,
-        [
-            *(
-                Metric(name, label, unit, of(a), of(b), good)
-                for name, label, unit, good, of in _METRICS
-            ),
-            *_same_work(a, b),
-        ],
-        [(_at(a.devices, n), _at(b.devices, n)) for n in range(count)],
-    )
+    metrics = [
+        Metric(name, label, unit, of(a), of(b), good) for name, label, unit, good, of in _METRICS
+    ]
+    pairs = list(zip_longest(a.devices, b.devices))
+    return Comparison(settings, metrics + _same_work(a, b), pairs)
 
 
 def _same_work(a: RunSummary, b: RunSummary) -> list[Metric]:
@@ -103,10 +97,6 @@ def _same_work(a: RunSummary, b: RunSummary) -> list[Metric]:
         Metric("same_work_s", label, "s", took_s[0], took_s[1], good=-1),
         Metric("same_work_gpu_hours", "  GPU-hours of it", "", hours[0], hours[1], good=-1),
     ]
-
-
-def _at(devices: list[DeviceSummary], n: int) -> DeviceSummary | None:
-    return devices[n] if n < len(devices) else None
 
 
 # -- settings ------------------------------------------------------------------------------------
@@ -220,7 +210,7 @@ def _idle_percent(run: RunSummary) -> float | None:
     return None if share is None else (1 - share) * 100
 
 
-def _xids(device: DeviceSummary) -> float | None:
+def _xids(device: DeviceRow) -> float | None:
     """None where the device was never read: then an error would not have been seen either."""
     return float(len(device.xids)) if device.xids or device.coverage else None
 
@@ -252,10 +242,10 @@ _METRICS: tuple[tuple[str, str, str, int, Callable[[RunSummary], float | None]],
     ("gpu_busy_mean_percent", "GPU busy, mean", "%", +1, _over("busy_mean", mean)),
     ("gpu_idle_time_percent", "GPU idle time", "%", -1, _idle_percent),
     ("gpus_never_active", "GPUs never active", "", -1, _never_active),
-    ("gpu_idle_tail_max_s", "idle until the end", "s", -1, _over("idle_tail_s", highest)),
+    ("gpu_idle_tail_max_s", "idle until the end", "s", -1, _over("idle_tail_s", largest)),
     ("sm_active_mean_percent", "SM active", "%", +1, _over("sm_active_mean", mean)),
     ("tensor_active_mean_percent", "tensor active", "%", +1, _over("tensor_active_mean", mean)),
-    ("gpu_mem_peak_bytes", "GPU memory, peak", "B", 0, _over("mem_peak_bytes", highest)),
+    ("gpu_mem_peak_bytes", "GPU memory, peak", "B", 0, _over("mem_peak_bytes", largest)),
     ("gpu_power_mean_w", "GPU power, mean", "W", 0, _over("power_mean_w", mean)),
     ("gpu_energy_wh", "GPU energy", "Wh", 0, _energy_wh),
     (
@@ -288,7 +278,7 @@ _METRICS: tuple[tuple[str, str, str, int, Callable[[RunSummary], float | None]],
     ),
     (
         "mem_peak_bytes", "memory, peak of a node", "B", 0,
-        lambda run: highest(job.mem_peak_bytes for job in run.jobs),
+        lambda run: largest(job.mem_peak_bytes for job in run.jobs),
     ),
     (
         "mem_peak_of_limit_percent", "  of its limit", "%", 0,

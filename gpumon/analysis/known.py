@@ -8,9 +8,14 @@ Values = Iterable["float | None"]
 
 
 def mean(values: Values) -> float | None:
-    """Of those that are known."""
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    """None as soon as one is missing, as `total`."""
+    in_all = total(known := list(values))
+    return None if in_all is None else in_all / len(known)
+
+
+def largest(values: Values) -> float | None:
+    """The highest; None as soon as one is missing, which may be higher."""
+    return None if None in (known := list(values)) else highest(known)
 
 
 def highest(values: Values) -> float | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpumon.analysis.accounting import KILLED_STATES, POLL_S, meaning_of, out_of_memory, used
-from gpumon.analysis.known import highest, total
+from gpumon.analysis.known import highest, mean, total
 from gpumon.analysis.rightsize.requested import requested
 from gpumon.analysis.rundata import RunData, Track
 from gpumon.analysis.signals import job_devices
@@ -64,15 +64,13 @@ def mem_percent(run: RunData) -> float | None:
 def cpu_percent(run: RunData) -> float | None:
     """Measured CPU time of cores × time; None where the recording lacks the start or the end."""
     request = requested(run)
-    known = [each.cpu_core_s for each in run.nodes if each.cpu_core_s is not None]
-    elapsed_s = run.elapsed_s
+    core_s, elapsed_s = total(each.cpu_core_s for each in run.nodes), run.elapsed_s
     told = run.job.allocated.cpus if run.job else None
     given = told or (request.cpus or 0) * request.nodes
-    if not given or len(known) < request.nodes or not elapsed_s:
+    is_whole = run.coverage.from_start and run.coverage.to_end
+    if not given or core_s is None or len(run.nodes) < request.nodes or not elapsed_s:
         return None
-    if not (run.coverage.from_start and run.coverage.to_end):
-        return None
-    return 100 * sum(known) / (given * elapsed_s)
+    return 100 * core_s / (given * elapsed_s) if is_whole else None
 
 
 def _memory(run: RunData, job: Job, theirs: Seff) -> Difference | None:
@@ -158,11 +156,10 @@ def _why_more_cpu(run: RunData, job: Job, theirs: float) -> str:
 def _gpu(run: RunData, job: Job) -> Difference | None:
     """gres/gpuutil is a peak; over all GPUs of a task it goes up to N × 100."""
     peak = used(job).gpu_peak_percent
-    means = [each.track("busy_percent").average() for each in job_devices(run)]
-    known = [value for value in means if value is not None]
-    if peak is None or not known or len(known) < len(means):
+    busy = mean(each.track("busy_percent").average() for each in job_devices(run))
+    if peak is None or busy is None:
         return None
     reasons = [f"Slurm stores the highest of its polls every {POLL_S} s, not the mean"]
     if peak > 100:
         reasons.append("it adds up the GPUs of a task")
-    return Difference("gpu", peak, sum(known) / len(known), tuple(reasons))
+    return Difference("gpu", peak, busy, tuple(reasons))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.analysis.memory import mem_truth_of
 from gpumon.analysis.reservation import reserves
-from gpumon.analysis.signals import busy_track, node_of
+from gpumon.analysis.signals import busy_track, is_of_job, last_active, node_of
 from gpumon.analysis.steps import Steps, ranks_of, steps_of
 from gpumon.model.sample import Device, Header
 
@@ -25,28 +25,56 @@ if TYPE_CHECKING:
 _READ = ("busy_percent", "sm_active_percent", "mem_used_bytes", "power_w", "temperature_c")
 
 
-class DeviceSummary(NamedTuple):
-    """One device over the run. Percentages 0 to 100; `coverage` and `active_share` 0 to 1."""
+class DeviceRow(NamedTuple):
+    """One GPU, or MIG instance, over the run; None where it was not measured. Percentages 0 to 100;
+    `coverage` and `active_share` 0 to 1.
+    """
 
     node: str
     device: Device
-    busy_mean: float | None  # %
-    busy_p50: float | None
-    busy_p95: float | None
-    active_share: float | None  # part of the measured time with at least 1 % of anything
-    idle_tail_s: float | None  # known to be idle without a break until the end of the run
-    sm_active_mean: float | None  # %
-    tensor_active_mean: float | None  # %
-    mem_peak_bytes: float | None
-    mem_total_bytes: float | None
-    power_mean_w: float | None
-    energy_j: float | None  # from the device's own counter; across gaps too
-    framework: str  # of those known, of the process that held most memory on it; "" unknown
-    command: str  # the same
-    reserved: bool  # its memory is a framework's reservation, not a need
-    xids: list[str]  # "79", each time it was reported
-    coverage: float  # part of the run in which it could be read
+    busy_mean: float | None = None  # %
+    busy_p50: float | None = None
+    busy_p95: float | None = None
+    active_share: float | None = None  # part of the measured time with at least 1 % of anything
+    idle_tail_s: float | None = None  # known to be idle without a break until the end of the run
+    sm_active_mean: float | None = None  # %
+    tensor_active_mean: float | None = None  # %
+    mem_peak_bytes: float | None = None
+    mem_total_bytes: float | None = None
+    power_mean_w: float | None = None
+    energy_j: float | None = None  # from the device's own counter; across gaps too
+    framework: str = ""  # of those known, of the process that held most memory on it; "" unknown
+    command: str = ""  # the same
+    reserved: bool = False  # its memory is a framework's reservation, not a need
+    xids: Sequence[str] = ()  # "79", each time it was reported
+    coverage: float = 0.0  # part of the run in which it could be read
     mem_in_use_peak_bytes: float | None = None  # in frameworks' pools, where that was measured
+    mem_need_bytes: float | None = None  # measured: that, and what lies beside the pools
+    mem_truth: str = "unknown"  # real, upper-bound, unknown, measured
+    #: in equal parts of the run, None: not measured then: busy %, % of the SMs active, memory and
+    #: the need, where that was measured, in % of the total
+    busy_over_time: Sequence[float | None] = ()
+    sm_over_time: Sequence[float | None] = ()
+    mem_over_time: Sequence[float | None] = ()
+    need_over_time: Sequence[float | None] = ()
+    note: str = ""  # instead of numbers: "lost Xid 79", "never used", "n/a MIG"
+    missing: Mapping[str, str] = {}
+
+    @property
+    def label(self) -> str:
+        """`gpu01:0`."""
+        device = self.device
+        return f"{self.node}:{device.label if device.index >= 0 else device.uuid}"
+
+    @property
+    def has_unproven_need(self) -> bool:
+        """Whether its peak of memory may be a reservation."""
+        return self.mem_truth == "unknown" and bool(self.mem_peak_bytes)
+
+    @property
+    def mem_counted_bytes(self) -> float | None:
+        """The need where it was measured; else the peak."""
+        return self.mem_peak_bytes if self.mem_need_bytes is None else self.mem_need_bytes
 
 
 class JobSummary(NamedTuple):
@@ -71,7 +99,7 @@ class RunSummary(NamedTuple):
     end: float  # and of the last
     covered_percent: float  # of that time, mean over the nodes
     gaps: int  # how often samples failed to come
-    devices: list[DeviceSummary]
+    devices: list[DeviceRow]
     jobs: list[JobSummary]  # one per node that told about its job
     #: from each of the user's marks to the next one, in s
     stages: Mapping[str, float] = {}
@@ -95,8 +123,8 @@ def run_summary(run: RunData) -> RunSummary:
         end=max((end for _, end in spans), default=0.0),
         covered_percent=100 * sum(shares) / max(len(nodes), 1),
         gaps=sum(node.gaps for node in nodes),
-        devices=[device_summary(run, each, runs[each.node]) for each in run.devices],
-        jobs=[_job(node) for node in nodes if node.last],
+        devices=[device_row(run, each, runs[each.node]) for each in run.devices],
+        jobs=_jobs(run) if any(node.last for node in nodes) else [],
         stages=_stages(run),
         steps=steps_of(ranks_of(run)),
     )
@@ -122,34 +150,31 @@ def _run_s(node: NodeData) -> float:
     return node.span[1] - node.span[0] + node.header.interval_s if node.span else 0.0
 
 
-def device_summary(run: RunData, device: DeviceData, run_s: float) -> DeviceSummary:
+def device_row(run: RunData, device: DeviceData, run_s: float) -> DeviceRow:
     """Of one device; `run_s`: seconds in which it could have been read."""
-    busy = busy_track(device)
-    known = sorted(busy.known())
+    busy, truth = busy_track(device), mem_truth_of(device)
+    known, need, total = sorted(busy.known()), truth.need, device.mem_total_bytes
     read_s = max(device.track(name).known_count() for name in _READ) * run.bin_s
     processes = sorted(device.processes, key=_size, reverse=True)
-    need = mem_truth_of(device).need
-    return DeviceSummary(
-        node=device.node,
-        device=device.device,
-        busy_mean=busy.average(),
-        busy_p50=_percentile(known, 50),
-        busy_p95=_percentile(known, 95),
-        active_share=device.active.average(),
-        idle_tail_s=_idle_tail_s(run, device),
-        sm_active_mean=device.track("sm_active_percent").average(),
-        tensor_active_mean=device.track("tensor_active_percent").average(),
-        mem_peak_bytes=device.track("mem_used_bytes").peak(),
-        mem_total_bytes=device.mem_total_bytes,
-        power_mean_w=device.track("power_w").average(),
-        energy_j=device.counters.get("energy_j"),
-        framework=next((each.facts.framework for each in processes if each.facts.framework), ""),
-        command=next((each.facts.command for each in processes if each.facts.command), ""),
+    mine = [each for each in processes if is_of_job(each.facts)] or processes
+    framework = next(filter(None, (each.facts.framework for each in mine)), "")
+    command = next(filter(None, (each.facts.command for each in processes)), "")
+    peak = device.track("mem_used_bytes").peak()
+    if peak and total and peak > total:
+        peak, need = None, None  # no GPU holds more than it has
+    return DeviceRow(
+        device.node, device.device, busy.average(), _percentile(known, 50),
+        _percentile(known, 95), device.active.average(), _idle_tail_s(run, device),
+        device.track("sm_active_percent").average(),
+        device.track("tensor_active_percent").average(), peak, total,
+        device.track("power_w").average(), device.counters.get("energy_j"), framework, command,
         reserved=need is None and any(reserves(each.facts) for each in processes),
         xids=[event.text for event in device.xids],
         coverage=min(read_s / run_s, 1.0) if run_s else 0.0,
         mem_in_use_peak_bytes=None if need is None else need.in_use_bytes,
-    )
+        mem_need_bytes=None if need is None else need.low_bytes,
+        mem_truth=truth.mem_truth,
+    )  # fmt: skip
 
 
 def _size(process: ProcessData) -> tuple[float, int]:
@@ -178,16 +203,14 @@ def _idle_tail_s(run: RunData, device: DeviceData) -> float | None:
     return max(0.0, min(end - begin, run.elapsed_s))
 
 
-def _job(node: NodeData) -> JobSummary:
-    cores = node.job.get("cpu_cores_used")
-    return JobSummary(
-        node=node.node,
-        cpus=node.cpus,
-        cpu_cores_mean=cores.average() if cores else None,
-        cpu_cores_peak60=node.peak60_cores,
-        cpu_core_s=node.cpu_core_s,
-        mem_peak_bytes=node.mem_peak_bytes,
-        mem_limit_bytes=node.mem_limit_bytes,
-        mem_charged_peak_bytes=node.mem_charged_peak_bytes,
-        oom_kills=node.oom_kills_told,
-    )
+def _jobs(run: RunData) -> list[JobSummary]:
+    """Of all nodes of the job, also those of which nothing is known."""
+    found = []
+    for node in run.nodes:
+        cores = node.job.get("cpu_cores_used")
+        found.append(JobSummary(
+            node.node, node.cpus, cores.average() if cores else None, node.peak60_cores,
+            node.cpu_core_s, node.mem_peak_bytes, node.mem_limit_bytes,
+            node.mem_charged_peak_bytes, node.oom_kills_told,
+        ))  # fmt: skip
+    return found + [JobSummary(name, *[None] * 8) for name in run.coverage.unrecorded]

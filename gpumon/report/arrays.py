@@ -20,7 +20,8 @@ from gpumon.analysis.rules.catalogue import FAMILIES, evaluate
 from gpumon.analysis.rundata import Coverage, RunData
 from gpumon.analysis.summary import RunSummary
 from gpumon.report.build import from_accounting
-from gpumon.report.model import Report, SeffFigures, Spread, Tasks, Used
+from gpumon.report.model import Report, SeffFigures, Spread, Tasks
+from gpumon.report.usage import Figures
 from gpumon.site import Site
 from gpumon.slurm.job import Job
 
@@ -47,7 +48,7 @@ def build_array(
         end=max((job.end for job in jobs if job.has_ended and job.end is not None), default=None),
         elapsed_s=None,
         running=any(not job.has_ended for job in jobs),
-        used=Used(),
+        used=Figures(),
         seff=SeffFigures(),
         devices=(),
         findings=found.raised,
@@ -92,9 +93,5 @@ def _spreads(run: RunData, tasks: Sequence[Task]) -> list[Spread]:
         known = spread(figure(task) for task in of)
         if known is not None:
             far = tuple(f"{task.job.id}" for task, _, _ in outliers(of, figure, least))
-            found.append(
-                Spread(
-                    name, unit, known.low, known.p50, known.p95, known.high, asked, far, known.count
-                )
-            )
+            found.append(Spread(name, unit, *known[:4], asked, far, known.count))
     return found

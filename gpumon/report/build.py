@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean
 
 from gpumon import __version__
-from gpumon.analysis import accounting
-from gpumon.analysis.known import highest
+from gpumon.analysis import accounting, known
 from gpumon.analysis.ledger import ledger_of
 from gpumon.analysis.reconcile import differences
 from gpumon.analysis.rightsize.cores import threads_of_job, usable_cpus
 from gpumon.analysis.rightsize.proof import unrecorded_text
+from gpumon.analysis.rightsize.requested import cores_of
+from gpumon.analysis.rightsize.threads import threads_of_job, usable_cpus
 from gpumon.analysis.rules.catalogue import evaluate
-from gpumon.analysis.rundata import Coverage, NodeData, RunData
+from gpumon.analysis.rundata import Coverage, DeviceData, NodeData, RunData
 from gpumon.analysis.signals import job_devices
 from gpumon.analysis.steps import ranks_of
+from gpumon.analysis.summary import DeviceRow
 from gpumon.analysis.whole_run import counted_core_s, host_peak
-from gpumon.model.sample import JobContext
-from gpumon.model.units import bytes_text
+from gpumon.model.reading import number
+from gpumon.model.sample import Device, JobContext
+from gpumon.model.units import age_text, bytes_text
 from gpumon.report.happenings import happenings
-from gpumon.report.model import DeviceRow, Report, SeffFigures, Used
+from gpumon.report.model import Attempt, Report, SeffFigures
 from gpumon.report.rows import device_rows, segments
+from gpumon.report.usage import (
+    NOT_MEASURED,
+    Figures,
+    Use,
+    cores_text,
+    mean,
+    reason,
+    total,
+)
 from gpumon.site import Site
 from gpumon.slurm.job import Job, Resources
 from gpumon.slurm.seff import seff
@@ -40,15 +52,15 @@ def from_accounting(
     start = job.start if job.start is not None else job.submit or 0.0
     elapsed_s = job.elapsed_s or 0.0
     end = job.end if job.has_ended and job.end is not None else now or start + elapsed_s
-    known = accounting.used(job)
-    missing = {} if job.is_pending else dict(known.missing)
+    told = accounting.used(job)
+    missing = {} if job.is_pending else dict(told.missing)
     if job.is_running and "usage" in job.missing:
         missing["usage"] = job.missing["usage"]
-    if job.gpus and known.gpu_busy_percent is None and not job.is_pending:
+    if job.gpus and told.gpu_busy_percent is None and not job.is_pending:
         missing.setdefault("gpu", _GPUS_UNKNOWN)
     return RunData(
         job=job, start=start, end=max(start, end), live=False, bin_s=10.0, devices=[], nodes=[],
-        events=[], coverage=Coverage(known.source, 0.0, None, missing=missing), site=site,
+        events=[], coverage=Coverage(told.source, 0.0, None, missing=missing), site=site,
         siblings=siblings,
     )  # fmt: skip
 
@@ -59,13 +71,15 @@ def build(run: RunData) -> Report:
     found = evaluate(run)
     rows = device_rows(run) if run.devices else _summary_rows(job)
     elapsed_s = _elapsed_s(run, job)
-    used = _measured(run, rows) if run.has_samples else _accounted(job)
-    efficiency, missing = _efficiency(job, used, rows, elapsed_s, unrecorded_text(run))
+    used = _measured(run, job, rows) if run.has_samples else accounted(job, rows)
+    efficiency, missing = _efficiency(job, used, rows, elapsed_s)
     gpus = job.gpus if job.gpus is not None else len(rows) or None
     return Report(
         job=job,
         start=run.start if run.start and not job.is_pending else None,
-        end=run.end if run.end and not job.is_pending else None,
+        end=run.end
+        if run.end > (run.start if job.is_running else 0) and not job.is_pending
+        else None,
         elapsed_s=elapsed_s,
         running=run.live or job.is_running,
         used=used,
@@ -107,16 +121,11 @@ def _job_of(run: RunData) -> Job:
 def _allocated(contexts: Sequence[JobContext | None]) -> Resources:
     """The shares of all nodes together; a figure that one of them does not know is not known."""
 
-    def total(values: Sequence[int | None]) -> int | None:
-        known = [each for each in values if each is not None]
-        return sum(known) if known and len(known) == len(contexts) else None
+    def whole(name: str) -> int | None:
+        found = known.total(getattr(each, name, None) for each in contexts)
+        return None if found is None else int(found)
 
-    return Resources(
-        cpus=total([each.cpus if each else None for each in contexts]),
-        mem_bytes=total([each.mem_limit_bytes if each else None for each in contexts]),
-        gpus=total([each.gpus if each else None for each in contexts]),
-        nodes=len(contexts),
-    )
+    return Resources(whole("cpus"), whole("mem_limit_bytes"), whole("gpus"), nodes=len(contexts))
 
 
 def _elapsed_s(run: RunData, job: Job) -> float | None:
@@ -130,56 +139,96 @@ def _elapsed_s(run: RunData, job: Job) -> float | None:
 # -- used ----------------------------------------------------------------------------------------
 
 
-def _measured(run: RunData, rows: Sequence[DeviceRow]) -> Used:
-    nodes, lacking = run.nodes, run.coverage.unrecorded
+def _measured(run: RunData, job: Job, rows: Sequence[DeviceRow]) -> Figures:
+    nodes, lacking = run.nodes, unrecorded_text(run)
     memory = host_peak(run)
-    active = [each for each in job_devices(run) if each.active.known()]
-    most = highest(memory.nodes)
-    is_split = len(nodes) > 1 and not lacking
-    notes = [f"{bytes_text(most)} of it on one node"] if is_split and most else []
-    notes += [memory.note] if memory.note else []
+    size = known.total(number(node.header.facts.get("mem_total_bytes")) for node in nodes)
+    parts = [
+        _of_node(node, "mem_used_bytes", peak, node.mem_limit_bytes)
+        for node, peak in zip(nodes, memory.nodes)
+    ]
+    given = job.allocated.mem_bytes
+    mem = total(parts).within(size or given, bytes_text)._replace(given=given)
+    most = None if mem.peak is None or lacking else known.highest(memory.nodes)
+    notes = [f"{bytes_text(most)} of it on one node"] if len(nodes) > 1 and most else []
+    cores, core_s, cpu_note = _cores(run, job, lacking)
     energy_refused = any("energy_j" in device.refused for device in run.devices)
-    core_s, mean, peak, note = _cores(run)
-    return Used(
+    figures = _of_gpus(rows)
+    worked = [_worked(device, row) for device, row in zip(job_devices(run), rows)]
+    gpus = total(worked)._replace(given=float(len(rows)), used=ledger_of(run).worth())
+    if lacking:
+        mem = Use(given=given, why=lacking)
+        figures = replace(figures, busy=Use(why=lacking), gpu_mem=Use(why=lacking))
+        is_fewer = len(rows) < (job.gpus or 0)
+        gpus = Use(why=f"{len(rows)} of {job.gpus} were recorded" if is_fewer else lacking)
+    return replace(
+        figures,
+        cores=cores,
+        mem=mem,
+        gpus=gpus if rows else Use(),
         cpu_core_s=core_s,
-        cpu_cores_mean=mean,
-        cpu_cores_peak=peak,
-        mem_peak_bytes=_sum(memory.nodes),
-        mem_mean_bytes=_sum([_average(node, "mem_used_bytes") for node in nodes]),
-        mem_source=memory.source,
-        mem_note="; ".join(notes),
-        cpu_note=note,
         mem_max_node_bytes=most,
-        gpus_active=sum(any(share > 0 for share in each.active.known()) for each in active)
-        if active
-        else None,
-        gpus_worth=ledger_of(run).worth(),
-        gpu_busy_percent=_mean([row.busy_mean for row in rows]),
-        gpu_mem_peak_bytes=_sum([row.mem_peak_bytes for row in rows]),
-        gpu_energy_j=None if energy_refused else _sum([row.energy_j for row in rows]),
+        gpu_energy_j=None if energy_refused or lacking else known.total(r.energy_j for r in rows),
+        mem_source=memory.source,
+        mem_note="; ".join([*notes, memory.note] if memory.note else notes),
+        cpu_note=cpu_note,
     )
 
 
-def _cores(run: RunData) -> tuple[float | None, float | None, float | None, str]:
-    """(CPU seconds, cores in the mean, at the peak of a minute, a note). Where the recording began
-    late, by the kernel's counter; a peak below that mean is not the run's. Where nodes were not
-    recorded, by accounting; of the others, where that does not know.
+def _of_node(node: NodeData, name: str, peak: float | None, given: float | None) -> Use:
+    track = node.job.get(name)
+    used = track.average() if track is not None else None
+    why = "" if used is not None else reason(node.last.get(name))
+    return Use(used, given, peak, why, node.node)
+
+
+def _worked(device: DeviceData, row: DeviceRow) -> Use:
+    """Peak: 1 where it did any work."""
+    shares = device.active.known()
+    peak = float(any(share > 0 for share in shares)) if shares else None
+    return Use(peak=peak, why="" if shares else _why(row), of=row.label)
+
+
+def _why(row: DeviceRow) -> str:
+    """Why a figure of it is not known."""
+    return row.note or next(iter(row.missing.values()), "")
+
+
+def _of_gpus(rows: Sequence[DeviceRow]) -> Figures:
+    """What they did, of which the rows tell."""
+    busy, gpu_mem = [], []
+    for row in rows:
+        held, peak = row.mem_counted_bytes, row.mem_peak_bytes
+        why, no_size = (_why(row) if each is None else "" for each in (row.busy_mean, held))
+        busy.append(Use(row.busy_mean, 100.0, None, why, row.label))
+        gpu_mem.append(Use(held, row.mem_total_bytes, peak, no_size, row.label))
+    is_need = not any(row.has_unproven_need for row in rows)
+    return Figures(busy=mean(busy), gpu_mem=total(gpu_mem), is_need=is_need)
+
+
+def _cores(run: RunData, job: Job, lacking: str) -> tuple[Use, float | None, str]:
+    """(cores, CPU seconds, a note). Where the recording began late, by the kernel's counter; a peak
+    below that mean is not the run's. Where nodes were not recorded, by accounting.
     """
-    nodes, lacking = run.nodes, unrecorded_text(run)
-    if lacking and run.job is not None and run.job.has_ended:
-        told = accounting.used(run.job)
-        if told.cpu_core_s is not None:
-            return told.cpu_core_s, told.cpu_cores_mean, None, f"{told.source}; {lacking}"
-    mean = _sum([_average(node, "cpu_cores_used") for node in nodes])
-    peak = _sum([node.peak60_cores for node in nodes])
-    counted, elapsed_s = counted_core_s(run), run.elapsed_s
+    cpus, elapsed_s = job.allocated.cpus, run.elapsed_s
+    most = known.total(map(cores_of, run.nodes)) or cpus
+    if lacking:
+        told = accounting.used(job) if job.has_ended else None
+        if told is None or told.cpu_core_s is None:
+            return Use(given=cpus, why=lacking), None, ""
+        use = Use(told.cpu_cores_mean, cpus).within(cpus, cores_text)
+        return use, None if use.why else told.cpu_core_s, f"{told.source}; {lacking}"
+    use = total(_of_node(node, "cpu_cores_used", node.peak60_cores, None) for node in run.nodes)
+    refused = any(node.cpu_refused for node in run.nodes)
+    core_s = None if refused else known.total(node.cpu_core_s for node in run.nodes)
+    counted, note = counted_core_s(run), ""
     if counted is not None and elapsed_s:
-        whole = counted / elapsed_s
+        core_s, whole = counted, counted / elapsed_s
         note = "the recording began late; the mean is since the job's start"
-        return counted, whole, None if peak is not None and peak < whole else peak, note
-    refused = any(node.cpu_refused for node in nodes)
-    core_s = None if refused or lacking else _sum([node.cpu_core_s for node in nodes])
-    return core_s, mean, peak, lacking
+        peak = None if use.peak is not None and use.peak < whole else use.peak
+        use = Use(whole, peak=peak)
+    checked = use.within(most, cores_text)._replace(given=cpus)
+    return checked, core_s if checked.is_known or not use.is_known else None, note
 
 
 def _coverage(run: RunData) -> Coverage:
@@ -195,31 +244,35 @@ def _coverage(run: RunData) -> Coverage:
     return replace(run.coverage, missing={**run.coverage.missing, **cpu, **energy})
 
 
-def _average(node: NodeData, name: str) -> float | None:
-    track = node.job.get(name)
-    return track.average() if track is not None else None
-
-
-def _accounted(job: Job) -> Used:
-    known = accounting.used(job)
-    return Used(
-        cpu_core_s=known.cpu_core_s,
-        cpu_cores_mean=known.cpu_cores_mean,
-        mem_peak_bytes=known.mem_bytes,
-        mem_max_node_bytes=known.mem_bytes,
-        mem_source=known.source,
-        mem_note=_mem_note(job, known),
-        cpu_note=_cpu_note(job, known),
-        gpu_busy_percent=known.gpu_busy_percent,
-        gpu_mem_peak_bytes=known.gpu_mem_bytes,
+def accounted(job: Job, rows: Sequence[DeviceRow] | None = None) -> Figures:
+    """By Slurm, or a summary of the job's samples."""
+    rows = _summary_rows(job) if rows is None else rows
+    told, given = accounting.used(job), job.allocated
+    cores = Use(told.cpu_cores_mean, given.cpus, why=told.missing.get("cpu", ""))
+    cores = cores.within(given.cpus, cores_text)
+    mem = Use(None, given.mem_bytes, told.mem_in_all_bytes, told.missing.get("mem", ""))
+    mem = mem.within(given.mem_bytes, bytes_text)
+    figures = _of_gpus(rows)
+    if not rows:
+        is_one = job.gpus == 1  # else it is of one task's
+        figures = replace(figures, gpu_mem=Use(peak=told.gpu_mem_bytes if is_one else None))
+    return replace(
+        figures,
+        cores=cores,
+        mem=mem,
+        cpu_core_s=None if cores.why else told.cpu_core_s,
+        mem_max_node_bytes=Use(peak=told.mem_bytes).within(given.mem_bytes, bytes_text).peak,
+        mem_source=told.source,
+        mem_note=_mem_note(job, told),
+        cpu_note=_cpu_note(job, told),
     )
 
 
-def _mem_note(job: Job, known: accounting.Used) -> str:
-    meaning = known.mem_meaning
-    if meaning is None or known.mem_bytes is None:
+def _mem_note(job: Job, told: accounting.Used) -> str:
+    meaning = told.mem_meaning
+    if meaning is None or told.mem_bytes is None:
         return ""
-    exact = known.source != "sacct" or all(
+    exact = told.source != "sacct" or all(
         (step.tasks or 1) <= (step.node_count or 1) for step in job.steps
     )
     where = "of the node that used most" if exact else "at most, of one node"
@@ -229,13 +282,13 @@ def _mem_note(job: Job, known: accounting.Used) -> str:
         parts.append("at the end it needed more than there was")
     elif meaning.is_upper_bound:
         parts.append("the job may have needed much less")
-    elif meaning.polled and known.source == "sacct":
+    elif meaning.polled and told.source == "sacct":
         parts.append("a peak in between is not seen")
     return "; ".join(parts)
 
 
-def _cpu_note(job: Job, known: accounting.Used) -> str:
-    if known.source != "sacct" or known.cpu_core_s is None:
+def _cpu_note(job: Job, told: accounting.Used) -> str:
+    if told.source != "sacct" or told.cpu_core_s is None:
         return ""
     notes = []
     if threads_of_job(job):
@@ -249,11 +302,8 @@ def _summary_rows(job: Job) -> list[DeviceRow]:
     """One per GPU of a summary: means and maxima, by number in gres.conf."""
     return [
         DeviceRow(
-            node=name,
-            index=int(index) if index.isdigit() else -1,
-            label=f"{name}:{index}",
-            uuid="",
-            name="",
+            name,
+            Device(0, int(index), "", "") if index.isdigit() else Device(0, -1, index, ""),
             busy_mean=gpu.busy_percent,
             mem_peak_bytes=gpu.mem_used_bytes,
             mem_total_bytes=gpu.mem_total_bytes,
@@ -264,80 +314,51 @@ def _summary_rows(job: Job) -> list[DeviceRow]:
     ]
 
 
-def _sum(values: Sequence[float | None]) -> float | None:
-    """Of what is known; None where nothing is."""
-    known = [each for each in values if each is not None]
-    return sum(known) if known else None
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [each for each in values if each is not None]
-    return fmean(known) if known else None
-
-
 # -- efficiency and seff -------------------------------------------------------------------------
 
 
 def _efficiency(
-    job: Job, used: Used, rows: Sequence[DeviceRow], elapsed_s: float | None, lacking: str
+    job: Job, used: Figures, rows: Sequence[DeviceRow], elapsed_s: float | None
 ) -> tuple[dict[str, float | None], dict[str, str]]:
-    """Percent of what was allocated; what nobody knows is None and has its reason: `lacking`, what
-    is not of all nodes.
-    """
-    missing: dict[str, str] = {}
-
-    def share(name: str, part: float | None, whole: float | None, why: str) -> float | None:
-        if part is None or not whole:
-            missing[name] = why
-            return None
-        return round(100 * part / whole, 2)
-
-    cpus = usable_cpus(job)
-    if used.cpu_core_s is not None and elapsed_s and cpus and job.has_ended:
-        cpu = share("cpu_percent", used.cpu_core_s, elapsed_s * cpus, "")
-    else:
-        why = lacking or "CPU time is not known"
-        why = why if cpus else "the allocated cores are not known"
-        cpu = share("cpu_percent", None if lacking else used.cpu_cores_mean, cpus, why)
-    limit = job.time_limit_s
-    unlimited = job.time_limit_words or "the time limit is not known"
-    total = _sum([row.mem_total_bytes for row in rows])
-    counted = _sum([row.mem_counted_bytes for row in rows]) or used.gpu_mem_peak_bytes
-    unproven = any(row.has_unproven_need for row in rows)
-    gpu_mem = None
-    if job.gpus or rows:
-        if lacking:
-            missing["gpu_mem_percent"] = lacking
-        elif unproven or not rows:
-            why = (
-                "preallocated, or from a summary: the real need is unknown"
-                if rows
-                else _GPUS_UNKNOWN
-            )
-            missing["gpu_mem_percent"] = why
-        else:
-            gpu_mem = share("gpu_mem_percent", counted, total, "not measured")
-        if lacking or used.gpu_busy_percent is None:
-            missing["gpu_busy_percent"] = lacking or _why_busy(rows)
-    else:
-        missing |= dict.fromkeys(("gpu_busy_percent", "gpu_mem_percent"), _NO_GPUS)
-    return {
-        "cpu_percent": cpu,
-        "mem_percent": share(
-            "mem_percent",
-            None if lacking else used.mem_peak_bytes,
-            job.allocated.mem_bytes,
-            lacking or "memory is not known",
+    """Percent of what was allocated; what nobody knows is None and has its reason."""
+    cpus, limit = usable_cpus(job), job.time_limit_s
+    cores = used.cores._replace(given=cpus)
+    if used.cpu_core_s is not None and elapsed_s and job.has_ended:
+        cores = Use(used.cpu_core_s / elapsed_s, cpus)
+    gpu_mem = used.gpu_mem._replace(peak=None)
+    if not used.is_need and not gpu_mem.why:
+        gpu_mem = Use(why="preallocated, or from a summary: the real need is unknown")
+    uses = {
+        "cpu": (cores, cores_text, "the allocated cores are not known"),
+        "mem": (used.mem._replace(used=used.mem.peak), bytes_text, "the memory limit is not known"),
+        "time": (
+            Use(_clamped(elapsed_s, limit), limit, why="the elapsed time is not known"),
+            age_text,
+            job.time_limit_words or "the time limit is not known",
         ),
-        "time_percent": share("time_percent", _clamped(elapsed_s, limit), limit, unlimited),
-        "gpu_busy_percent": None if lacking else used.gpu_busy_percent,
-        "gpu_mem_percent": gpu_mem,
-    }, missing
+        "gpu_busy": (used.busy._replace(given=100.0), cores_text, ""),
+        "gpu_mem": (gpu_mem, bytes_text, "the GPU's memory is not known"),
+    }
+    shares = {f"{name}_percent": use.share for name, (use, _, _) in uses.items()}
+    percents = {name: None if s is None else round(100 * s, 2) for name, s in shares.items()}
+    percents["gpu_busy_percent"] = used.busy.used
+    missing = {
+        f"{name}_percent": _why_no_share(use, text, no_request)
+        for name, (use, text, no_request) in uses.items()
+        if use.share is None
+    }
+    if not rows:
+        why = _GPUS_UNKNOWN if job.gpus else _NO_GPUS
+        missing |= dict.fromkeys(("gpu_busy_percent", "gpu_mem_percent"), why)
+    return percents, missing
 
 
-def _why_busy(rows: Sequence[DeviceRow]) -> str:
-    reasons = [why for row in rows for why in row.missing.values()]
-    return reasons[0] if reasons else _GPUS_UNKNOWN if not rows else "not measured"
+def _why_no_share(use: Use, text: Callable[[float], str], no_request: str) -> str:
+    if not use.given:
+        return no_request or use.why or NOT_MEASURED
+    if use.used is None:
+        return use.why or NOT_MEASURED
+    return f"{text(use.used)} of {text(use.given)}: more than was allocated"
 
 
 def _clamped(elapsed_s: float | None, limit_s: float | None) -> float | None:
@@ -352,11 +373,60 @@ def _seff(run: RunData, job: Job) -> SeffFigures:
         for each in differences(run)
         if each.reasons and each.points >= _SAME_POINTS
     }
-    return SeffFigures(
-        told.cpu_percent,
-        told.mem_percent,
-        told.rule,
-        tuple(because.values()),
-        because.get("cpu", ""),
-        because.get("mem", ""),
+    of = because.get("cpu", ""), because.get("mem", "")
+    reasons = tuple(because.values())
+    return SeffFigures(told.cpu_percent, told.mem_percent, told.rule, reasons, *of)
+
+
+# -- attempts -------------------------------------------------------------------------------------
+
+
+def with_attempts(jobs: Iterable[Job]) -> Iterator[tuple[Job, Sequence[Job]]]:
+    """Each job once, its last attempt, with all of them where there are several."""
+    runs: dict[tuple[str, str], list[Job]] = defaultdict(list)
+    for job in jobs:
+        runs[(job.cluster, job.raw_id or job.id)].append(job)
+    for tries in runs.values():
+        tries.sort(key=lambda job: job.submit or job.start or 0.0)
+        yield tries[-1], tries if len(tries) > 1 else ()
+
+
+def numbered(runs: Sequence[Job]) -> dict[int, Job]:
+    """The attempts by the number of restarts before each; older releases of Slurm count none."""
+    told = {run.restarts: run for run in runs if run.restarts is not None}
+    return told if len(told) == len(runs) else dict(enumerate(runs))
+
+
+def attempts(runs: Mapping[int, Job], recorded: Mapping[int, Report]) -> tuple[Attempt, ...]:
+    """All attempts, by what Slurm has of them and by reports of their recordings; none of a job
+    that had one.
+    """
+    numbers = sorted({*runs, *recorded})
+    if len(numbers) < 2:
+        return ()
+    return tuple(_attempt(number, runs.get(number), recorded.get(number)) for number in numbers)
+
+
+def _attempt(number: int, run: Job | None, report: Report | None) -> Attempt:
+    told = accounted(run) if run is not None else Figures()
+    figures = report.used if report is not None else told
+    start, end = (report.start, report.end) if report is not None else (None, None)
+    if run is not None:
+        start = start if run.start is None else run.start
+        is_over = run.has_ended or run.state == "REQUEUED"
+        end = (end if run.end is None else run.end) if is_over else None
+    return Attempt(
+        str(number + 1),
+        start,
+        end,
+        run.state if run is not None else "",
+        note=_failed(run) if run is not None else "Slurm has no record of it",
+        cpu_cores_peak=figures.cores.peak,
+        mem_peak_bytes=told.mem.peak if figures.mem.peak is None else figures.mem.peak,
+        gpu_mem_peak_bytes=figures.gpu_mem.peak,
+        gpu_busy_percent=told.busy.used if figures.busy.used is None else figures.busy.used,
     )
+
+
+def _failed(run: Job) -> str:
+    return f"failed node {run.failed_node}" if run.failed_node else ""

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from gpumon.analysis.comparison import Comparison, Metric
-from gpumon.analysis.summary import DeviceSummary, RunSummary
+from gpumon.analysis.summary import DeviceRow, RunSummary
 from gpumon.model.units import bytes_text, clock_text, step_text
 
 _WIDTHS = (22, 18, 17, 19)  # 79 columns with the blanks between: beside a scroll bar, too
@@ -143,7 +143,7 @@ def _devices(comparison: Comparison) -> list[str]:
     return lines
 
 
-def _pair(a: DeviceSummary | None, b: DeviceSummary | None) -> str:
+def _pair(a: DeviceRow | None, b: DeviceRow | None) -> str:
     def both(name: str, unit: str = "") -> str:
         return " → ".join(_short(each, name, unit) if each else "-" for each in (a, b))
 
@@ -153,7 +153,7 @@ def _pair(a: DeviceSummary | None, b: DeviceSummary | None) -> str:
     return f"{heads} {both('busy_mean'):>12} {memory:>20} {both('power_mean_w'):>12}"
 
 
-def _short(device: DeviceSummary, name: str, unit: str) -> str:
+def _short(device: DeviceRow, name: str, unit: str) -> str:
     value: float | None = getattr(device, name)
     if value is None:
         return _NOT_KNOWN
@@ -197,9 +197,9 @@ def _run_json(name: str, run: RunSummary) -> dict[str, Any]:
     }
 
 
-def _device_json(summary: DeviceSummary) -> dict[str, Any]:
-    """The summary, with what identifies the device in place of the device."""
-    device, values = summary.device, summary._asdict()
-    del values["device"]
+def _device_json(row: DeviceRow) -> dict[str, Any]:
+    """With what identifies the device in its place."""
+    device = row.device
     identity = {"index": device.index, "uuid": device.uuid or None, "name": device.name or None}
-    return {"node": values.pop("node"), **identity, **values}
+    names = row._fields[2 : row._fields.index("mem_in_use_peak_bytes") + 1]
+    return {"node": row.node, **identity, **{name: getattr(row, name) for name in names}}

@@ -7,79 +7,14 @@ texts beside them say why. One job is one Report; an array has one for all its t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 
 from gpumon.analysis.finding import Finding, NotEvaluable, Recommendation
 from gpumon.analysis.rundata import Coverage
 from gpumon.analysis.steps import Rank
+from gpumon.analysis.summary import DeviceRow
 from gpumon.plain import dataclass
+from gpumon.report.usage import Figures
 from gpumon.slurm.job import Job
-
-
-@dataclass(frozen=True)
-class DeviceRow:
-    """One GPU, or MIG instance, over the run. None where it was never measured."""
-
-    node: str
-    index: int
-    label: str  # gpu01:0
-    uuid: str
-    name: str
-    busy_mean: float | None = None  # %
-    busy_p50: float | None = None
-    busy_p95: float | None = None
-    idle_tail_s: float | None = None  # known to be idle without a break until the end
-    mem_peak_bytes: float | None = None
-    mem_total_bytes: float | None = None
-    mem_truth: str = "unknown"  # real, upper-bound, unknown, measured
-    mem_in_use_peak_bytes: float | None = None  # in frameworks' pools, where a probe told of them
-    mem_need_bytes: float | None = None  # measured: that, and what lies beside the pools
-    framework: str = ""
-    power_mean_w: float | None = None
-    energy_j: float | None = None
-    #: busy % in equal parts of the run, None: not measured then
-    busy_over_time: tuple[float | None, ...] = ()
-    sm_over_time: tuple[float | None, ...] = ()  # % of the SMs active
-    mem_over_time: tuple[float | None, ...] = ()  # % of the total
-    need_over_time: tuple[float | None, ...] = ()  # of it, where that was measured
-    note: str = ""  # instead of numbers: "lost Xid 79", "never used", "n/a MIG"
-    missing: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def has_unproven_need(self) -> bool:
-        """Whether its peak of memory may be a reservation."""
-        return self.mem_truth == "unknown" and bool(self.mem_peak_bytes)
-
-    @property
-    def mem_counted_bytes(self) -> float | None:
-        """The need where it was measured; else the peak."""
-        return self.mem_peak_bytes if self.mem_need_bytes is None else self.mem_need_bytes
-
-    @property
-    def mem_peak_percent(self) -> float | None:
-        if self.mem_peak_bytes is None or not self.mem_total_bytes:
-            return None
-        return 100 * self.mem_peak_bytes / self.mem_total_bytes
-
-
-@dataclass(frozen=True)
-class Used:
-    """What the job used, and who measured it."""
-
-    cpu_core_s: float | None = None
-    cpu_cores_mean: float | None = None
-    cpu_cores_peak: float | None = None  # largest mean of a minute
-    mem_peak_bytes: float | None = None  # summed over nodes; without page cache if we measured
-    mem_mean_bytes: float | None = None
-    mem_source: str = ""  # cgroup, sacct, jobstats, prometheus
-    mem_note: str = ""  # "upper bound: page cache is in it"
-    cpu_note: str = ""
-    mem_max_node_bytes: float | None = None  # of the node that used most
-    gpus_active: int | None = None
-    gpus_worth: float | None = None  # that would have done the work, had they worked all the time
-    gpu_busy_percent: float | None = None  # mean over the run and the devices
-    gpu_mem_peak_bytes: float | None = None  # summed over devices
-    gpu_energy_j: float | None = None
 
 
 @dataclass(frozen=True)
@@ -155,7 +90,7 @@ class Report:
     end: float | None
     elapsed_s: float | None
     running: bool
-    used: Used
+    used: Figures
     seff: SeffFigures
     devices: tuple[DeviceRow, ...]
     findings: tuple[Finding, ...]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
+from gpumon.analysis import known
 from gpumon.analysis.memory import mem_truth_of
-from gpumon.analysis.rundata import DeviceData, ProcessData, RunData, Track
-from gpumon.analysis.signals import busy_track, job_devices, job_processes
-from gpumon.analysis.summary import device_summary, marks_of
-from gpumon.model.reading import Missing, number
-from gpumon.report.model import Attempt, DeviceRow
+from gpumon.analysis.rundata import DeviceData, RunData, Track
+from gpumon.analysis.signals import busy_track, job_devices
+from gpumon.analysis.summary import DeviceRow, device_row, marks_of
+from gpumon.model.reading import Missing
+from gpumon.report.model import Attempt
+from gpumon.report.usage import Use, mean
 
 #: parts of the run in a row's course over time; a chart needs no more
 PARTS = 160
@@ -22,46 +22,24 @@ def device_rows(run: RunData) -> list[DeviceRow]:
 
 
 def _row(run: RunData, device: DeviceData) -> DeviceRow:
-    summary = device_summary(run, device, run.elapsed_s)
-    busy, memory = busy_track(device), device.track("mem_used_bytes")
-    total, truth = device.mem_total_bytes, mem_truth_of(device)
-    need = truth.need
+    row, memory = device_row(run, device, run.elapsed_s), device.track("mem_used_bytes")
+    busy, total = busy_track(device), row.mem_total_bytes
     missing = {
         name: str(reading)
         for name in _SHOWN
         if isinstance(reading := device.last.get(name), Missing) and not device.track(name).known()
     }
-    missing.update(device.refused)
-    return DeviceRow(
-        node=device.node,
-        index=device.device.index,
-        label=device.label,
-        uuid=device.device.uuid,
-        name=device.device.name,
-        busy_mean=summary.busy_mean,
-        busy_p50=summary.busy_p50,
-        busy_p95=summary.busy_p95,
-        idle_tail_s=summary.idle_tail_s,
-        mem_peak_bytes=summary.mem_peak_bytes,
-        mem_total_bytes=total,
-        mem_truth=truth.mem_truth,
-        mem_in_use_peak_bytes=None if need is None else need.in_use_bytes,
-        mem_need_bytes=None if need is None else need.low_bytes,
-        framework=next((each.facts.framework for each in _by_memory(device)), ""),
-        power_mean_w=summary.power_mean_w,
-        energy_j=summary.energy_j,
+    if row.mem_peak_bytes is None and memory.known():
+        missing["mem_used_bytes"] = "n/a more than the GPU has"
+    needed = mem_truth_of(device).needed(device) if row.mem_need_bytes else None
+    return row._replace(
         busy_over_time=_parts(run, busy),
         sm_over_time=_parts(run, device.track("sm_active_percent")),
         mem_over_time=_parts(run, memory, 100 / total) if total else (),
-        need_over_time=_parts(run, truth.needed(device), 100 / total) if need and total else (),
+        need_over_time=_parts(run, needed, 100 / total) if needed and total else (),
         note=_note(device, busy),
-        missing=missing,
+        missing={**missing, **device.refused},
     )
-
-
-def _by_memory(device: DeviceData) -> list[ProcessData]:
-    processes = [each for each in job_processes(device) if each.facts.framework]
-    return sorted(processes, key=lambda each: -(each.mem_bytes.peak() or 0.0))
 
 
 def _parts(run: RunData, track: Track, factor: float = 1.0) -> tuple[float | None, ...]:
@@ -113,29 +91,22 @@ def _segment(run: RunData, text: str, start: float, end: float) -> Attempt:
     first = run.bin_at(start)
     last = max(first + 1, run.bin_at(end))
     devices = job_devices(run)
-    busy = [busy_track(device).average(first, last) for device in devices]
-    known = [value for value in busy if value is not None]
+
+    def peak(name: str) -> float | None:
+        tracks = [node.job.get(name) for node in run.nodes] + [
+            None for _ in run.coverage.unrecorded
+        ]
+        return known.total(None if each is None else each.peak(first, last) for each in tracks)
+
+    busy = mean(Use(busy_track(device).average(first, last)) for device in devices)
     return Attempt(
         name=text,
         start=start,
         end=end,
-        cpu_cores_peak=_total(
-            node.job["cpu_cores_used"].peak(first, last)
-            for node in run.nodes
-            if "cpu_cores_used" in node.job
-        ),
-        mem_peak_bytes=_total(
-            node.job["mem_used_bytes"].peak(first, last)
-            for node in run.nodes
-            if "mem_used_bytes" in node.job
-        ),
-        gpu_mem_peak_bytes=_total(
+        cpu_cores_peak=peak("cpu_cores_used"),
+        mem_peak_bytes=peak("mem_used_bytes"),
+        gpu_mem_peak_bytes=known.total(
             device.track("mem_used_bytes").peak(first, last) for device in devices
         ),
-        gpu_busy_percent=sum(known) / len(known) if known else None,
+        gpu_busy_percent=busy.used,
     )
-
-
-def _total(values: Iterable[float | None]) -> float | None:
-    known = [value for each in values if (value := number(each)) is not None]
-    return sum(known) if known else None

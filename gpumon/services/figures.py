@@ -5,25 +5,27 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from statistics import fmean
+from dataclasses import replace
 from typing import NamedTuple
 
 from gpumon.analysis.accounting import summary_of
 from gpumon.errors import GpumonError
-from gpumon.model.reading import Missing, Reading, number
-from gpumon.model.sample import Device, Header, Sample
+from gpumon.model.reading import Reading, number
+from gpumon.model.sample import Header, Sample, leaves
 from gpumon.recording import Recording
 from gpumon.recording.runs import SUFFIX, job_folder
 from gpumon.report.build import build, from_accounting
-from gpumon.report.jobs import (
+from gpumon.report.jobs import NOT_RECORDED, Verdict, run_figures, verdict_of
+from gpumon.report.usage import (
     NO_GPUS,
-    NOT_RECORDED,
     Figures,
-    Verdict,
-    run_figures,
+    Use,
+    mean,
+    read,
     together,
     total,
-    verdict_of,
+    unknown,
+    working,
 )
 from gpumon.services.runs import open_last, run_of
 from gpumon.site import Site
@@ -33,8 +35,6 @@ from gpumon.slurm.job import Job
 _NEWEST_S = 60.0
 #: s; a recording to which nobody wrote for so long does not grow
 _GROWING_S = 120.0
-#: percent: a GPU that did less was idle
-_ACTIVE_PERCENT = 1.0
 
 
 class File(NamedTuple):
@@ -83,17 +83,14 @@ def accounted(job: Job, site: Site) -> tuple[Figures, Verdict]:
     report = build(from_accounting(job, site))
     if summary_of(job) is not None and report.devices:
         return run_figures(report), verdict_of(report)
-    missing = dict.fromkeys(("gpu_busy_percent", "gpu_mem_bytes"), NOT_RECORDED)
-    used = report.used.mem_peak_bytes or None  # 0: it ended before Slurm looked
-    if used is None:
-        missing["mem_bytes"] = report.coverage.missing.get("usage", NOT_RECORDED)
-    limit = job.allocated.mem_bytes
-    figures = Figures(mem_bytes=used, mem_limit_bytes=limit, missing=missing)
-    return figures, verdict_of(report)
+    why, mem = report.coverage.missing.get("usage", NOT_RECORDED), report.used.mem
+    used = mem.peak or None  # 0: it ended before Slurm looked
+    mem = Use(used, mem.given, why="" if used else mem.why or why)
+    return replace(unknown(NOT_RECORDED), mem=mem), verdict_of(report)
 
 
-def newest(files: Sequence[File]) -> Figures:
-    """Of the last minute, on all nodes whose recordings grow; no other file is opened."""
+def newest(files: Sequence[File], nodes: Sequence[str] = ()) -> Figures:
+    """Of the last minute, on all of the job's nodes; only recordings that grow are opened."""
     found: dict[str, tuple[float, Figures]] = {}  # by node, of the recording that is the newest
     now = time.time()
     for file in files:
@@ -109,52 +106,50 @@ def newest(files: Sequence[File]) -> Figures:
     if not found:
         last = max(file.written for file in files)
         why = f"recorded until {time.strftime('%H:%M', time.localtime(last))}"
-        return Figures(
-            is_now=True,
-            missing=dict.fromkeys(("gpu_busy_percent", "gpu_mem_bytes", "mem_bytes"), why),
-        )
-    return together([figures for _, figures in found.values()])
+        return replace(unknown(why), is_now=True)
+    here = {node.partition(".")[0] for node in found}
+    absent = [name for name in nodes if name.partition(".")[0] not in here]
+    absent = absent[: max(0, len(nodes) - len(found))]  # a node may have another name in Slurm
+    parts = [figures for _, figures in found.values()]
+    return together([*parts, *(unknown(NOT_RECORDED, name) for name in absent)])
 
 
 def _newest(recording: Recording) -> Figures:
     items = list(recording.items(recording.end - _NEWEST_S))
     headers = [item for item in items if isinstance(item, Header)]
-    header = headers[-1] if headers else recording.header
     samples = [
         item
         for item in items
         if isinstance(item, Sample) and item.rows and item.time > recording.end - _NEWEST_S
     ]
-    devices = _own(header)
-    busy = [_mean(_column(samples, "device", each.key, "busy_percent")) for each in devices]
-    used = [_last(_column(samples, "device", each.key, "mem_used_bytes")) for each in devices]
-    memory = _last(_column(samples, "job", "", "mem_used_bytes"))
-    known = [each for each in map(number, busy) if each is not None]
-    limit = header.job.mem_limit_bytes if header.job else None
-    missing = {}
-    if not known:
-        missing["gpu_busy_percent"] = _why(busy) if devices else NO_GPUS
-    if (held := total(map(number, used))) is None:
-        missing["gpu_mem_bytes"] = _why(used) if devices else NO_GPUS
-    if number(memory) is None:
-        missing["mem_bytes"] = _why([memory])
+    return sampled(headers[-1] if headers else recording.header, samples)
+
+
+def sampled(header: Header, samples: Sequence[Sample]) -> Figures:
+    """What the job does on a node, or all of the node: GPUs in the mean of these samples, memory
+    and cores in the last.
+    """
+    job = header.job
+    mine = [each for each in header.devices if job is not None and each.cuda_index is not None]
+    busy, gpu_mem = [], []
+    for each in leaves(mine or header.devices):
+        column = _column(samples, "device", each.key, "busy_percent")
+        seen = [value for reading in column if (value := number(reading)) is not None]
+        busy.append(
+            Use(sum(seen) / len(seen), of=each.label) if seen else _last(column, of=each.label)
+        )
+        column = _column(samples, "device", each.key, "mem_used_bytes")
+        gpu_mem.append(_last(column, number(each.facts.get("mem_total_bytes")), each.label))
+    cpus, limit_bytes = (job.cpus, job.mem_limit_bytes) if job is not None else (None, None)
+    no_gpus = Use(why=NO_GPUS)
     return Figures(
+        cores=_last(_column(samples, "job", "", "cpu_cores_used"), cpus, header.node),
+        mem=_last(_column(samples, "job", "", "mem_used_bytes"), limit_bytes, header.node),
+        gpus=total(map(working, busy)) if busy else no_gpus,
+        busy=mean(busy) if busy else no_gpus,
+        gpu_mem=total(gpu_mem) if busy else no_gpus,
         is_now=True,
-        gpus_active=sum(each >= _ACTIVE_PERCENT for each in known) if known else None,
-        gpus_seen=len(known) or None,
-        gpu_busy_percent=fmean(known) if known else None,
-        gpu_mem_bytes=held,
-        gpu_mem_total_bytes=total(number(each.facts.get("mem_total_bytes")) for each in devices),
-        mem_bytes=number(memory),
-        mem_limit_bytes=limit,
-        missing=missing,
     )
-
-
-def _own(header: Header) -> Sequence[Device]:
-    """The job's GPUs where it is known which these are, else all."""
-    mine = [each for each in header.devices if each.cuda_index is not None]
-    return mine if header.job is not None and mine else header.devices
 
 
 def _column(samples: Sequence[Sample], group: str, key: object, name: str) -> list[Reading]:
@@ -162,14 +157,5 @@ def _column(samples: Sequence[Sample], group: str, key: object, name: str) -> li
     return [row[name] for row in rows if row is not None and name in row]
 
 
-def _mean(readings: Sequence[Reading]) -> Reading:
-    known = [value for each in readings if (value := number(each)) is not None]
-    return fmean(known) if known else _last(readings)
-
-
-def _last(readings: Sequence[Reading]) -> Reading:
-    return readings[-1] if readings else Missing("not-sampled")
-
-
-def _why(readings: Sequence[Reading]) -> str:
-    return next((str(each) for each in readings if isinstance(each, Missing)), NOT_RECORDED)
+def _last(column: Sequence[Reading], given: float | None = None, of: str = "") -> Use:
+    return read(column[-1] if column else None, given, of)

@@ -14,15 +14,8 @@ from typing import Optional
 from gpumon.errors import GpumonError, UsageError
 from gpumon.model import clock
 from gpumon.recording.runs import Run, find_runs
-from gpumon.report.jobs import (
-    READING,
-    Figures,
-    JobLine,
-    Listing,
-    Verdict,
-    together,
-    worst_of,
-)
+from gpumon.report.jobs import READING, JobLine, Listing, Verdict, worst_of
+from gpumon.report.usage import Figures, together, unknown
 from gpumon.services.figures import File, accounted, files_of, measured, newest
 from gpumon.services.listed_jobs import ListedJobs
 from gpumon.services.prometheus import Measured
@@ -180,10 +173,10 @@ class JobsOverview:
         """With what is kept of it."""
         if group.is_pending:
             why = "pending"
-            return JobLine(group, figures=_unknown(why), verdict=Verdict(missing=why))
+            return JobLine(group, figures=unknown(why), verdict=Verdict(missing=why))
         kept = [self._kept.get(_key(job)) for job in group.shown]
         if any(each is None for each in kept):
-            return JobLine(group, figures=_unknown(READING), verdict=Verdict(missing=READING))
+            return JobLine(group, figures=unknown(READING), verdict=Verdict(missing=READING))
         answers = [each.answer for each in kept if each is not None]
         return JobLine(
             group,
@@ -200,10 +193,10 @@ class JobsOverview:
             if kept is None or kept.is_stale(files, self._now(), is_live=is_live):
                 kept = self._kept[_key(job)] = self._evaluated(job, files, is_live=is_live)
             if files and is_live:
-                kept.answer = newest(files), kept.answer[1]
+                kept.answer = newest(files, job.nodes), kept.answer[1]
         if not may_read:
             why = f"only the {MAX_READ} newest recorded jobs are read"
-            return replace(line, figures=_unknown(why), verdict=Verdict(missing=why))
+            return replace(line, figures=unknown(why), verdict=Verdict(missing=why))
         return self._line(line.group)
 
     def _evaluated(self, job: Job, files: tuple[File, ...], *, is_live: bool) -> _Kept:
@@ -212,13 +205,9 @@ class JobsOverview:
         try:
             answer = measured(known, files, self._site) if files else accounted(job, self._site)
         except GpumonError as error:
-            answer = _unknown(str(error)), Verdict(missing=str(error))
+            answer = unknown(str(error)), Verdict(missing=str(error))
         again_s = max(_EVALUATE_S, _TIMES_ITS_COST * (time.process_time() - began))
         return _Kept(files, is_live, self._now(), again_s, answer)
-
-
-def _unknown(why: str) -> Figures:
-    return Figures(missing=dict.fromkeys(("gpu_busy_percent", "gpu_mem_bytes", "mem_bytes"), why))
 
 
 def _key(job: Job) -> _Key:

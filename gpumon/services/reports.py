@@ -18,8 +18,7 @@ from gpumon.model.lines import word
 from gpumon.model.text import clean
 from gpumon.recording.runs import Run, UnclearError, find_runs, resolve
 from gpumon.report.arrays import build_array
-from gpumon.report.attempts import attempts, numbered, with_attempts
-from gpumon.report.build import build, from_accounting
+from gpumon.report.build import attempts, build, from_accounting, numbered, with_attempts
 from gpumon.report.model import Report
 from gpumon.services.asking import shared_slurm
 from gpumon.services.jobs import check_step

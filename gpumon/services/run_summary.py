@@ -11,10 +11,11 @@ from gpumon.analysis.summary import run_summary
 from gpumon.frames.frame import Frame
 from gpumon.model.reading import number
 from gpumon.model.sample import Header, Key, Sample
-from gpumon.model.units import age_text, bytes_text, of_bytes_text
+from gpumon.model.units import age_text, bytes_text
+from gpumon.report.usage import size_text
 
 if TYPE_CHECKING:
-    from gpumon.analysis.summary import DeviceSummary, JobSummary, RunSummary
+    from gpumon.analysis.summary import DeviceRow, JobSummary, RunSummary
     from gpumon.model.view import Status
 
 _MAX_DEVICES = 16
@@ -88,14 +89,10 @@ def _devices(summary: RunSummary) -> str:
     return " · ".join(words)
 
 
-def _device(each: DeviceSummary) -> str:
+def _device(each: DeviceRow) -> str:
     busy = "n/a" if each.busy_mean is None else f"{each.busy_mean:.0f} %"
-    if each.mem_peak_bytes is None:
-        memory = "n/a"
-    elif each.mem_total_bytes is None:
-        memory = bytes_text(each.mem_peak_bytes)
-    else:
-        memory = of_bytes_text(each.mem_peak_bytes, each.mem_total_bytes)
+    peak = each.mem_peak_bytes
+    memory = "n/a" if peak is None else size_text(peak, each.mem_total_bytes)
     if each.mem_in_use_peak_bytes is not None:
         memory = f"{bytes_text(each.mem_in_use_peak_bytes)} in use, {memory} reserved"
     return f"GPU {each.device.label} busy {busy} mem {memory}{'*' if each.reserved else ''}"
@@ -110,9 +107,7 @@ def _job(job: JobSummary) -> str:
         cores += f" of {job.cpus}" if job.cpus else ""
     memory = "n/a"
     if job.mem_peak_bytes is not None:
-        memory = f"peak {bytes_text(job.mem_peak_bytes)}"
-        if job.mem_limit_bytes:
-            memory = f"peak {of_bytes_text(job.mem_peak_bytes, job.mem_limit_bytes)}"
+        memory = f"peak {size_text(job.mem_peak_bytes, job.mem_limit_bytes)}"
     return f"job CPU {cores} · memory {memory}"
 
 
@@ -123,5 +118,5 @@ def _host(summary: RunSummary, peaks: Mapping[str, float]) -> str:
     cpu = "n/a" if busy is None else f"peak {busy:.0f} %"
     memory = "n/a"
     if used is not None:
-        memory = "peak " + (of_bytes_text(used, total) if total else bytes_text(used))
+        memory = f"peak {size_text(used, total)}"
     return f"host CPU {cpu} · memory {memory}"

@@ -14,12 +14,14 @@ from gpumon.export.sample_json import sample_json
 from gpumon.export.sample_text import sample_text
 from gpumon.model import clock
 from gpumon.model.reading import NOT_SAMPLED, Reading, number
-from gpumon.model.sample import Header, Sample, leaves
+from gpumon.model.sample import Header, Sample
 from gpumon.model.text import clean
-from gpumon.model.units import age_text, bytes_text, of_bytes_text, plural
+from gpumon.model.units import age_text, plural
 from gpumon.model.view import Status
 from gpumon.pipeline.array import to_follow
 from gpumon.report.render.layout import aligned
+from gpumon.report.usage import NO_GPUS, Figures, Use, size_text, together, unknown
+from gpumon.services.figures import sampled
 from gpumon.services.jobs import waiting_text
 from gpumon.services.once import merged
 from gpumon.slurm.parts import parts_of
@@ -136,6 +138,11 @@ class _Asked(NamedTuple):
     def said(self) -> list[tuple[Header, Sample]]:
         return [(self.samples.headers[node], self.samples.samples[node]) for node in self.told]
 
+    def figures(self) -> Figures:
+        """Of all nodes together."""
+        silent = [unknown("no answer", node) for node in self.nodes if node not in self.told]
+        return together([*(sampled(header, [sample]) for header, sample in self.said), *silent])
+
 
 def print_samples(source: WatchedJob, only: Sequence[str] = (), *, as_json: bool = False) -> int:
     """Print a sample of each node (those in `only`), and why there is none; 1 where that is any.
@@ -173,8 +180,8 @@ def print_tasks(
             for node in each.told:
                 print(each.samples.json(node))
     else:
-        told = {each.task: each.said for each in asked}
-        lines = [_line(job, told.get(job.id, [])) for job in jobs]
+        told = {each.task: each.figures() for each in asked if each.told}
+        lines = [_line(job, told.get(job.id)) for job in jobs]
         print("\n".join(aligned([_HEADINGS, *lines], _RIGHT)))
     left_out = sum(job.is_running for job in jobs) - len(asked)
     if left_out:
@@ -215,7 +222,7 @@ def _complain(asked: Iterable[_Asked]) -> int:
     return EXIT_FAILED if failed else EXIT_OK
 
 
-def _line(job: Job, told: Sequence[tuple[Header, Sample]]) -> tuple[str, ...]:
+def _line(job: Job, figures: Figures | None) -> tuple[str, ...]:
     elapsed_s = None if job.is_pending else job.elapsed_at(clock.now())
     left_s = None if elapsed_s is None or not job.time_limit_s else job.time_limit_s - elapsed_s
     where = clean(job.reason if job.is_pending else job.node_list, 60)
@@ -226,47 +233,23 @@ def _line(job: Job, told: Sequence[tuple[Header, Sample]]) -> tuple[str, ...]:
         "" if elapsed_s is None else age_text(elapsed_s),
         "" if left_s is None else age_text(left_s),
         "" if job.gpus is None else f"{job.gpus}",
-        *(_figures(job, told) if told else ("",) * 4),
+        *(_figures(job, figures) if figures is not None else ("",) * 4),
     )
 
 
-def _figures(job: Job, told: Sequence[tuple[Header, Sample]]) -> tuple[str, str, str, str]:
-    """Busy, GPU memory, cores and memory; "?" for figures that a node lacks."""
-    busy: list[float | None] = []
-    used: list[float | None] = []
-    total: list[float | None] = []
-    for header, sample in told:
-        own = [device for device in header.devices if device.cuda_index is not None]
-        for device in leaves(own or header.devices):
-            row = sample.rows.get("device", {}).get(device.index, {})
-            busy.append(number(row.get("busy_percent")))
-            used.append(number(row.get("mem_used_bytes")))
-            total.append(number(device.facts.get("mem_total_bytes")))
-    cores = [_of_job(sample, "cpu_cores_used") for _, sample in told]
-    mem = [_of_job(sample, "mem_used_bytes") for _, sample in told]
-    limits = [float(h.job.mem_limit_bytes) if h.job and h.job.mem_limit_bytes else None
-              for h, _ in told]  # fmt: skip
-    given = job.allocated.cpus
+def _figures(job: Job, figures: Figures) -> tuple[str, str, str, str]:
+    """Busy, GPU memory, cores and memory; "?" where one is not known."""
+    cores = figures.cores
+    given = f" / {job.allocated.cpus}" if job.allocated.cpus else ""
     return (
-        _sum(busy, lambda value: f"{value / len(busy):.0f} %"),
-        _share(used, total),
-        _sum(cores, lambda value: f"{value:.1f} / {given}" if given else f"{value:.1f}"),
-        _share(mem, limits),
+        _shown(figures.busy, lambda value: f"{value:.0f} %"),
+        _shown(figures.gpu_mem, lambda value: size_text(value, figures.gpu_mem.given)),
+        _shown(cores, lambda value: f"{value:.1f}{given}"),
+        _shown(figures.mem, lambda value: size_text(value, figures.mem.given)),
     )
 
 
-def _of_job(sample: Sample, field: str) -> float | None:
-    return number(sample.rows.get("job", {}).get("", {}).get(field))
-
-
-def _sum(values: Sequence[float | None], form: Callable[[float], str]) -> str:
-    """Nothing where there is nothing to measure, and "?" where a part is not known."""
-    if not values:
-        return ""
-    known = [value for value in values if value is not None]
-    return form(sum(known)) if len(known) == len(values) else "?"
-
-
-def _share(used: Sequence[float | None], of: Sequence[float | None]) -> str:
-    whole = sum(value or 0.0 for value in of) if None not in of else 0.0
-    return _sum(used, lambda value: of_bytes_text(value, whole) if whole else bytes_text(value))
+def _shown(use: Use, text: Callable[[float], str]) -> str:
+    if use.used is not None:
+        return text(use.used)
+    return "" if use.why == NO_GPUS else "?"

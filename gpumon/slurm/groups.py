@@ -73,7 +73,7 @@ class JobGroup:
 
     @property
     def gpus(self) -> int | None:
-        return _total(job.gpus for job in self.shown)
+        return _total(0 if job.lists_no_gpus else job.gpus for job in self.shown)
 
     @property
     def start(self) -> float | None:

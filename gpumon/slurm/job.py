@@ -208,6 +208,12 @@ class Job:
         known = self.allocated.gpus
         return known if known is not None else self.requested.resources.gpus
 
+    @property
+    def lists_no_gpus(self) -> bool:
+        """Whether Slurm lists what it gave, and neither that nor the request names any GPU."""
+        named = f"{self.requested.gres} {self.submit_line}".lower()
+        return bool(self.gpus is None and self.allocated.tres and "gpu" not in named)
+
     def elapsed_at(self, now: float) -> float | None:
         """How long it has run by `now` of our clock: as Slurm counted, and what passed since then.
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from gpumon.report.arrays import build_array
-from gpumon.report.attempts import with_attempts
-from gpumon.report.build import build, from_accounting
+from gpumon.report.build import build, from_accounting, with_attempts
 from gpumon.report.model import Report
 from gpumon.site import Site
 from gpumon.slurm import saved

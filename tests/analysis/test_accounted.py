@@ -458,7 +458,7 @@ def test_case(name):
     for each in lines:
         assert is_safe(told, each.option, each.after), each
     if told.mem_known is not None:
-        assert (made[0].used.mem_peak_bytes is not None) is told.mem_known
+        assert (made[0].used.mem.peak is not None) is told.mem_known
 
 
 def is_safe(told: Case, option: str, after: object) -> bool:

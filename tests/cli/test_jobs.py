@@ -16,7 +16,6 @@ from gpumon.errors import GpumonError, UsageError
 from gpumon.model.sample import Device, Header, JobContext, Sample
 from gpumon.recording import Recorder
 from gpumon.recording.runs import new_path, state_dir
-from gpumon.report.jobs import Figures, Verdict, together, worst_of
 from gpumon.report.render.jobs import HEAD, cells, json_text, text_table
 from gpumon.services import jobs_overview, jobs_screen
 from gpumon.services.jobs_overview import JobsOverview
@@ -274,7 +273,7 @@ def test_reading_comes_one_job_after_the_other(overview, record):
     record("3", 60, age_s=60)
     watched = overview(MadeSlurm(row(7), past=(row(3, state="COMPLETED"),)))
     first = watched.look()
-    assert {each.figures.missing["gpu_busy_percent"] for each in first.lines} == {"reading"}
+    assert {each.figures.busy.why for each in first.lines} == {"reading"}
     steps = list(watched.read(first))
     assert len(steps) == 2
     assert [each.is_recorded for each in steps[-1].lines] == [False, True]
@@ -288,7 +287,7 @@ def test_many_jobs_are_listed_and_read_up_to_a_bound(overview, record, monkeypat
     listing = overview(MadeSlurm(past=tuple(row(n, state="FAILED") for n in range(1, 6)))).whole()
     assert listing.notes == ["5 jobs; showing the first 3: narrow --since"]
     read, *left = listing.lines
-    assert read.figures.gpus_seen == 2
+    assert read.figures.gpus.given == 2
     assert {each.verdict.missing for each in left} == {"only the 1 newest recorded jobs are read"}
 
 
@@ -305,23 +304,6 @@ def test_the_json_has_numbers_or_reasons(overview, clock):
 
 def test_no_jobs_at_all(overview, clock):
     assert text_table(overview(MadeSlurm()).whole(), clock()) == "No jobs.\n"
-
-
-@given(st.lists(st.tuples(st.floats(0, 100), st.integers(1, 8)), min_size=1, max_size=5))
-def test_figures_of_several_jobs_are_between_those_of_each(busy):
-    found = together([Figures(gpu_busy_percent=b, gpus_seen=n, gpus_active=n) for b, n in busy])
-    assert min(busy)[0] - 1e-9 <= found.gpu_busy_percent <= max(busy)[0] + 1e-9
-    assert found.gpus_seen == sum(n for _, n in busy)
-    unknown = together([*(Figures(mem_bytes=1.0) for _ in busy), Figures()])
-    assert unknown.mem_bytes is None
-
-
-def test_the_worst_finding_of_several_and_all_their_waste():
-    found = worst_of(
-        [Verdict(1.0, "a", level="info"), Verdict(2.0, "b", level="critical"), Verdict()]
-    )
-    assert (found.waste_gpu_hours, found.advice) == (3.0, "b")
-    assert worst_of([Verdict(missing="not recorded")]).waste_gpu_hours is None
 
 
 @pytest.mark.parametrize(

@@ -25,21 +25,21 @@ PARTS = {
     "sources": (1150, 1264),
     "recording": (1800, 2233),
     "store": (620, 678),
-    "slurm": (2050, 2725),
+    "slurm": (2050, 2718),
     "site config toml": (450, 598),
-    "analysis": (9300, 13509),
-    "report": (2250, 3291),
+    "analysis": (9300, 13508),
+    "report": (2250, 3289),
     "chart export exporter prometheus": (2400, 3172),
-    "pipeline": (800, 918),
-    "services": (2500, 3993),
-    "tui": (5900, 8599),
+    "pipeline": (800, 942),
+    "services": (2500, 3954),
+    "tui": (5900, 8596),
     "*": (1610, 2285),  # all others: the command line, the interface for notebooks, single modules
 }
 #: lines and files, with blanks and comments, in the same way
 TREES = {
-    "lines of gpumon": (54_000, 80_629),
-    "files of gpumon": (300, 551),
-    "lines of tests": (45_000, 74_182),
+    "lines of gpumon": (54_000, 80_958),
+    "files of gpumon": (300, 554),
+    "lines of tests": (45_000, 74_339),
     "files of tests": (400, 507),
 }
 #: that may be missing in a budget: code lines, lines of a tree, files

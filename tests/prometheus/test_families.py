@@ -74,13 +74,17 @@ def test_the_report_is_that_of_a_recording(
     cannot = _NEEDS_PROCESSES | (set() if exporter in _WITH_ACTIVITY else _POLLED)
     assert _ids(report) - cannot == _ids(recorded) - cannot
     for ours, theirs in zip(report.devices, recorded.devices):
-        assert (ours.node, ours.index, ours.name) == (theirs.node, theirs.index, theirs.name)
+        assert (ours.node, ours.index, ours.device.name) == (
+            theirs.node,
+            theirs.index,
+            theirs.device.name,
+        )
         assert ours.busy_mean == pytest.approx(theirs.busy_mean, abs=4)
         assert ours.mem_peak_bytes == pytest.approx(theirs.mem_peak_bytes, rel=0.05)
         assert ours.mem_truth != "measured"
     assert len(report.devices) == len(recorded.devices) == job.gpus
-    assert report.used.cpu_cores_mean == pytest.approx(recorded.used.cpu_cores_mean, rel=0.05)
-    assert report.used.mem_peak_bytes == pytest.approx(recorded.used.mem_peak_bytes, rel=0.05)
+    assert report.used.cores.used == pytest.approx(recorded.used.cores.used, rel=0.05)
+    assert report.used.mem.peak == pytest.approx(recorded.used.mem.peak, rel=0.05)
 
 
 def _ids(report: Report) -> set[str]:
@@ -186,7 +190,7 @@ def test_two_servers_that_scrape_the_same_count_once(
     for ours, theirs in zip(report.devices, single.devices):
         assert ours.busy_mean == pytest.approx(theirs.busy_mean, abs=1)
         assert ours.mem_peak_bytes == theirs.mem_peak_bytes
-    assert report.used.cpu_cores_mean == pytest.approx(single.used.cpu_cores_mean, rel=0.05)
+    assert report.used.cores.used == pytest.approx(single.used.cores.used, rel=0.05)
     ended = replace(job, state="COMPLETED")
     many, few = (
         totals(Server(Access(each)), shipped_families(), [ended])[job.raw_id]

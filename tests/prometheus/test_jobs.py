@@ -39,17 +39,17 @@ def test_the_server_has_the_figures(
     url = prometheus(openmetrics(_scrapes(_IDS[:2], lambda id, gpu: 80.0 * (id == 4711))))
     monkeypatch.setenv("GPUMON_PROMETHEUS_URL", url)
     first = overview.look()
-    assert not [each for each in first.lines if each.figures.gpu_busy_percent is not None]
+    assert not [each for each in first.lines if each.figures.busy.used is not None]
     listing = overview.whole()
     assert listing.notes == []
     busy, idle, unknown = (_line(listing, id) for id in _IDS)
-    assert busy.figures.gpu_busy_percent == pytest.approx(80)
-    assert busy.figures.gpu_mem_bytes == 20 * _GIB
-    assert busy.figures.mem_bytes == 8 * _GIB
-    assert idle.figures.gpu_busy_percent == pytest.approx(0)
+    assert busy.figures.busy.used == pytest.approx(80)
+    assert busy.figures.gpu_mem.used == 20 * _GIB
+    assert busy.figures.mem.used == 8 * _GIB
+    assert idle.figures.busy.used == pytest.approx(0)
     assert idle.verdict.waste_gpu_hours == pytest.approx(1, rel=0.02)
-    assert unknown.figures.gpu_busy_percent is None
-    assert unknown.figures.missing["gpu_busy_percent"] == "not recorded"
+    assert unknown.figures.busy.used is None
+    assert unknown.figures.busy.why == "not recorded"
     assert _line(listing, 4720).group.is_pending
 
 
@@ -60,7 +60,7 @@ def test_each_job_is_asked_for_once(
     monkeypatch.setenv("GPUMON_PROMETHEUS_URL", url)
     overview.whole()
     monkeypatch.setattr(Server, "series", lambda *_: pytest.fail("asked again"))
-    assert _line(overview.whole(), 4711).figures.gpu_busy_percent == pytest.approx(50)
+    assert _line(overview.whole(), 4711).figures.busy.used == pytest.approx(50)
 
 
 @pytest.mark.parametrize(

@@ -81,11 +81,15 @@ def test_scrapes_fill_what_a_recording_lacks(
     assert both.bin_s >= 30  # no rule looks closer than the scrapes are
     assert len(report.devices) == len(whole.devices)
     for ours, theirs in zip(report.devices, whole.devices):
-        assert (ours.node, ours.index, ours.uuid) == (theirs.node, theirs.index, theirs.uuid)
+        assert (ours.node, ours.index, ours.device.uuid) == (
+            theirs.node,
+            theirs.index,
+            theirs.device.uuid,
+        )
         assert ours.busy_mean == pytest.approx(theirs.busy_mean, abs=4)
         assert ours.mem_peak_bytes == pytest.approx(theirs.mem_peak_bytes, rel=0.05)
     assert report.used.cpu_core_s == pytest.approx(whole.used.cpu_core_s, rel=0.05)
-    assert report.used.mem_peak_bytes == pytest.approx(whole.used.mem_peak_bytes, rel=0.05)
+    assert report.used.mem.peak == pytest.approx(whole.used.mem.peak, rel=0.05)
 
 
 @cache

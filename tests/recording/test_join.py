@@ -211,7 +211,7 @@ def assert_same(report, true, seam_s):
     assert report.elapsed_s == pytest.approx(true.elapsed_s, abs=6)
     assert report.used.gpu_energy_j == pytest.approx(true.used.gpu_energy_j, abs=2 * WATTS * 6)
     assert report.used.cpu_core_s == pytest.approx(true.used.cpu_core_s, abs=CORES * 6)
-    assert report.used.cpu_cores_mean == pytest.approx(CORES)
+    assert report.used.cores.used == pytest.approx(CORES)
     assert len(report.devices) == 2
     for ours, theirs in zip(report.devices, true.devices):
         assert ours.busy_mean == pytest.approx(theirs.busy_mean, abs=100 * apart_s / span_s + 5)
@@ -225,7 +225,7 @@ def test_tasks_that_see_a_gpu_each_give_both(tmp_path):
     assert ticks_of(read.items()) == list(range(600))
     run = data_of(read)
     report = build(run)
-    assert [row.uuid for row in report.devices] == ["GPU-00000000", "GPU-00000001"]
+    assert [row.device.uuid for row in report.devices] == ["GPU-00000000", "GPU-00000001"]
     assert [row.energy_j for row in report.devices] == pytest.approx([WATTS * 599] * 2, abs=WATTS)
     assert [row.busy_mean for row in report.devices] == pytest.approx([48.0] * 2)
     assert report.used.cpu_core_s == pytest.approx(CORES * 599)

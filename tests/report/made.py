@@ -14,9 +14,12 @@ from gpumon.analysis.finding import (
 )
 from gpumon.analysis.rundata import Coverage
 from gpumon.analysis.steps import Rank
+from gpumon.analysis.summary import DeviceRow
 from gpumon.frames.places import Place
 from gpumon.model.lines import Line
-from gpumon.report.model import DeviceRow, Happening, Report, SeffFigures, Used
+from gpumon.model.sample import Device
+from gpumon.report.model import Happening, Report, SeffFigures
+from gpumon.report.usage import Figures, Use
 from gpumon.slurm.job import ExitCode, Job, Resources
 
 GIB = 1 << 30
@@ -42,14 +45,14 @@ def job(**changes):
 
 def row(node, index, **changes):
     known = DeviceRow(
-        node, index, f"{node}:{index}", f"GPU-{node}-{index}", "NVIDIA A100-SXM4-80GB",
+        node, Device(index, index, f"GPU-{node}-{index}", "NVIDIA A100-SXM4-80GB"),
         busy_mean=91.0, busy_p50=94.0, busy_p95=99.0, idle_tail_s=180.0,
         mem_peak_bytes=78.5 * GIB, mem_total_bytes=80.0 * GIB, mem_truth="unknown",
         framework="tf", power_mean_w=309.0, energy_j=2.4e6,
         busy_over_time=(10.0, 60.0, 90.0, 95.0, None, 94.0, 93.0, 95.0),
         mem_over_time=(98.0,) * 8,
     )  # fmt: skip
-    return replace(known, **changes)
+    return known._replace(**changes)
 
 
 def happened(
@@ -113,10 +116,10 @@ def finding(**changes):
 def report(**changes):
     known = Report(
         job=job(), start=1_795_200_000.0, end=1_795_208_049.0, elapsed_s=8049.0, running=False,
-        used=Used(
-            cpu_core_s=41000.0, cpu_cores_mean=5.1, cpu_cores_peak=7.9,
-            mem_peak_bytes=33.0 * GIB, mem_mean_bytes=31.0 * GIB, mem_source="cgroup",
-            gpus_active=6, gpu_busy_percent=69.0, gpu_mem_peak_bytes=474.0 * GIB,
+        used=Figures(
+            Use(5.1, 64, 7.9), Use(31.0 * GIB, 256.0 * GIB, 33.0 * GIB), Use(None, 8, 6, "none"),
+            Use(69.0, 100.0), Use(474.0 * GIB, None, 474.0 * GIB), is_need=False,
+            cpu_core_s=41000.0, mem_source="cgroup",
         ),
         seff=SeffFigures(
             8.0, 46.0, "24.11", ("85 GiB of page cache counted",),

@@ -4,13 +4,16 @@ from dataclasses import replace
 
 import pytest
 
+from gpumon.report.arrays import build_array
 from gpumon.report.build import build, from_accounting
 from gpumon.report.render.json import document
 from gpumon.report.render.layout import plain
 from gpumon.report.render.page import page
+from gpumon.report.render.text import text
 from gpumon.site import Site
 from gpumon.slurm.job import Resources, Step, Usage
 from tests.analysis.build import device, evidence, node
+from tests.analysis.rules.test_arrays import recorded, task
 
 from .made import GIB, job
 
@@ -107,7 +110,7 @@ def test_a_running_job_so_far_by_sstat():
     assert made(running).used.cpu_core_s is None
     told = Step("batch", state="RUNNING", cpu_s=1800.0, max_rss_bytes=GIB, source="sstat")
     report = made(replace(running, steps=(told,)))
-    assert (report.used.cpu_core_s, report.used.mem_peak_bytes) == (1800, GIB)
+    assert (report.used.cpu_core_s, report.used.mem.peak) == (1800, GIB)
     assert report.recommendations == ()
     assert "(so far)" in lines(replace(running, steps=(told,)))
     refused = replace(running, missing={"usage": "sstat tells it only to its owner"})
@@ -126,12 +129,12 @@ def test_sums_over_one_of_several_nodes_are_said_as_such_or_taken_from_accountin
     run = evidence(360, [device(360, n, busy_percent=0) for n in (0, 1)], nodes=[one], job=this)
     run.coverage = replace(run.coverage, unrecorded=nodes[1:], covered_percent=25.0)
     report = build(run)
-    text = "\n".join(plain(page(report)))
-    assert "8 × A100" in text
-    assert "GPUs: 2 of 8 were recorded" in text
-    assert "CPU: sacct; 3 of 4 nodes were not recorded" in text
-    assert "memory: 3 of 4 nodes were not recorded; Slurm's peak of a node: 2 GiB" in text
-    assert (report.used.cpu_core_s, report.used.cpu_cores_peak) == (72000.0, None)
+    said = "\n".join(plain(page(report)))
+    assert "8 × A100" in said
+    assert "GPUs: 2 of 8 were recorded" in said
+    assert "CPU: sacct; 3 of 4 nodes were not recorded" in said
+    assert "memory: 3 of 4 nodes were not recorded; Slurm's peak of a node: 2 GiB" in said
+    assert (report.used.cpu_core_s, report.used.cores.peak) == (72000.0, None)
     assert report.efficiency["mem_percent"] is None
     assert report.efficiency_missing["mem_percent"] == "3 of 4 nodes were not recorded"
 
@@ -143,3 +146,40 @@ def test_a_sum_of_tasks_peaks_is_a_bound_of_one_nodes_memory():
     assert "memory: at most, of one node; " in lines(this)
     alone = replace(this, steps=(replace(step, tasks=2),))
     assert "memory: of the node that used most; " in lines(alone)
+
+
+# -- an array ------------------------------------------------------------------------------------
+
+
+def text_of(tasks, runs=None):
+    return text(build_array(tasks, Site(), runs))
+
+
+def test_gpu_use_that_was_recorded_is_not_said_to_be_missing():
+    tasks = [task(n, gpus=1) for n in range(6)]
+    known = text_of(tasks, {each.raw_id: recorded(active=0.9) for each in tasks})
+    assert "GPU busy" in known
+    assert "no GPU usage" not in known
+    assert "no GPU usage" in text_of(tasks)
+
+
+def test_gpu_use_of_one_recorded_task_is_not_said_to_be_missing():
+    tasks = [task(n, gpus=1) for n in range(6)]
+    known = text_of(tasks, {tasks[0].raw_id: recorded(active=0.0)})
+    assert "Task 0 never used its GPUs" in known
+    assert "no GPU usage" not in known
+    assert "source: recording for 1 task, sacct for 5 tasks" in known
+    assert "accounting alone" not in known
+
+
+def test_the_times_of_all_tasks_are_in_the_table():
+    tasks = [task(n) for n in range(6)] + [task(7, elapsed=28_800.0, state="TIMEOUT")]
+    assert "5 h 48 min 8 h 00 min 8 h 00 min" in text_of(tasks)
+
+
+def test_the_table_tells_how_many_tasks_it_leaves_out():
+    tasks = [task(n) for n in range(6)] + [task(7, None, state="OUT_OF_MEMORY")]
+    table = text_of(tasks)
+    assert "memory: known of 6 of 7 tasks" in table
+    assert "elapsed: known" not in table
+    assert "known of" not in text_of(tasks[:6])

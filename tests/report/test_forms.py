@@ -16,6 +16,7 @@ from markdown_it import MarkdownIt
 
 from gpumon.analysis.rundata import Coverage
 from gpumon.errors import UsageError
+from gpumon.model.sample import Device
 from gpumon.model.text import clean
 from gpumon.report.gate import parse_gate
 from gpumon.report.model import Attempt, Spread, Tasks
@@ -31,6 +32,7 @@ from gpumon.report.render.markdown import code, escape, markdown, markdown_table
 from gpumon.report.render.page import page
 from gpumon.report.render.table import ranked, text_table, totals
 from gpumon.report.render.text import text
+from gpumon.report.usage import Use
 
 from .made import GIB, HOSTILE, events, finding, happened, job, report, row, stepped
 
@@ -41,7 +43,9 @@ def hostile():
     """A report all of whose texts are hostile."""
     return report(
         job=job(name=HOSTILE, user=HOSTILE, partition=HOSTILE, account=HOSTILE, node_list=HOSTILE),
-        devices=(row("gpu01", 0, name=HOSTILE, label=HOSTILE, note=HOSTILE, framework=HOSTILE),),
+        devices=(
+            row(HOSTILE, 0, device=Device(0, 0, "", HOSTILE), note=HOSTILE, framework=HOSTILE),
+        ),
         findings=(finding(title=HOSTILE, evidence=HOSTILE, subject=HOSTILE),),
         coverage=Coverage("recording", 50.0, 1.0, missing={HOSTILE: HOSTILE}),
         notes=(HOSTILE,),
@@ -215,7 +219,7 @@ def test_markdown_escapes_what_must_be_and_nothing_else():
 
 
 def test_markdown_has_what_the_page_has():
-    body = markdown(report(used=replace(report().used, gpus_worth=5.5)))
+    body = markdown(report(used=replace(report().used, gpus=Use(5.5, 8, 6))))
     assert "2 nodes gpu[01-02] · 4 × A100-SXM4-80GB · 64 cores · 256 GiB" in body.replace("\\", "")
     assert re.search(r"\| GPUs +\| +4 \| +6 \| +5.5 \|", body)
     tables = [line for line in body.splitlines() if line.startswith("| gpu0")]

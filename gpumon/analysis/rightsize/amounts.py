@@ -150,8 +150,7 @@ def memory_need(run: RunData) -> Need | NotEvaluable:
         f"{figures.source}: {bytes_text(figures.mem_bytes)}, {meaning.words}",
         "low" if meaning.cache is None or meaning.polled else "medium",
         is_upper_bound=meaning.is_upper_bound and not meaning.polled,
-        in_all=sum(each.mem_used_bytes or 0 for each in figures.nodes.values())
-        or figures.mem_bytes * nodes,
+        in_all=figures.mem_in_all_bytes or figures.mem_bytes * nodes,
     )
 
 

@@ -9,16 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from statistics import median, quantiles
+from typing import NamedTuple
 
-from gpumon.analysis.accounting import (
-    POLL_S,
-    has_completed,
-    is_polled,
-    out_of_memory,
-    summary_of,
-    used,
-)
-from gpumon.analysis.known import highest, mean
+from gpumon.analysis import accounting
+from gpumon.analysis.known import highest, largest, mean, total
 from gpumon.analysis.once import once
 from gpumon.analysis.rightsize import amounts
 from gpumon.analysis.rightsize.gpus import was_never_opened
@@ -52,15 +46,14 @@ class Task:
         return self.job.array_task or self.job.id
 
 
-@dataclass(frozen=True)
-class Spread:
+class Spread(NamedTuple):
     """Figures over tasks, in the unit of the figures."""
 
     low: float
     p50: float
     p95: float
     high: float
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody wants here
 
 
 @once
@@ -93,21 +86,22 @@ def ended_tasks(data: RunData) -> list[Task]:
 @once
 def completed_tasks(data: RunData) -> list[Task]:
     """Those of them that show what a task needs."""
-    return [task for task in ended_tasks(data) if has_completed(task.job)]
+    return [task for task in ended_tasks(data) if accounting.has_completed(task.job)]
 
 
 def _task(data: RunData, job: Job) -> Task:
     run = data.sibling_runs.get(job.raw_id)
     if run is not None and run.jobs:
         return _recorded(data, job, run)
-    figures = used(job)
+    figures = accounting.used(job)
     meaning = figures.mem_meaning
+    is_polled = figures.source == "sacct" and accounting.is_polled(job)
     cut = job.state == "CANCELLED" and figures.source == "sacct"
     return Task(
         job,
         mem_bytes=None if cut else figures.mem_bytes,
         mem_factor=amounts.POLLED_FACTOR if meaning is None or meaning.polled else 1.2,
-        polled_s=POLL_S if figures.source == "sacct" and is_polled(job) else None,
+        polled_s=accounting.POLL_S if is_polled else None,
         mean_cores=figures.cpu_cores_mean,
         busy_percent=figures.gpu_busy_percent,
         gpu_idle=_summary_idle(job),
@@ -117,21 +111,21 @@ def _task(data: RunData, job: Job) -> Task:
 
 def _recorded(data: RunData, job: Job, run: RunSummary) -> Task:
     nodes = requested(data).nodes
-    peaks = [each.mem_peak_bytes for each in run.jobs if each.mem_peak_bytes is not None]
-    means = [each.cpu_cores_mean for each in run.jobs if each.cpu_cores_mean is not None]
+    peak = largest(each.mem_peak_bytes for each in run.jobs)
     shares = [each.active_share for each in run.devices]
     idle = None if None in shares or not shares else not any(shares)
     interval_s = highest(each.interval_s for each in run.headers)
     kernel_bytes = highest(each.mem_charged_peak_bytes for each in run.jobs)
-    hidden, far_s = amounts.hidden_peak(interval_s, kernel_bytes, max(peaks, default=0.0))
+    hidden, far_s = amounts.hidden_peak(interval_s, kernel_bytes, peak or 0.0)
     is_whole = run.covered_percent >= 95
+    is_known = is_whole and len(run.jobs) >= nodes
     return Task(
         job,
-        mem_bytes=max(peaks) if len(peaks) >= nodes and is_whole else None,
+        mem_bytes=peak if is_known else None,
         mem_factor=max(1.2, hidden),
         polled_s=far_s,
-        peak_cores=highest(each.cpu_cores_peak60 for each in run.jobs),
-        mean_cores=sum(means) if len(means) >= nodes and is_whole else None,
+        peak_cores=largest(each.cpu_cores_peak60 for each in run.jobs),
+        mean_cores=total(each.cpu_cores_mean for each in run.jobs) if is_known else None,
         busy_percent=mean(each.busy_mean for each in run.devices),
         gpu_idle=idle if is_whole or idle is False else None,
         source="recording",
@@ -142,7 +136,7 @@ def _summary_idle(job: Job) -> bool | None:
     """By a summary. None without one, where a GPU has no mean, or where a mean that is
     rounded to 0 may be some work.
     """
-    summary = summary_of(job)
+    summary = accounting.summary_of(job)
     gpus = [g for node in summary.nodes.values() for g in node.gpus.values()] if summary else []
     if any(gpu.busy_percent for gpu in gpus):
         return False
@@ -200,7 +194,7 @@ def outcomes(jobs: Iterable[Job]) -> Counter[str]:
 
 def outcome(job: Job) -> str:
     """A task that ran out of memory counts as that, whatever its own state."""
-    return "OUT_OF_MEMORY" if out_of_memory(job) else job.state
+    return "OUT_OF_MEMORY" if accounting.out_of_memory(job) else job.state
 
 
 def gpu_hours(job: Job) -> float:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpumon.analysis.summary import DeviceRow
 from gpumon.chart.bars import spark_of_all
 from gpumon.model.text import clean
 from gpumon.model.units import age_text, bytes_text, plural
-from gpumon.report.model import DeviceRow, Report
+from gpumon.report.model import Report
 from gpumon.report.render.layout import NOT_KNOWN, SIGNS, Row, percent, size, watts, wrapped
 from gpumon.report.render.plots import plot_rows
+from gpumon.report.usage import Use
 
 _MAX_DEVICES = 32
 _SPARK = 14
@@ -88,9 +90,9 @@ def memory_text(row: DeviceRow) -> str:
 def _device(row: DeviceRow, label_width: int, width: int, glyphs: str) -> Row:
     """`width` 0: without the course over the run."""
     busy = busy_text(row)
-    share = row.mem_peak_percent
+    share = Use(row.mem_peak_bytes, row.mem_total_bytes).share
     star = "*" if row.has_unproven_need else ""
-    memory = size(row.mem_peak_bytes) if share is None else f"{share:.0f} %"
+    memory = size(row.mem_peak_bytes) if share is None else f"{100 * share:.0f} %"
     cells: Row = [
         (f"{clean(row.label, 24):<{label_width}}  ", ""),
         (f"{busy:>17}  ", "busy"),

@@ -55,7 +55,7 @@ def facts_text(report: Report) -> str:
     if job.nodes:
         named = clean(job.node_list or job.nodes[0], 40)
         found.append(f"{plural(len(job.nodes), 'node')} {named}")
-    names = sorted({row.name for row in report.devices if row.name})
+    names = sorted({row.device.name for row in report.devices if row.device.name})
     if report.gpus:
         kinds = "/".join(job.allocated.gpu_types)
         model = short_model(names[0]) if len(names) == 1 else kinds

@@ -13,9 +13,10 @@ from collections.abc import Iterable, Sequence
 from html import escape as _escape
 
 from gpumon.analysis.finding import Finding
+from gpumon.analysis.summary import DeviceRow
 from gpumon.model.text import clean
 from gpumon.model.units import plural
-from gpumon.report.model import DeviceRow, Report
+from gpumon.report.model import Report
 from gpumon.report.provenance import missing_text, provenance_lines
 from gpumon.report.render import heading
 from gpumon.report.render.devices import busy_text, idle_text, memory_text, star_note
@@ -165,8 +166,9 @@ def _used(report: Report) -> list[str]:
 
 
 def _bar(each: Resource) -> str:
-    shares = [share for share in (each.peak_share, each.mean_share) if share is not None]
-    if each.mean_share is None:
+    use = each.use
+    shares = [share for share in (use.peak_share, use.share) if share is not None]
+    if use.share is None:
         shares = [0.0, *shares]  # time has no mean and no peak: it is what was used
     bars = "".join(f'<i style="width:{100 * share:.1f}%"></i>' for share in shares)
     parts = [f"peak {each.peak}", f"mean {each.mean}"] if each.mean else [each.peak]

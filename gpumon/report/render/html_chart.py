@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from gpumon.report.model import DeviceRow, Report
+from gpumon.analysis.summary import DeviceRow
+from gpumon.report.model import Report
 
 _WIDTH, _HEIGHT = 1000.0, 100.0
 _LEVELS = ("critical", "warning")

@@ -6,9 +6,10 @@ import json
 from typing import Any
 
 from gpumon.model.text import clean
-from gpumon.model.units import age_text, bytes_text, of_bytes_text
-from gpumon.report.jobs import Figures, JobLine, Listing
+from gpumon.model.units import age_text, bytes_text
+from gpumon.report.jobs import JobLine, Listing
 from gpumon.report.render.layout import aligned
+from gpumon.report.usage import NOT_MEASURED, Figures, Use, size_text
 from gpumon.slurm.groups import JobGroup
 
 HEAD = (
@@ -34,10 +35,8 @@ def cells(line: JobLine, now: float) -> list[str]:
         _elapsed(group, now),
         NONE if left_s is None else age_text(left_s),
         busy_text(figures, group),
-        _memory(
-            figures.gpu_mem_bytes, figures.gpu_mem_total_bytes, is_need=figures.gpu_mem_is_need
-        ),
-        _memory(figures.mem_bytes, figures.mem_limit_bytes),
+        _memory(figures.gpu_mem, is_need=figures.is_need),
+        _memory(figures.mem),
         NONE if verdict.waste_gpu_hours is None else f"{verdict.waste_gpu_hours:.1f}",
         clean(advice(line), _MAX_CELL) or NONE,
     ]
@@ -71,20 +70,21 @@ def _elapsed(group: JobGroup, now: float) -> str:
 
 def busy_text(figures: Figures, group: JobGroup) -> str:
     """`3/4 71 %`, or why it is not known."""
-    if figures.gpu_busy_percent is None or figures.gpus_active is None:
-        return clean(figures.missing.get("gpu_busy_percent", "n/a"), 40)
-    text = f"{figures.gpus_active}/{figures.gpus_seen} {figures.gpu_busy_percent:.0f} %"
-    if group.gpus is not None and figures.gpus_seen != group.gpus:
+    busy, gpus = figures.busy, figures.gpus
+    if busy.used is None or gpus.peak is None:
+        return clean(busy.why or gpus.why or "n/a", 40)
+    text = f"{gpus.peak:.0f}/{gpus.given:.0f} {busy.used:.0f} %"
+    if group.gpus is not None and gpus.given != group.gpus:
         text += f" of {group.gpus}"  # the others were not seen
     return text
 
 
-def _memory(used: float | None, limit: float | None, *, is_need: bool = True) -> str:
-    if used is None:
+def _memory(use: Use, *, is_need: bool = True) -> str:
+    if use.used is None:
         return NONE
-    text = of_bytes_text(used, limit) if limit else bytes_text(used)
-    if text.startswith("0 /") and used:
-        text = bytes_text(used)  # so little that it would read as nothing
+    text = size_text(use.used, use.given)
+    if text.startswith("0 /") and use.used:
+        text = bytes_text(use.used)  # so little that it would read as nothing
     return text if is_need else f"{text}*"
 
 
@@ -119,7 +119,9 @@ def json_text(listing: Listing, now: float) -> str:
 def _body(line: JobLine, now: float) -> dict[str, Any]:
     group, figures, verdict = line.group, line.figures, line.verdict
     first = group.shown[0]
-    missing = dict(figures.missing)
+    gpus, gpu_mem, mem = figures.gpus, figures.gpu_mem, figures.mem
+    named = {"gpu_busy_percent": figures.busy, "gpu_mem_bytes": gpu_mem, "mem_bytes": mem}
+    missing = {name: use.why or NOT_MEASURED for name, use in named.items() if use.used is None}
     if group.gpus is None:
         missing["gpus"] = "Slurm lists no GPUs of this job"
     if verdict.missing:
@@ -144,14 +146,14 @@ def _body(line: JobLine, now: float) -> dict[str, Any]:
         "time_left_s": group.left_s(now),
         "recorded": line.is_recorded,
         "window": None if "gpu_busy_percent" in missing else "now" if figures.is_now else "run",
-        "gpus_active": figures.gpus_active,
-        "gpus_seen": figures.gpus_seen,
-        "gpu_busy_percent": figures.gpu_busy_percent,
-        "gpu_mem_bytes": figures.gpu_mem_bytes,
-        "gpu_mem_total_bytes": figures.gpu_mem_total_bytes,
-        "gpu_mem_is_need": figures.gpu_mem_is_need if figures.gpu_mem_bytes is not None else None,
-        "mem_bytes": figures.mem_bytes,
-        "mem_limit_bytes": figures.mem_limit_bytes,
+        "gpus_active": None if gpus.peak is None else int(gpus.peak),
+        "gpus_seen": None if gpus.given is None else int(gpus.given),
+        "gpu_busy_percent": figures.busy.used,
+        "gpu_mem_bytes": gpu_mem.used,
+        "gpu_mem_total_bytes": gpu_mem.given,
+        "gpu_mem_is_need": None if gpu_mem.used is None else figures.is_need,
+        "mem_bytes": mem.used,
+        "mem_limit_bytes": mem.given,
         "waste_gpu_hours": verdict.waste_gpu_hours,
         "finding": verdict.title or None,
         "level": verdict.level or None,

@@ -9,14 +9,26 @@ from typing import Any
 from gpumon.analysis.finding import Finding, Recommendation
 from gpumon.analysis.rules.catalogue import why
 from gpumon.analysis.steps import Rank
+from gpumon.analysis.summary import DeviceRow
 from gpumon.frames.places import Place
 from gpumon.report.model import Report, Spread
 from gpumon.report.names import PARTS
 from gpumon.report.provenance import missing_text
 from gpumon.report.render.forms import Medium
+from gpumon.report.usage import Figures
 from gpumon.slurm.job import Job
 
 Json = dict[str, Any]
+#: names in `used` -> which of the figures they are
+USED = {
+    "cpu_cores_mean": ("cores", "used"),
+    "cpu_cores_peak": ("cores", "peak"),
+    "mem_peak_bytes": ("mem", "peak"),
+    "gpus_active": ("gpus", "peak"),
+    "gpus_worth": ("gpus", "used"),
+    "gpu_busy_percent": ("busy", "used"),
+    "gpu_mem_peak_bytes": ("gpu_mem", "peak"),
+}
 
 
 def render(reports: Sequence[Report], medium: Medium) -> str:
@@ -34,10 +46,10 @@ def document(report: Report) -> Json:
         "job": _job(report),
         "requested": _requested(report.job),
         "allocated": _allocated(report.job),
-        "used": _values(report.used, "used"),
+        "used": _used(report.used),
         "efficiency": dict(report.efficiency),
         "seff": _values(report.seff, "seff"),
-        "devices": [_values(row, "devices") for row in report.devices],
+        "devices": [_device(row) for row in report.devices],
         "ranks": [_rank(each) for each in report.ranks],
         "events": [_values(each, "events", {"subject": each.label}) for each in report.happenings],
         "findings": [finding_json(each) for each in (*report.findings, *report.suppressed)],
@@ -51,7 +63,11 @@ def document(report: Report) -> Json:
             "coverage",
             {"covered_percent": round(report.coverage.covered_percent, 1)},
         ),
-        "missing": {**report.job.missing, **report.efficiency_missing},
+        "missing": {
+            **report.job.missing,
+            **_why_unknown(report.used),
+            **report.efficiency_missing,
+        },
         "notes": list(report.notes),
     }
     if report.coverage.parts:
@@ -64,6 +80,24 @@ def document(report: Report) -> Json:
         spreads = [_spread(each) for each in report.tasks.spreads]
         body["tasks"] = _values(report.tasks, "tasks", {"spreads": spreads})
     return body
+
+
+def _used(used: Figures) -> Json:
+    values = {name: getattr(getattr(used, of), figure) for name, (of, figure) in USED.items()}
+    return _values(used, "used", values)
+
+
+def _why_unknown(used: Figures) -> dict[str, str]:
+    """The reasons of what is null in `used`."""
+    uses = {name: getattr(used, of) for name, (of, _) in USED.items()}
+    null = [name for name, value in _used(used).items() if value is None and name in uses]
+    return {name: uses[name].why for name in null if uses[name].why}
+
+
+def _device(row: DeviceRow) -> Json:
+    device = row.device
+    identity = {"index": device.index, "uuid": device.uuid, "name": device.name}
+    return _values(row, "devices", identity)
 
 
 def _rank(rank: Rank) -> Json:
@@ -90,20 +124,13 @@ def _job(report: Report) -> Json:
 
 def _requested(job: Job) -> Json:
     asked, resources = job.requested, job.requested.resources
-    of_resources = {
-        "cpus": resources.cpus,
-        "mem_bytes": resources.mem_bytes,
-        "gpus": resources.gpus,
-        "gpu_type": ",".join(resources.gpu_types),
-        "nodes": resources.nodes,
-    }
-    return _values(asked, "requested", of_resources)
+    types = {"gpu_type": ",".join(resources.gpu_types)}
+    return _values(asked, "requested", vars(resources) | types)
 
 
 def _allocated(job: Job) -> Json:
-    resources = job.allocated
-    gpus = 0 if resources.gpus is None and resources.tres else resources.gpus
-    return _values(resources, "allocated", {"gpus": gpus})
+    gpus = 0 if job.lists_no_gpus else job.allocated.gpus
+    return _values(job.allocated, "allocated", {"gpus": gpus})
 
 
 def finding_json(finding: Finding) -> Json:

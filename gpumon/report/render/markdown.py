@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
+from gpumon.analysis.summary import DeviceRow
 from gpumon.chart.bars import spark_of_all
 from gpumon.model.text import clean
-from gpumon.report.model import DeviceRow, Report
+from gpumon.report.model import Report
 from gpumon.report.provenance import provenance_lines
 from gpumon.report.render import heading
 from gpumon.report.render.devices import busy_text, idle_text, memory_text, star_note

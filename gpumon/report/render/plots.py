@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpumon.analysis.summary import DeviceRow
 from gpumon.chart.figure import Line, dot_columns, draw, stretched
 from gpumon.model.text import clean
 from gpumon.model.units import age_text
-from gpumon.report.model import DeviceRow
 from gpumon.report.render.layout import Row
 
 MOST_DEVICES = 4

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from gpumon.model.text import clean
 from gpumon.model.units import age_text, bytes_text, span_text
 from gpumon.report.model import Attempt, Report, Spread, Tasks
 from gpumon.report.render.layout import NOT_KNOWN, Row, percent, seff_share, size, wrapped
+from gpumon.report.usage import Use
 from gpumon.slurm.job import Job
 
 
@@ -22,14 +23,20 @@ class Resource(NamedTuple):
     """One resource, requested against used: in words, and as shares of the request (0 to 1)."""
 
     name: str
+    use: Use
+    text: Callable[[float | None], str]
     requested: str
-    peak: str
-    mean: str
-    peak_share: float | None = None
-    mean_share: float | None = None
+    note: str = ""
     seff: str = ""
     because: str = ""  # why seff's figure differs
-    note: str = ""
+
+    @property
+    def peak(self) -> str:
+        return self.text(self.use.peak)
+
+    @property
+    def mean(self) -> str:
+        return "" if self.name == "time" else self.text(self.use.used)
 
 
 def resources(report: Report) -> list[Resource]:
@@ -37,38 +44,29 @@ def resources(report: Report) -> list[Resource]:
     used, seff, job = report.used, report.seff, report.job
     if report.tasks or job.is_pending:
         return []
-    found = []
-    cpus, mem_bytes = job.allocated.cpus, job.allocated.mem_bytes
-    if cpus or used.cpu_cores_mean is not None:
-        found.append(Resource(
-            "CPU", _cores(cpus), _cores(used.cpu_cores_peak), _cores(used.cpu_cores_mean),
-            _share(used.cpu_cores_peak, cpus), _share(used.cpu_cores_mean, cpus),
-            seff_share(seff.cpu_percent), seff.cpu_because, used.cpu_note,
-        ))  # fmt: skip
-    if mem_bytes or used.mem_peak_bytes is not None:
-        found.append(Resource(
-            "memory", memory_given(job), size(used.mem_peak_bytes), size(used.mem_mean_bytes),
-            _share(used.mem_peak_bytes, mem_bytes), _share(used.mem_mean_bytes, mem_bytes),
-            seff_share(seff.mem_percent), seff.mem_because, used.mem_note,
-        ))  # fmt: skip
-    if used.gpus_worth is not None or used.gpus_active is not None:
-        active = None if used.gpus_active is None else float(used.gpus_active)
-        lacking = report.coverage.unrecorded and report.devices
-        found.append(Resource(
-            "GPUs", _cores(report.gpus), _cores(active), _cores(used.gpus_worth),
-            _share(active, report.gpus), _share(used.gpus_worth, report.gpus),
-            note=f"{len(report.devices)} of {report.gpus} were recorded" if lacking else "",
-        ))  # fmt: skip
+    cores, mem, gpus = used.cores, used.mem, used.gpus._replace(given=report.gpus)
+    cpu = seff_share(seff.cpu_percent), seff.cpu_because
+    memory = seff_share(seff.mem_percent), seff.mem_because
+    found = [
+        Resource("CPU", cores, _cores, _cores(cores.given), _note(cores, used.cpu_note), *cpu),
+        Resource("memory", mem, size, memory_given(job), _note(mem, used.mem_note), *memory),
+    ]
+    found = [each for each in found if each.use.given or each.use.is_known]
+    if gpus.is_known or gpus.why:
+        found.append(Resource("GPUs", gpus, _cores, _cores(gpus.given), gpus.why))
     if report.elapsed_s is not None and job.time_limit_s:
-        found.append(Resource(
-            "time", span_text(job.time_limit_s), age_text(report.elapsed_s), "",
-            _share(report.elapsed_s, job.time_limit_s),
-        ))  # fmt: skip
+        time = Use(given=job.time_limit_s, peak=report.elapsed_s)
+        found.append(
+            Resource(
+                "time", time, lambda _: age_text(time.peak or 0.0), span_text(job.time_limit_s)
+            )
+        )
     return found
 
 
-def _share(part: float | None, whole: float | None) -> float | None:
-    return None if part is None or not whole else min(1.0, part / whole)
+def _note(use: Use, note: str) -> str:
+    """Why it is not known, and on what it rests."""
+    return "; ".join(each for each in (use.why if use.why not in note else "", note) if each)
 
 
 def resource_rows(report: Report, width: int) -> list[Row]:

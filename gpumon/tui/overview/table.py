@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gpumon.model.text import clean
-from gpumon.model.units import age_text, bytes_text, of_bytes_text
-from gpumon.report.jobs import Figures, JobLine
+from gpumon.model.units import age_text
+from gpumon.report.jobs import JobLine
 from gpumon.report.render.jobs import HEAD, cells
+from gpumon.report.usage import Figures, Use, size_text
 from gpumon.slurm.groups import JobGroup
 from gpumon.tui.columns import GAP, Column, placed
 from gpumon.tui.columns import cells as fitted
@@ -69,7 +70,7 @@ def _holds(line: JobLine, words: Sequence[str], now: float) -> bool:
 
 def _key(line: JobLine, sort: str, now: float) -> float | str | None:
     """The greatest waste first, the least busy, the least time left, the longest, by name."""
-    group, busy, waste = line.group, line.figures.gpu_busy_percent, line.verdict.waste_gpu_hours
+    group, busy, waste = line.group, line.figures.busy.used, line.verdict.waste_gpu_hours
     if sort == "waste":
         return None if waste is None else -waste
     if sort == "GPUs busy":
@@ -135,9 +136,9 @@ def _role(line: JobLine, column: int) -> str:
     if column == _STATE:
         return state_role(group)
     if column == _BUSY:
-        if figures.gpu_busy_percent is None:
+        if figures.busy.used is None:
             return "dim"
-        is_idle = figures.gpu_busy_percent < _IDLE_PERCENT
+        is_idle = figures.busy.used < _IDLE_PERCENT
         return "dim" if group.has_ended and not is_idle else "attention" if is_idle else "busy"
     if column == _WASTE:
         return "attention" if (verdict.waste_gpu_hours or 0.0) >= _WASTE_SEEN else "dim"
@@ -217,8 +218,9 @@ def _when(at: float) -> str:
 def _measured(line: JobLine) -> Row:
     """The figures with their names and what they are of, or why there are none."""
     figures, waste = line.figures, line.verdict.waste_gpu_hours
-    known = [part for part in (_gpus(figures), _gpu_memory(figures), _memory(figures)) if part]
-    why = clean(figures.missing.get("gpu_busy_percent", ""), 160)
+    known = [part for part in (_gpus(figures), _gpu_memory(figures),
+             _amount("memory", figures.mem)) if part]  # fmt: skip
+    why = clean(figures.busy.why, 160)
     if waste is not None:
         known.append(f"{waste:.1f} GPU-hours wasted")
     row: Row = []
@@ -231,27 +233,18 @@ def _measured(line: JobLine) -> Row:
 
 
 def _gpus(figures: Figures) -> str:
-    if figures.gpu_busy_percent is None:
+    if figures.busy.used is None or figures.gpus.peak is None:
         return ""
-    text = f"{figures.gpus_active} of {figures.gpus_seen} GPUs active"
-    return f"{text}, {figures.gpu_busy_percent:.0f} % busy"
+    text = f"{figures.gpus.peak:.0f} of {figures.gpus.given:.0f} GPUs active"
+    return f"{text}, {figures.busy.used:.0f} % busy"
 
 
 def _gpu_memory(figures: Figures) -> str:
-    if figures.gpu_mem_bytes is None:
+    text = _amount("GPU memory", figures.gpu_mem)
+    return text and text + ("" if figures.is_need else " (some is reserved)")
+
+
+def _amount(name: str, use: Use) -> str:
+    if use.used is None:
         return ""
-    total = figures.gpu_mem_total_bytes
-    text = (
-        of_bytes_text(figures.gpu_mem_bytes, total) if total else bytes_text(figures.gpu_mem_bytes)
-    )
-    return f"GPU memory {text}" + ("" if figures.gpu_mem_is_need else " (some is reserved)")
-
-
-def _memory(figures: Figures) -> str:
-    if figures.mem_bytes is None:
-        return ""
-    return f"memory {_share(figures.mem_bytes, figures.mem_limit_bytes)}"
-
-
-def _share(used: float, limit: float | None) -> str:
-    return of_bytes_text(used, limit) if limit else bytes_text(used)
+    return f"{name} {size_text(use.used, use.given)}"

@@ -7,7 +7,7 @@ import pytest
 from gpumon.analysis.finding import NotEvaluable
 from gpumon.analysis.rightsize.recommend import recommend
 from gpumon.analysis.rules.catalogue import FAMILIES
-from gpumon.analysis.summary import DeviceSummary, JobSummary, RunSummary
+from gpumon.analysis.summary import DeviceRow, JobSummary, RunSummary
 from gpumon.model.sample import Device, Header
 from gpumon.slurm.job import ExitCode, Step
 from gpumon.slurm.states import ENDED_STATES
@@ -36,7 +36,7 @@ def array(tasks, runs=None, site=None):
 def recorded(peak_cores=None, active=None, mem=3 * GIB):
     jobs = [JobSummary("n", 8, 1.0, peak_cores, 1.0, mem, 32 * GIB, None, 0)]
     devices = [] if active is None else [
-        DeviceSummary("n", Device(0, 0, "u", "A100"), 50.0 * active, 0, 0, active, 0.0, None, None,
+        DeviceRow("n", Device(0, 0, "u", "A100"), 50.0 * active, 0, 0, active, 0.0, None, None,
                       0, 0, None, None, "", "", False, [], 1.0)]  # fmt: skip
     return RunSummary([], START, START + 2400, 100.0, 0, devices, jobs)
 

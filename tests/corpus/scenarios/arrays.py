@@ -5,7 +5,7 @@ import gzip
 import json
 from dataclasses import replace
 
-from gpumon.analysis.summary import DeviceSummary, JobSummary, RunSummary
+from gpumon.analysis.summary import DeviceRow, JobSummary, RunSummary
 from gpumon.model.sample import Device
 from gpumon.slurm.job import Step
 from tests.corpus.cases import case
@@ -45,7 +45,7 @@ def recorded(jobs, peaks=None, active=None):
     runs = {}
     for n, job in enumerate(jobs):
         peak, share = (peaks or [4.0] * 12)[n], (active or [0.9] * 12)[n]
-        device = DeviceSummary(
+        device = DeviceRow(
             "gpu01", Device(0, 0, f"GPU-{n}", "NVIDIA A100-SXM4-80GB"), 90.0 * share, 0.0, 0.0,
             share, 0.0, None, None, 0.0, 0.0, None, None, "", "", False, [], 1.0,
         )  # fmt: skip

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from gpumon.errors import GpumonError
-from gpumon.report.jobs import NOT_RECORDED, Figures, JobLine, Listing, Verdict
+from gpumon.report.jobs import NOT_RECORDED, JobLine, Listing, Verdict
+from gpumon.report.usage import Figures, Use, unknown
 from gpumon.slurm.groups import groups_of
 from gpumon.slurm.job import ExitCode, Job, Resources
 
 GIB = 1 << 30
 NOW = 1_795_200_000.0
-_UNKNOWN = {name: NOT_RECORDED for name in ("gpu_busy_percent", "gpu_mem_bytes", "mem_bytes")}
-NOTHING = Figures(missing=_UNKNOWN)
+NOTHING = unknown(NOT_RECORDED)
 
 
 def job(id, name, state, **more):
@@ -31,8 +31,8 @@ def gpus(nodes, count):
 
 def figures(active, seen, busy, *, is_now=True, is_need=True):
     return Figures(
-        is_now, active, seen, busy, active * 60.0 * GIB, seen * 80.0 * GIB, is_need, 31.0 * GIB,
-        256.0 * GIB,
+        mem=Use(31.0 * GIB, 256.0 * GIB), gpus=Use(given=seen, peak=active), busy=Use(busy),
+        gpu_mem=Use(active * 60.0 * GIB, seen * 80.0 * GIB), is_need=is_need, is_now=is_now,
     )  # fmt: skip
 
 

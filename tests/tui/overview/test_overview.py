@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from gpumon.config import Settings
@@ -15,7 +13,7 @@ from gpumon.tui.dialogs.page import PageDialog
 from gpumon.tui.lines import plain
 from gpumon.tui.lists import Order
 from gpumon.tui.overview.app import Chosen, JobsApp, State
-from gpumon.tui.overview.table import details, ordered, table
+from gpumon.tui.overview.table import ordered, table
 from tests.support.waiting import until
 from tests.tui.overview.made import JOBS, NOW, MadeJobs
 
@@ -44,29 +42,6 @@ def test_no_row_is_wider_than_the_screen(width):
     assert "\x1b" not in "".join(shown)
 
 
-@pytest.mark.parametrize(
-    ("width", "there", "gone"),
-    [
-        (60, "name state left", "waste partition"),
-        (80, "state left busy waste", "partition limit memory"),
-        (160, "state left busy waste GPU nodes×GPUs limit", "partition"),
-        (250, "partition nodes×GPUs limit left busy GPU memory waste", "x"),
-    ],
-)
-def test_columns_are_dropped_by_importance(width, there, gone):
-    head = rows(width)[0].split()
-    assert set(there.split()) <= set(head)
-    assert not set(gone.split()) & set(head)
-
-
-def test_a_row_says_how_the_job_does():
-    first, second, third, *_ = rows(250)[1:]
-    assert re.search(r"4711 .* RUNNING .* 2 × 4 .* 11 h 00 min .* 6/8 71 % ", first)
-    assert re.search(r" 360 / 640 GiB .* 31 / 256 GiB .* 4.5  --gres=gpu:a100:4 → ", first)
-    assert re.search(r" not recorded +- +- +-  -$", second)
-    assert re.search(r"SUSPENDED .* 0/16 0 % +0 / 1.25 TiB\* ", third)
-
-
 def test_sorting():
     assert ids(Order("state")) == [each.id for each, _, _ in JOBS]
     assert ids(Order("waste"))[:3] == ["4713", "4711", "4700"]
@@ -80,21 +55,6 @@ def test_the_filter_wants_all_words():
     assert ids(Order("state", filter_text="running 2 a100:3")) == ["4711"]
     assert ids(Order("state", filter_text="FAILED")) == ["4700"]
     assert ids(Order("state", filter_text="nothing")) == []
-
-
-def test_details_say_what_the_row_has_no_room_for():
-    lines = MadeJobs().listing.lines
-    text = plain(details(lines[0], NOW, "braille"))
-    assert "8 × a100 · 32 cores · 256 GiB · 2 nodes" in text
-    assert "last minute: 6 of 8 GPUs active, 71 % busy · GPU memory 360 / 640 GiB" in text
-    assert "● 2 of 8 GPUs were never used" in text
-    assert "4.5 GPU-hours wasted" in text
-    assert "\n   GPUs: not recorded" in plain(details(lines[1], NOW, "braille"))
-    assert "(some is reserved)" in plain(details(lines[2], NOW, "braille"))
-    pending = plain(details(lines[3], NOW, "ascii"))
-    assert "expected to start" in pending
-    assert "Priority: jobs with a higher priority are ahead of it" in pending
-    assert "FAILED, exit code 1" in plain(details(lines[4], NOW, "ascii"))
 
 
 def test_columns_never_take_more_than_there_is():

@@ -333,31 +333,6 @@ def test_use_is_summed_over_the_nodes(eight):
     assert found["GPUs"].used == "56 of 63 active, 1 unknown"
 
 
-def test_a_node_that_says_nothing_is_named_and_never_counted_as_0():
-    store, now = cluster.fill(4, seconds=5)
-    store.status("gpu05", Status("connecting", NOW, "", "ssh"))
-    store.add("gpu01", Sample(now, 0, {"job": {"": {"cpu_cores_used": Missing("timeout")}}}))
-    looking = looking_at((store, now))
-    job = Job(
-        id="4711", nodes=("gpu01", "gpu02", "gpu03", "gpu04", "gpu05", "gpu06"), state="RUNNING",
-        allocated=Resources(cpus=192, mem_bytes=768 << 30, gpus=48),
-    )  # fmt: skip
-    looking.at(job=job)
-    found = lines(looking)
-    assert found["CPU"].used == "38.1 cores"
-    assert found["CPU"].asked == "192 cores"
-    assert found["CPU"].remark == "without gpu05 and 2 more"
-    assert found["memory"].remark == "without gpu05 and gpu06"
-    assert found["GPUs"].asked == "48"
-    assert found["GPUs"].used.endswith("16 not seen")
-    assert found["GPU mem"].remark == "without gpu05 and gpu06"
-    assert "peak" not in found["memory"].peak
-    looking.at(job=None)
-    assert [lines(looking)[name].remark for name in ("GPUs", "GPU mem")] == [
-        "without gpu05", "without gpu05",
-    ]  # fmt: skip
-
-
 def test_of_a_het_job_one_components_request_is_not_that_of_all_nodes():
     store, now = cluster.fill(4, seconds=3)
     looking = looking_at((store, now))

@@ -7,8 +7,9 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpumon.model.fields import ACTIVE_PERCENT
+from gpumon.model.reading import number
 from gpumon.model.text import clean
+from gpumon.report.usage import Figures, Use, mean, total, working
 from gpumon.slurm import ids
 from gpumon.slurm.groups import task_count, task_order
 from gpumon.tui.jobs import reason_text, state_text
@@ -16,7 +17,7 @@ from gpumon.tui.moment import Moment, states
 from gpumon.tui.moment.facts import activities
 from gpumon.tui.moment.remarks import LEVELS
 from gpumon.tui.moment.zoom import Zoom
-from gpumon.tui.screens.job.request import allocated, total
+from gpumon.tui.screens.job.request import allocated, silent_nodes, uses
 
 if TYPE_CHECKING:
     from gpumon.analysis.finding import Finding
@@ -41,28 +42,6 @@ _GONE = "UNKNOWN"  # as gpumon.pipeline.array has it
 _ENDING_S = 20.0
 
 
-class Share(NamedTuple):
-    """An amount in use, of what there is; None: not known now."""
-
-    used: float | None = None
-    of: float | None = None
-
-    @property
-    def percent(self) -> float | None:
-        return self.used / self.of * 100 if self.used is not None and self.of else None
-
-
-class Measured(NamedTuple):
-    """What a task does now, over all its nodes."""
-
-    busy_percent: float | None  # mean over its GPUs
-    gpus: Share  # at work
-    gpu_mem: Share
-    framework: str  # that reserves GPU memory: then what is needed is unknown
-    cores: Share
-    mem: Share
-
-
 class TaskRow(NamedTuple):
     """One task, or several that wait or ended alike.
 
@@ -76,7 +55,7 @@ class TaskRow(NamedTuple):
     remark: str
     waste_gpu_hours: float
     moment: Moment | None = None
-    measured: Measured | None = None
+    measured: Figures | None = None
 
     @property
     def state(self) -> str:
@@ -154,30 +133,33 @@ def _outcome(job: Job) -> tuple[str, str]:
     return level, said or (_OUTCOMES.get(job.state, "") if level else "")
 
 
-def measure(moment: Moment) -> Measured:
-    """The task's figures; nodes that do not tell are left out, and never counted as 0."""
-    nodes = [node for node in moment.nodes if node.header is not None]
-    if not nodes:
-        return Measured(None, Share(), Share(), "", Share(), Share())
-    now = moment.now
-    busy = [activities(node, [device.key], now)[0] for node, device in moment.devices]
-    known = [each for each in busy if each is not None]
-    loads = moment.device_loads()
-    mem_used = sum(load.mem_used_bytes for load in loads)
-    mem_total = sum(load.mem_total_bytes for load in loads)
-    frameworks = [name for facts in moment.facts().values() for name in facts.frameworks.values()]
-    given = allocated(moment)
-    cores = total(moment, nodes, "job", "cpu_cores_used")
-    mem = total(moment, nodes, "job", "mem_used_bytes")
-    limits = [moment.mem_limit(node) or 0.0 for node in mem.nodes()]
-    return Measured(
-        sum(known) / len(known) if known else None,
-        Share(sum(each >= ACTIVE_PERCENT for each in known) if known else None, len(busy) or None),
-        Share(mem_used if mem_total else None, mem_total or None),
-        frameworks[0] if frameworks else "",
-        Share(cores.value if cores.known else None, given.cpus if given else None),
-        Share(mem.value if mem.known else None, sum(limits) if all(limits) else None),
-    )  # fmt: skip
+def measure(moment: Moment) -> Figures:
+    """What the task does now, over all its nodes."""
+    whole = allocated(moment)
+    devices = moment.devices if moment.nodes else []
+    keys = [(node, device.key) for node, device in devices]
+    busy = [
+        Use(used, of=f"{node.name}:{key}")
+        for node, key in keys
+        for used in activities(node, [key], moment.now)
+    ]
+    gpu_mem = [
+        Use(used, number(device.device.facts.get("mem_total_bytes")), of=node.name)
+        for node, device in devices
+        for used in node.numbers("device", [device.key], "mem_used_bytes", moment.now)
+    ]
+    silent = [Use(why="no sample yet", of=name) for name in silent_nodes(moment)]
+    limits = {node.name: moment.mem_limit(node) for node in moment.nodes}
+    cores = total(uses(moment, "job", "cpu_cores_used"))
+    return Figures(
+        cores=cores._replace(given=whole.cpus if whole is not None else None),
+        mem=total(uses(moment, "job", "mem_used_bytes", limits)),
+        gpus=total([*map(working, busy), *silent]),
+        busy=mean([*busy, *silent]),
+        gpu_mem=total([*gpu_mem, *silent]),
+        is_need=not any(facts.frameworks for facts in moment.facts().values()),
+        is_now=True,
+    )
 
 
 def trend(moment: Moment, width: int) -> list[float | None]:
@@ -250,4 +232,4 @@ def _figure(row: TaskRow, sort: str) -> float | None:
         return row.job.elapsed_s
     if row.measured is None:
         return None
-    return row.measured.busy_percent if sort == "busy" else row.measured.mem.percent
+    return row.measured.busy.used if sort == "busy" else row.measured.mem.share

@@ -8,11 +8,12 @@ from typing import Literal, NamedTuple
 from gpumon.chart.bars import spark
 from gpumon.model.text import clean
 from gpumon.model.units import age_text, of_bytes_text, plural
+from gpumon.report.usage import Figures, Use
 from gpumon.slurm.states import ENDED_STATES
 from gpumon.tui.jobs import elapsed_s
 from gpumon.tui.lines import Row, Run, fit, fit_row
 from gpumon.tui.parts.phrasing import cursor, signs
-from gpumon.tui.screens.array.rows import Measured, Share, TaskRow, trend
+from gpumon.tui.screens.array.rows import TaskRow, trend
 from gpumon.tui.values import percent
 
 _WORDS_CELLS = 16  # at least, for what is to be said of a task
@@ -145,14 +146,20 @@ def _left(row: TaskRow, context: _Context) -> Run:
     return age_text(seconds), "bad" if seconds < 300 else "attention" if seconds < 1800 else "dim"
 
 
-def _of(measured: Measured | None) -> Measured:
-    assert measured is not None
-    return measured
+def _of(row: TaskRow) -> Figures:
+    assert row.measured is not None
+    return row.measured
+
+
+def _known(use: Use, text: str, role: str = "") -> Run:
+    return ("?", "unknown") if use.used is None else (text, role)
 
 
 def _gpus(row: TaskRow, _: _Context) -> Run:
-    share = _of(row.measured).gpus
-    return _amounts(share, lambda value: f"{value:.0f}"), "dim"
+    gpus = _of(row).gpus
+    return "/".join(
+        "?" if each is None else f"{each:.0f}" for each in (gpus.peak, gpus.given)
+    ), "dim"
 
 
 def _trend(row: TaskRow, context: _Context) -> Run:
@@ -161,49 +168,40 @@ def _trend(row: TaskRow, context: _Context) -> Run:
 
 
 def _busy(row: TaskRow, _: _Context) -> Run:
-    value = _of(row.measured).busy_percent
-    return ("?", "unknown") if value is None else (percent(value), "busy")
+    busy = _of(row).busy
+    return _known(busy, percent(busy.used or 0.0), "busy")
 
 
 def _gpu_mem(row: TaskRow, _: _Context) -> Run:
-    measured = _of(row.measured)
-    return _percent(measured.gpu_mem, "*" if measured.framework else "", "mem")
+    return _percent(_of(row).gpu_mem, _star(row), "mem")
 
 
 def _gpu_mem_amount(row: TaskRow, _: _Context) -> Run:
-    measured = _of(row.measured)
-    text, role = _bytes(measured.gpu_mem, "mem")
-    return text + ("*" if measured.framework else ""), role
+    return _bytes(_of(row).gpu_mem, _star(row), "mem")
+
+
+def _star(row: TaskRow) -> str:
+    return "" if _of(row).is_need else "*"
 
 
 def _cores(row: TaskRow, _: _Context) -> Run:
-    share = _of(row.measured).cores
-    if share.used is None:
-        return "?", "unknown"
-    of = "?" if share.of is None else f"{share.of:.0f}"
-    return f"{share.used:.1f}/{of}", ""
+    cores = _of(row).cores
+    return _known(cores, f"{cores.used or 0.0:.1f}/{cores.given or '?'}")
 
 
 def _mem(row: TaskRow, _: _Context) -> Run:
-    return _percent(_of(row.measured).mem, "", "")
+    return _percent(_of(row).mem)
 
 
 def _mem_amount(row: TaskRow, _: _Context) -> Run:
-    return _bytes(_of(row.measured).mem, "")
+    return _bytes(_of(row).mem)
 
 
-def _amounts(share: Share, form: Callable[[float], str]) -> str:
-    used, of = ("?" if each is None else form(each) for each in share)
-    return f"{used}/{of}"
+def _percent(use: Use, star: str = "", role: str = "") -> Run:
+    return ("?", "unknown") if use.share is None else (percent(use.share * 100) + star, role)
 
 
-def _percent(share: Share, star: str, role: str) -> Run:
-    if share.percent is None:
+def _bytes(use: Use, star: str = "", role: str = "") -> Run:
+    if use.share is None:
         return "?", "unknown"
-    return percent(share.percent) + star, role
-
-
-def _bytes(share: Share, role: str) -> Run:
-    if share.used is None or not share.of:
-        return "?", "unknown"
-    return of_bytes_text(share.used, share.of), role
+    return of_bytes_text(use.used or 0.0, use.given or 0.0) + star, role

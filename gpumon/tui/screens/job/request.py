@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.chart.bars import bar
-from gpumon.model.reading import Missing, number
+from gpumon.model.reading import Missing, Reading, number
 from gpumon.model.units import bytes_text, of_bytes_text
 from gpumon.model.view import Latest
+from gpumon.report.usage import Use, read, total
 from gpumon.slurm.states import HELD_STATES
 from gpumon.store import NodeView
 from gpumon.tui.lines import Row, fit, row_width
@@ -23,11 +24,11 @@ from gpumon.tui.parts.phrasing import (
     signs,
 )
 from gpumon.tui.picture import width_of
-from gpumon.tui.values import value_of
 
 if TYPE_CHECKING:
     from gpumon.slurm.job import Resources
 
+STALE = Missing("stale")
 _LEAST_BAR, _WIDEST_BAR = 4, 24  # cells, where all resources have one row
 _IDLE_AFTER_S = 90.0
 _IDLE_KINDS = {"idle", "never-worked", "unused"}
@@ -61,31 +62,30 @@ def request_lines(moment: Moment) -> list[Line]:
     return [cpu(moment, nodes), _memory(moment, nodes, in_job=in_job), *_gpus(moment)]
 
 
-class Total(NamedTuple):
-    """A figure over nodes: the sum of the known values, and the nodes without one."""
+def uses(
+    moment: Moment, entity: str, field: str, given: Mapping[str, float | None] | None = None
+) -> list[Use]:
+    """What each node uses now, also those of the job that have not sent anything."""
+    found = []
+    for node in (node for node in moment.nodes if node.header is not None):
+        latest = node.latest(entity, "", field, moment.now)
+        use = read(latest.reading if latest.fresh else _not_now(latest), of=node.name)
+        peak = node.peak60 if field.startswith("cpu_") else node.peak
+        limit = given.get(node.name) if given else None
+        found.append(use._replace(given=limit, peak=peak(entity, "", field)))
+    return found + [Use(why="no sample yet", of=name) for name in silent_nodes(moment)]
 
-    known: list[tuple[NodeView, float]]
-    absent: list[str]  # names of nodes
-    first: Latest  # for its reason, where nothing is known
 
-    @property
-    def value(self) -> float:
-        return sum(value for _, value in self.known)
-
-    def nodes(self) -> list[NodeView]:
-        return [node for node, _ in self.known]
+def _not_now(latest: Latest) -> Reading:
+    return latest.reading if isinstance(latest.reading, Missing) else STALE
 
 
-def total(moment: Moment, nodes: list[NodeView], entity: str, field: str) -> Total:
-    """The sum of a reading; a node without it now is named, and never counted as 0."""
-    known, absent = [], silent_nodes(moment)
-    for node in nodes:
-        value = value_of(node.latest(entity, "", field, moment.now))
-        if value is None:
-            absent.append(node.name)
-        else:
-            known.append((node, value))
-    return Total(known, absent, nodes[0].latest(entity, "", field, moment.now))
+def _known(uses: list[Use]) -> tuple[list[Use], list[str]]:
+    """Those that are known now, and the names of the others."""
+    return (
+        [each for each in uses if each.used is not None],
+        [each.of for each in uses if each.used is None],
+    )
 
 
 def silent_nodes(moment: Moment) -> list[str]:
@@ -105,28 +105,23 @@ def allocated(moment: Moment) -> Resources | None:
     return job.allocated
 
 
-def _unknown(name: str, asked: str, latest: Latest) -> Line:
-    reading = latest.reading
-    why = str(reading) if isinstance(reading, Missing) else "stale"
-    return Line(name, asked, why, role="unknown", is_amount=False)
-
-
 def _without(line: Line, absent: list[str]) -> Line:
-    """The line, with the nodes that are missing in it."""
+    """The line of a part: it names the nodes that it lacks, and is no share of the whole."""
     if not absent:
         return line
     remark = f"without {names_text(absent)}"
     if line.remark_level:
         remark = f"{line.remark}, {remark}"
-    return line._replace(remark=remark, remark_level=line.remark_level or "unknown", peak="")
+    return line._replace(
+        remark=remark, remark_level=line.remark_level or "unknown", peak="", share=None,
+        extra_share=0.0, brief="",
+    )  # fmt: skip
 
 
-def _most(peaks: list[float | None], form: Callable[[float], str]) -> str:
+def _most(known: list[Use], form: Callable[[float], str]) -> str:
     """Of one node its peak; of several the sum of theirs: all together never used more."""
-    known = [peak for peak in peaks if peak is not None]
-    if not known or len(known) < len(peaks):
-        return ""
-    return f"{'peak' if len(known) == 1 else 'peaks'} {form(sum(known))}"
+    peak = total(known).peak
+    return "" if peak is None else f"{'peak' if len(known) == 1 else 'peaks'} {form(peak)}"
 
 
 def _job_cpu(moment: Moment, nodes: list[NodeView]) -> Line:
@@ -136,19 +131,22 @@ def _job_cpu(moment: Moment, nodes: list[NodeView]) -> Line:
     if cores is None and None not in given:
         cores = sum(each or 0 for each in given)
     asked = f"{cores} cores" if cores else "?"
-    used = total(moment, nodes, "job", "cpu_cores_used")
-    if not used.known:
-        return _unknown("CPU", asked, used.first)
-    peaks = [node.peak60("job", "", "cpu_cores_used") for node in used.nodes()]
-    most = sum(peak or 0.0 for peak in peaks) if None not in peaks else None
-    share = f" ({most / cores * 100:.0f} %)" if cores and most is not None else ""
+    parts = uses(moment, "job", "cpu_cores_used")
+    known, absent = _known(parts)
+    if not known:
+        return _unknown("CPU", asked, parts)
+    use = total(known)._replace(given=cores)
+    share = f" ({use.peak_share * 100:.0f} %)" if use.peak_share is not None else ""
     line = Line(
-        "CPU", asked, f"{used.value:.1f} cores",
-        share=used.value / cores if cores else None,
-        brief=f"{used.value:.1f}/{cores}" if cores else "",
-        peak=_most(peaks, lambda value: f"{value:.1f}") + share,
+        "CPU", asked, f"{use.used:.1f} cores", share=use.share,
+        brief=f"{use.used:.1f}/{cores}" if cores else "",
+        peak=_most(known, lambda value: f"{value:.1f}") + share,
     )  # fmt: skip
-    return _without(line, used.absent)
+    return _without(line, absent)
+
+
+def _unknown(name: str, asked: str, parts: list[Use]) -> Line:
+    return Line(name, asked, parts[0].why, role="unknown", is_amount=False)
 
 
 def _facts(nodes: list[NodeView], name: str) -> dict[str, float]:
@@ -160,19 +158,20 @@ def _facts(nodes: list[NodeView], name: str) -> dict[str, float]:
 def _node_cpu(moment: Moment, nodes: list[NodeView]) -> Line:
     cpus = _facts(nodes, "cpus")
     asked = f"{sum(cpus.values()):.0f} cores" if len(cpus) == len(nodes) else "?"
-    used = total(moment, nodes, "host", "cpu_percent")
-    if not used.known:
-        return _unknown("CPU", asked, used.first)
-    weights = [cpus.get(node.name, 1.0) for node in used.nodes()]
-    percent = sum(w * value for w, (_, value) in zip(weights, used.known)) / sum(weights)
-    loads = total(moment, used.nodes(), "host", "load1")
-    load = f"  load {loads.value:.1f}" if len(loads.known) == len(used.known) else ""
-    peak = nodes[0].peak60("host", "", "cpu_percent") if len(nodes) == 1 else None
+    parts = uses(moment, "host", "cpu_percent")
+    known, absent = _known(parts)
+    if not known:
+        return _unknown("CPU", asked, parts)
+    weights = [cpus.get(each.of, 1.0) for each in known]
+    percent = sum(w * (each.used or 0.0) for w, each in zip(weights, known)) / sum(weights)
+    loads = total(each for each in uses(moment, "host", "load1") if each.of not in absent)
+    load = f"  load {loads.used:.1f}" if loads.used is not None else ""
+    peak = known[0].peak if len(nodes) == 1 else None
     line = Line(
         "CPU", asked, f"{percent:.0f} %{load}", share=percent / 100,
         peak=f"peak {peak:.0f} %" if peak is not None else "",
     )  # fmt: skip
-    return _without(line, used.absent)
+    return _without(line, absent)
 
 
 def _memory(moment: Moment, nodes: list[NodeView], *, in_job: bool) -> Line:
@@ -187,28 +186,33 @@ def _memory(moment: Moment, nodes: list[NodeView], *, in_job: bool) -> Line:
         size = sum(each or 0.0 for each in limits.values())
     asked = bytes_text(size) if size else "no limit" if in_job else "?"
     entity = "job" if in_job else "host"
-    used = total(moment, nodes, entity, "mem_used_bytes")
-    if not used.known:
-        return _unknown("memory", asked, used.first)
-    cache = total(moment, used.nodes(), entity, "mem_cache_bytes").value
-    peaks = [node.peak(entity, "", "mem_used_bytes") for node in used.nodes()]
+    parts = uses(moment, entity, "mem_used_bytes", limits)
+    known, absent = _known(parts)
+    if not known:
+        return _unknown("memory", asked, parts)
+    use = total(known)._replace(given=size)
+    used = use.used or 0.0
+    caches = total(
+        each for each in uses(moment, entity, "mem_cache_bytes") if each.of not in absent
+    )
+    cache = caches.used or 0.0
     much, words = (0.9, "close to the limit") if in_job else (0.95, "nearly full")
-    near = [node.name for node, value in used.known if value > much * (limits[node.name] or inf)]
+    near = [each.of for each in known if (each.used or 0.0) > much * (each.given or inf)]
     where = f" on {names_text(near)}" if len(nodes) > 1 else ""
     line = Line(
         "memory",
         asked,
-        bytes_text(used.value),
-        brief=_of(used.value, size) if size else "",
-        share=used.value / size if size else None,
+        bytes_text(used),
+        brief=_of(used, size) if size else "",
+        share=use.share,
         extra=f"+{bytes_text(cache)} cache" if cache >= 1 << 20 else "",
         extra_share=cache / size if size else 0.0,
-        peak=_most(peaks, bytes_text),
+        peak=_most(known, bytes_text),
         remark=f"{words}{where}" if near else "",
         remark_level="bad" if near else "",
         role="bad" if near else "bar",
     )
-    return _without(line, used.absent)
+    return _without(line, absent)
 
 
 def _gpus(moment: Moment) -> list[Line]:
@@ -253,8 +257,10 @@ def _gpus(moment: Moment) -> list[Line]:
     reserved, reserved_bytes = _reserved(moment)
     brief = _of(used_bytes, total_bytes)
     if reserved_bytes:
-        alone, _, total = _of(used_bytes - reserved_bytes, total_bytes).partition("/")
-        brief = f"{alone} + {_of(reserved_bytes, total_bytes).partition('/')[0]} reserved/{total}"
+        alone, _, whole_text = _of(used_bytes - reserved_bytes, total_bytes).partition("/")
+        brief = (
+            f"{alone} + {_of(reserved_bytes, total_bytes).partition('/')[0]} reserved/{whole_text}"
+        )
     memory = Line(
         "GPU mem", bytes_text(total_bytes),
         bytes_text(used_bytes) + some,
