@@ -8,7 +8,17 @@ from random import Random
 from tests.simulator import array
 from tests.simulator.array import SimArray
 from tests.simulator.job import Fate, Program, Request, SimJob, View
-from tests.simulator.programs import cpu, mishaps, others, training, traps, variants
+from tests.simulator.programs import (
+    cpu,
+    hosts,
+    mishaps,
+    others,
+    strangers,
+    stuck,
+    training,
+    traps,
+    variants,
+)
 from tests.simulator.programs.parts import HOUR, round_mem
 
 Kind = Callable[[Random], tuple]
@@ -49,6 +59,32 @@ KINDS: tuple[tuple[Kind, float], ...] = (
 # fmt: on
 
 
+def sampled_anyhow(rng: Random) -> tuple:
+    """Any of the kinds above, recorded at an interval of 1 to 60 s."""
+    drawn = _kind(rng, KINDS)
+    story, *rest = drawn(rng)
+    return f"{name_of(drawn)}: {story}", *rest
+
+
+#: kinds of the jobs numbered from `ANEW` on, so that the jobs before stay what they are; all are
+#: recorded at an interval of 1 to 60 s
+ANEW = 1_000_000
+# fmt: off
+NEW: tuple[tuple[Kind, float], ...] = (
+    (stuck.node_dead, 2), (stuck.hang_with_io, 2), (stuck.rank_stuck, 2),
+    (stuck.gpu_lost_early, 2), (stuck.barrier_checkpoint, 2), (stuck.low_even_power, 1.5),
+    (hosts.slow_tokenizer, 2.5), (hosts.host_first, 1.5), (hosts.host_between, 1.5),
+    (hosts.minutes, 3), (strangers.on_some, 1), (strangers.on_unused, 1), (strangers.asleep, 1),
+    (sampled_anyhow, 8),
+)
+# fmt: on
+#: s between two samples of these
+_INTERVALS = (1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0)
+#: kinds on which gpumon is wrong today, and in what; tests of fresh seeds leave them out
+NOT_YET: dict[str, str] = {}
+#: part of the jobs of a run that are of the new kinds: of those it is right on; of all of them
+_NEW_SHARE, _NEW_SHARE_OF_ALL = 0.2, 0.5
+
 #: share of arrays, and of jobs that are looked at while they run
 _ARRAYS, _RUNNING = 0.05, 0.05
 
@@ -56,12 +92,13 @@ _ARRAYS, _RUNNING = 0.05, 0.05
 def make(seed: int, number: int, kind: str = "") -> SimJob | SimArray:
     """One job. `kind`: not drawn, but this one (`training.never`, `array`)."""
     rng = Random(f"{seed} {number}")
-    is_array = rng.random() < _ARRAYS
+    is_new = number >= ANEW
+    is_array = rng.random() < _ARRAYS and not is_new
     if kind == "array" or (is_array and not kind):
         return array.draw(seed, number, rng)
-    drawn = rng.choices([each for each, _ in KINDS], [weight for _, weight in KINDS])[0]
+    drawn = _kind(rng, NEW if is_new else KINDS)
     if kind:
-        drawn = next(each for each, _ in KINDS if name_of(each) == kind)
+        drawn = next(each for each, _ in (*KINDS, *NEW) if name_of(each) == kind)
     story, program, request, *fates = drawn(rng)
     story = f"{name_of(drawn)}: {story}"
     story += _ask_for_more(rng, program, request)
@@ -71,9 +108,34 @@ def make(seed: int, number: int, kind: str = "") -> SimJob | SimArray:
         story += f"; still running after {fate.at / 60:.0f} min"
     view = _view(rng, program.seconds, request)
     _probe(Random(f"{seed} {number} probe"), view, request)
+    if is_new:
+        _sample_anyhow(Random(f"{seed} {number} view"), view, program.seconds, request)
     if view.note:
         story += f"; {view.note}"
     return SimJob(seed, number, story, program, request, fate, view.made, *fates[1:])
+
+
+def numbers(seed: int, count: int, every: bool = False) -> list[int]:
+    """Numbers of `count` jobs, some of them of the new kinds. `every`: also of those in NOT_YET."""
+    new = round(count * (_NEW_SHARE_OF_ALL if every else _NEW_SHARE))
+    found = list(range(count - new))
+    number = ANEW
+    while len(found) < count:
+        if every or name_of(_kind_at(seed, number)) not in NOT_YET:
+            found.append(number)
+        number += 1
+    return found
+
+
+def _kind(rng: Random, kinds: tuple[tuple[Kind, float], ...]) -> Kind:
+    return rng.choices([each for each, _ in kinds], [weight for _, weight in kinds])[0]
+
+
+def _kind_at(seed: int, number: int) -> Kind:
+    """The kind of a job, without drawing all of it."""
+    rng = Random(f"{seed} {number}")
+    rng.random()
+    return _kind(rng, NEW)
 
 
 def name_of(kind: Kind) -> str:
@@ -109,6 +171,22 @@ def _probe(rng: Random, view: _Seen, request: Request) -> None:
 class _Seen:
     def __init__(self, made: View, note: str) -> None:
         self.made, self.note = made, note
+
+
+#: samples of all GPUs of a job, at most: more take long, and show nothing else
+_MOST_SAMPLES = 30_000
+
+
+def _sample_anyhow(rng: Random, view: _Seen, seconds: float, request: Request) -> None:
+    """At any interval; where a site hides nothing, with other users' GPUs of the node."""
+    rows = min(seconds, request.limit_s) * request.nodes * (1 + request.gpus)
+    fitting = [each for each in _INTERVALS if rows / each <= _MOST_SAMPLES]
+    view.made.interval_s = rng.choice(fitting or _INTERVALS[-1:])
+    view.note = f"{view.note}, " * bool(view.note) + f"sampled every {view.made.interval_s:.0f} s"
+    board = request.board
+    if board is not None and not board.mig and request.gpus <= 6 and rng.random() < 0.12:
+        view.made.node_gpus = rng.randint(1, 8 - request.gpus)
+        view.note += f", with {view.made.node_gpus} GPUs of others"
 
 
 def _view(rng: Random, seconds: float, request: Request) -> _Seen:

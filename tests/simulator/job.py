@@ -39,6 +39,7 @@ class Program:
     interactive: bool = False
     failed_step: bool = False  # a step runs out of memory; the script goes on
     lost: tuple[float, int] | None = None  # s, GPU of the first node: it falls off the bus
+    dead: tuple[float, int] | None = None  # s, node: all of its processes end
     spike: tuple[float, float] | None = None  # s, B: of a second, on the first node
     reread: float = 0.0  # B of files, by node, that it reads again and again, from page cache
 
@@ -103,6 +104,8 @@ class View:
     slurm: str = "24.11.7"
     gather: str = "cgroup/v2"
     jobstats: bool = False  # the site stores its summary with the job
+    noise: int = 0  # another one: the same job, its readings anew
+    node_gpus: int = 0  # further GPUs of its nodes, on which other users' jobs run
     probe: str = ""  # told: inside its programs; silent: later no more; gaps: not in the middle
 
     def covers(self, seconds: float) -> bool:

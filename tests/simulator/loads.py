@@ -27,6 +27,8 @@ class Gpu(NamedTuple):
     clock: float = 1.0  # of the full clock
     throttled: int = 0  # NVML's mask of reasons
     foreign: float = 0.0  # share of the time in which somebody else's kernels run
+    for_peer: float = 0.0  # part of `busy` in which it only waits for a GPU that is late
+    guest: float = 0.0  # B held by somebody else's process, whose kernels may never run
 
     @property
     def active(self) -> float:

@@ -64,6 +64,8 @@ def _header(job: SimJob, node: int) -> Header:
         end=None if request.limit_words else START + request.limit_s, source="cgroup",
     )  # fmt: skip
     devices = [_device(request.board, name, key) for key in range(request.gpus)]
+    for key in range(request.gpus, request.gpus + job.view.node_gpus):
+        devices.append(_device(request.board, name, key)._replace(cuda_index=None))
     facts: dict[str, Reading] = {
         "cpus": request.cpus, "cpus_online": NODE_CORES, "mem_total_bytes": NODE_MEM,
         "threads_per_core": request.threads_per_core,
@@ -88,8 +90,9 @@ class _Recorder:
 
     def __init__(self, job: SimJob, node: int) -> None:
         self.job, self.node = job, node
-        self.rng = Random(f"{job.name} {node} seen")
-        self.pools = Random(f"{job.name} {node} pools")
+        anew = f" {job.view.noise}" if job.view.noise else ""
+        self.rng = Random(f"{job.name} {node} seen{anew}")
+        self.pools = Random(f"{job.name} {node} pools{anew}")
         segments = job.program.segments
         self.starts = list(accumulate((each.seconds for each in segments[:-1]), initial=0.0))
         self.cpu_s = self.read_bytes = 0.0
@@ -120,6 +123,8 @@ class _Recorder:
                 rows.setdefault("device", {})[key] = dict.fromkeys(names, Missing("lost"))
                 continue
             self._gpu(rows, key, state.gpus[key] if key < len(state.gpus) else IDLE, second)
+        for key in range(self.job.request.gpus, self.job.request.gpus + self.job.view.node_gpus):
+            self._other_jobs_gpu(rows, key, second)
         self._host(rows, state, second)
         states: dict[int, State] = {}
         lost = self.job.program.lost
@@ -135,6 +140,10 @@ class _Recorder:
         lost = self.job.program.lost
         return lost is not None and (self.node, key) == (0, lost[1]) and second >= lost[0]
 
+    def _is_dead(self, second: float) -> bool:
+        dead = self.job.program.dead
+        return dead is not None and self.node == dead[1] and second >= dead[0]
+
     def _gpu(self, rows: Rows, key: int, load: Gpu, second: float) -> None:
         job, board = self.job, self.job.request.board
         dt = job.view.interval_s
@@ -142,12 +151,14 @@ class _Recorder:
         poll = self.near(100 * poll, 0.015, 100.0)
         mean = self.near(100 * mean, 0.01, 100.0)
         held = job.program.held[self.node][key] if job.program.held else ()
+        held = () if self._is_dead(second) else held
         here = [(4312 + key * 10 + n, each) for n, each in enumerate(held) if second >= 10]
         mine = {pid: max(0.0, each.shown(second - 10)) for pid, each in here}
         taken = min(board.mem_bytes - board.reserved_bytes, sum(mine.values()) + 3 * (1 << 20))
-        if load.foreign:
-            mine[99000 + key] = 6.0 * GIB
-            taken = min(board.mem_bytes - board.reserved_bytes, taken + 6 * GIB)
+        if load.foreign or load.guest:
+            guest = load.guest or 6.0 * GIB
+            mine[99000 + key] = guest
+            taken = min(board.mem_bytes - board.reserved_bytes, taken + guest)
         intensity = load.power * (1 - load.waiting) + 0.08 * load.waiting
         warm = 0.03 if here else 0.0  # a context keeps the clocks up
         power = board.idle_w + (board.limit_w - board.idle_w) * max(
@@ -183,6 +194,21 @@ class _Recorder:
                 pool = self._pool(each, board, second - 10)
                 if pool:
                     rows.setdefault("pool", {})[key, pid] = pool
+
+    def _other_jobs_gpu(self, rows: Rows, key: int, second: float) -> None:
+        """One that is no part of this job; it is seen where a site does not hide it."""
+        board, busy = self.job.request.board, self.near(90.0, 0.05, 100.0)
+        rows.setdefault("device", {})[key] = {
+            "busy_percent": busy, "mem_controller_percent": 0.4 * busy,
+            "mem_used_bytes": int(0.6 * board.mem_bytes),
+            "mem_reserved_bytes": int(board.reserved_bytes),
+            "power_w": self.near(0.7 * board.limit_w, 0.02),
+        }  # fmt: skip
+        if self.is_due("device.processes", second):
+            rows["device"][key]["processes"] = 1
+            rows.setdefault("usage", {})[key, 99000 + key] = {
+                "type": "C", "mem_bytes": int(0.6 * board.mem_bytes), "sm_percent": busy,
+            }  # fmt: skip
 
     def _pool(self, held: Held, board: Board, age: float) -> dict[str, Reading]:
         """What the probe tells: at a moment less is in use than at most."""
@@ -346,6 +372,8 @@ class _Recorder:
         count = max(1, (state.cores.threads or round(state.cores.demand)) // (ranks + workers))
         blocked, short = state.cores.blocked, state.cores.wanted(self.job.request.cpus)
         found: dict[Key, dict[str, Reading]] = {}
+        if self._is_dead(second):
+            return found
         for pid, share in self._pids(each, rest):
             asleep = "D" if blocked > 0.5 else "S"
             # a sample sees one moment of what runs, or waits for a core that it would use
@@ -373,7 +401,8 @@ class _Recorder:
             pids |= {4312 + key * 10 + n for key in range(gpus)
                      for n in range(len(program.held[self.node][key]))}  # fmt: skip
             strangers = {99000 + key for key, load in enumerate(self.now(second).gpus)
-                         if load.foreign}  # fmt: skip
+                         if load.foreign or load.guest}  # fmt: skip
+            strangers |= {99000 + job.request.gpus + n for n in range(job.view.node_gpus)}
             for pid in sorted((pids | strangers) - self.known):
                 self.known.add(pid)
                 yield Event(START + second, "process", None, pid, "", self._facts(pid)._asdict())

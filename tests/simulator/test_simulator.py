@@ -8,7 +8,7 @@ from gpumon.analysis.finding import Change, Gpus
 from gpumon.analysis.memory import need
 from gpumon.model.sample import Sample
 from tests.simulator import memory
-from tests.simulator.draw import KINDS, make, name_of
+from tests.simulator.draw import ANEW, KINDS, NEW, NOT_YET, make, name_of, numbers
 from tests.simulator.follow import after, harm
 from tests.simulator.job import NODE_CORES, NODE_MEM, Fate, View, peak
 from tests.simulator.judge import report_of
@@ -17,12 +17,12 @@ from tests.simulator.observe import stream
 from tests.simulator.score import score
 from tests.simulator.truth import facts, gpu_needs, truth_of
 
-NAMES = [name_of(kind) for kind, _ in KINDS]
+NAMES = [(name_of(kind), 0) for kind, _ in KINDS] + [(name_of(kind), ANEW) for kind, _ in NEW]
 
 
-@pytest.mark.parametrize("kind", NAMES)
-def test_every_kind_makes_jobs_that_can_be(kind):
-    for number in range(2):
+@pytest.mark.parametrize(("kind", "first"), NAMES)
+def test_every_kind_makes_jobs_that_can_be(kind, first):
+    for number in range(first, first + 2):
         job = make(1, number, kind)
         asked, program = job.request, job.program
         assert 0 < job.ended.seconds <= asked.limit_s + 15
@@ -37,6 +37,14 @@ def test_every_kind_makes_jobs_that_can_be(kind):
         assert all(0 <= each <= job.ended.seconds + 1e-6 for each in known.active_s.values())
         assert known.core_s <= asked.cpus * asked.nodes * job.ended.seconds + 1e-6
         assert truth_of(job) == truth_of(make(1, number, kind))
+
+
+def test_jobs_of_new_kinds_shift_no_others():
+    assert numbers(1, 10, every=True) == [*range(5), *range(ANEW, ANEW + 5)]
+    known = numbers(1, 50)
+    assert known[:40] == list(range(40))
+    assert not any(make(1, n).story.partition(": ")[0] in NOT_YET for n in known[40:])
+    assert NOT_YET.keys() <= {name_of(kind) for kind, _ in NEW}
 
 
 def test_a_recording_is_the_same_every_time():

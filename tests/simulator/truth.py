@@ -205,7 +205,9 @@ def _never_used(job: SimJob, known: Facts, found: Truth, is_seen: bool) -> None:
 def _partly_used(
     job: SimJob, known: Facts, found: Truth, unused: list[tuple[int, int]], is_seen: bool
 ) -> None:
-    ids = ("gpus-partly-idle", "gpu-allocated-no-process", "nodes-idle")
+    ids: tuple[str, ...] = ("gpus-partly-idle", "gpu-allocated-no-process", "nodes-idle")
+    if "foreign" in job.program.causes:
+        ids += ("foreign-proc",)  # what works there is not the job's
     runs = job.ended.state == "RUNNING"  # their turn may come
     found.allow("warning" if runs else "critical", *ids)
     found.allow("warning", "gpu-imbalance", *IDLE)
@@ -248,6 +250,9 @@ _SLOW: dict[str, tuple[tuple[str, ...], float, float]] = {
     "grows": (("host-leak",), 0.0, 2.0),
     "gpu-leak": (("gpu-leak", "gpu-oom-suspect", "gpu-mem-full", "ended-badly"), 0.05, 0.3),
     "foreign": (("foreign-proc",), 0.01, 0.2),
+    "guest": (("foreign-proc",), 0.01, 2.0),
+    "barrier": ((*IDLE, "input-bound", "comm-bound", "low-power-high-busy", "low-sm",
+                 "gpu-imbalance", "straggler", "gpus-partly-idle"), 0.05, 2.0),
     "starved": (("cpu-starved", "cpu-oversubscribed", "input-bound"), 0.1, 0.5),
     "confined": (("cpu-binding", "cpu-oversubscribed", "cpu-starved"),
                  0.3, 0.6),
@@ -286,7 +291,11 @@ def _shows(job: SimJob, cause: str) -> bool:
 
 def _hang(job: SimJob, known: Facts, found: Truth, at: float) -> None:
     lasted = known.seconds - at
+    if lasted <= 0:
+        return
     found.allow("critical", "suspected-hang")
+    if job.program.dead is not None:
+        found.allow("critical", "nodes-idle")
     found.allow("warning", "low-power-high-busy", "low-sm", *IDLE, "gpus-partly-idle",
                 "gpu-imbalance", "comm-bound", "host-stall")  # fmt: skip
     if lasted > 30 * MIN and lasted > 0.1 * known.seconds and not job.request.board.mig:
@@ -425,8 +434,11 @@ def _running(job: SimJob, found: Truth) -> None:
 
 def _recording(job: SimJob, found: Truth) -> None:
     board = job.request.board
-    if job.program.lost is not None:
-        found.allow("critical", "gpu-unreadable", "data-stale")
+    lost = job.program.lost
+    if lost is not None and lost[0] < job.ended.seconds:
+        found.allow("critical", "gpu-unreadable", "data-stale", "gpu-health")
+        if not job.xids and lost[0] <= job.ended.seconds - 3 * job.view.interval_s:
+            found.demand("critical", "a GPU fell off the bus", "gpu-health", "gpu-unreadable")
         found.allow("warning", *IDLE, "gpus-partly-idle", "gpu-imbalance", "suspected-hang")
     if board is not None and (board.mig or job.view.polled or job.view.no_power):
         found.allow("warning", "gpu-unreadable")
