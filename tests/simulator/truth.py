@@ -75,10 +75,20 @@ class Facts(NamedTuple):
 
 def gpu_needs(job: SimJob) -> dict[tuple[int, int], float]:
     """By node and GPU: what all its programs needed together until the last sample."""
-    interval_s = job.view.interval_s
-    age = (ceil(min(job.ended.seconds, job.view.until) / interval_s) - 1) * interval_s - 10
+    interval_s, program = job.view.interval_s, job.program
+
+    def age(number: int, key: int) -> float:
+        until = min(job.ended.seconds, job.view.until)
+        if program.dead is not None and program.dead[1] == number:
+            until = min(until, program.dead[0])
+        if program.lost is not None and (0, program.lost[1]) == (number, key):
+            until = min(until, program.lost[0])
+        return (ceil(until / interval_s) - 1) * interval_s - 10
+
     return {
-        (number, key): sum(each.live(age) + CONTEXT for each in held if each.live is not None)
+        (number, key): sum(
+            each.live(age(number, key)) + CONTEXT for each in held if each.live is not None
+        )
         for number, node in enumerate(job.program.held)
         for key, held in enumerate(node)
         if held and all(each.live is not None for each in held)
@@ -173,7 +183,14 @@ def _gpus(job: SimJob, known: Facts, found: Truth) -> None:
     in_turns = "sequential" in job.program.causes
     if max(shares) - min(shares) > 0.45 and hours > 0.5 and is_seen and not in_turns:
         found.demand("warning", "GPUs work unequally", "gpu-imbalance", "straggler",
-                     "gpus-partly-idle", "suspected-hang", *IDLE)  # fmt: skip
+                     "gpus-partly-idle", "suspected-hang", *IDLE, *_stops(job))  # fmt: skip
+
+
+def _stops(job: SimJob) -> tuple[str, ...]:
+    """What tells of a part that stopped for good."""
+    if job.program.lost is not None:
+        return ("gpu-health", "gpu-unreadable")
+    return ("nodes-idle",) if job.program.dead is not None else ()
 
 
 def _small(job: SimJob, known: Facts, busy: float) -> bool:
@@ -206,13 +223,14 @@ def _partly_used(
     job: SimJob, known: Facts, found: Truth, unused: list[tuple[int, int]], is_seen: bool
 ) -> None:
     ids: tuple[str, ...] = ("gpus-partly-idle", "gpu-allocated-no-process", "nodes-idle")
-    if "foreign" in job.program.causes:
-        ids += ("foreign-proc",)  # what works there is not the job's
+    is_taken = "foreign" in job.program.causes  # by another user: it is in use, not by the job
+    if is_taken:
+        ids += ("foreign-proc",)
     runs = job.ended.state == "RUNNING"  # their turn may come
     found.allow("warning" if runs else "critical", *ids)
     found.allow("warning", "gpu-imbalance", *IDLE)
     if known.seconds > 30 * MIN and is_seen:
-        level = "warning" if job.view.polled or runs else "critical"
+        level = "warning" if job.view.polled or runs or is_taken else "critical"
         found.demand(level, f"{len(unused)} GPUs were never used", *ids)
 
 
@@ -251,6 +269,7 @@ _SLOW: dict[str, tuple[tuple[str, ...], float, float]] = {
     "gpu-leak": (("gpu-leak", "gpu-oom-suspect", "gpu-mem-full", "ended-badly"), 0.05, 0.3),
     "foreign": (("foreign-proc",), 0.01, 0.2),
     "guest": (("foreign-proc",), 0.01, 2.0),
+    "low-power": (("low-sm", "low-power-high-busy", "host-stall"), 0.2, 2.0),
     "barrier": ((*IDLE, "input-bound", "comm-bound", "low-power-high-busy", "low-sm",
                  "gpu-imbalance", "straggler", "gpus-partly-idle"), 0.05, 2.0),
     "starved": (("cpu-starved", "cpu-oversubscribed", "input-bound"), 0.1, 0.5),
@@ -302,7 +321,12 @@ def _hang(job: SimJob, known: Facts, found: Truth, at: float) -> None:
         # processes that sleep with idle GPUs may as well wait for something
         spins = max(known.busy_s.values()) > at + 0.5 * lasted
         level = "critical" if spins and not job.view.no_power else "warning"
-        now = NOW if job.ended.state == "RUNNING" else ()
+        now: tuple[str, ...] = NOW if job.ended.state == "RUNNING" else ()
+        if job.program.lost is not None:
+            now += _stops(job)  # the cause; that the others wait for it follows
+        if "stuck" in job.program.causes:  # a rank that computes may come to an end
+            level = "warning"
+            now += ("gpus-partly-idle", "gpu-imbalance", "straggler")
         found.demand(level, f"hangs for {lasted / MIN:.0f} min", "suspected-hang", *IDLE, *now)
 
 

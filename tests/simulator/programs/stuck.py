@@ -101,6 +101,8 @@ def rank_stuck(rng: Random) -> tuple:
     nodes = (first, *(rest,) * (made.nodes - 1))
     segments.append(Segment(_stands_for(rng, at), "hang", nodes))
     made.causes["hang"] = at
+    if how == "loops on a core":
+        made.causes["stuck"] = 1.0
     program = made.program(segments)
     asked = made.request(program)
     fate = _end(rng, program, asked)
@@ -166,7 +168,7 @@ def low_even_power(rng: Random) -> tuple:
     )  # fmt: skip
     gpu = load(made.kernel, rng.uniform(0.985, 1.0), cycle_s=0.02, pcie=rng.choice((0.0, 1e6)))
     node = Node((gpu,) * made.gpus, Cores(made.gpus * 1.0), write=rng.choice((0.0, 1e4, 1e6)))
-    made.causes["tiny"] = 1 - sm
+    made.causes["low-power"] = 1 - sm
     program = made.program([alike(20, "import", 1, quiet(made.gpus, 1.0)),
                             alike(duration(rng, 0.8, 3), "train", 1, node)])  # fmt: skip
     program.workers = 0
