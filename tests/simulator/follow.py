@@ -22,7 +22,7 @@ from tests.simulator.truth import facts
 #: standard deviations above which one run of a hundred lies
 _ONE_IN_100 = 2.33
 #: longer by more than this is starved
-_SLOWER = 1.1
+SLOWER = 1.1
 
 
 @dataclass
@@ -40,11 +40,16 @@ class Next:
     strange: str = ""  # a line that is not understood here
 
 
+def as_requested(request: Request) -> Next:
+    """The next job, with nothing changed."""
+    return Next(request.mem, request.cpus, request.gpus, request.nodes, request.tasks,
+                request.limit_s, request.board)  # fmt: skip
+
+
 def after(request: Request, changes: Iterable[Change]) -> Next:
     """The request with these lines. Options are taken in the order in which sbatch applies them."""
     known = list(changes)
-    made = Next(request.mem, request.cpus, request.gpus, request.nodes, request.tasks,
-                request.limit_s, request.board)  # fmt: skip
+    made = as_requested(request)
     order = ("--nodes", "--ntasks", "--ntasks-per-node", "--gres", "--gpus", "--gpus-per-node",
              "--cpus-per-task", "--cpus-per-gpu")  # fmt: skip
     for change in sorted(known, key=lambda each: order.index(each.option)
@@ -139,14 +144,19 @@ def harm(job: SimJob, changes: Iterable[Change], accounting: bool = False) -> st
 
 
 def _memory(job: SimJob, made: Next) -> str:
-    whole = job.program.seconds
-    need = peak(job, whole)
+    most = most_memory(job)
+    high = max(most)
     if made.nodes < job.request.nodes:
-        need = max(need, sum(peaks(job, whole)) / made.nodes)
-    high = need * (1 + _ONE_IN_100 * job.program.mem_sd)
+        high = max(high, sum(most) / made.nodes)
     if made.mem >= min(high, job.request.mem):
         return ""
     return f"killed: may need {high / GIB:.1f} GiB, gets {made.mem / GIB:.1f}"
+
+
+def most_memory(job: SimJob) -> list[float]:
+    """What each node may use in the next run, or in one of a hundred more."""
+    more = 1 + _ONE_IN_100 * job.program.mem_sd
+    return [each * more for each in peaks(job, job.program.seconds)]
 
 
 def _page_cache(job: SimJob, made: Next) -> str:
@@ -180,7 +190,7 @@ def _gpu_memory(job: SimJob, made: Next) -> str:
 
 def _slower(job: SimJob, made: Next) -> str:
     program, request = job.program, job.request
-    cores = _core_slowdown(job, made)
+    cores = core_slowdown(job, made)
     used = sum(active > 0.02 * job.ended.seconds for active in facts(job).active_s.values())
     have = made.gpus * made.nodes
     fewer = used / have if have and used > have else 1.0
@@ -188,16 +198,21 @@ def _slower(job: SimJob, made: Next) -> str:
     if made.board is not None and request.board is not None and made.board is not request.board:
         busy = _busy_share(job)
         other = 1 - busy + busy * request.board.slowdown(made.board, program.kernels)
-    if cores > _SLOWER:
+    if cores > SLOWER:
         return f"starved: {made.cpus} of {request.cpus} cores make it {cores:.2f} times as long"
-    if fewer > _SLOWER:
+    if fewer > SLOWER:
         return f"starved: {used} GPUs worked, {have} are left"
-    seconds = _useful_s(job) * cores * fewer * other * (1 + _ONE_IN_100 * program.time_sd)
+    seconds = longest(job) * cores * fewer * other
     if (seconds > made.limit_s and made.limit_s < request.limit_s) or (
         seconds > made.limit_s and cores * fewer * other > 1.01
     ):
         return f"times out: needs {seconds / 60:.0f} min, gets {made.limit_s / 60:.0f}"
     return ""
+
+
+def longest(job: SimJob) -> float:
+    """Seconds until the last work of the next run is done, or in one of a hundred longer."""
+    return _useful_s(job) * (1 + _ONE_IN_100 * job.program.time_sd)
 
 
 def _useful_s(job: SimJob) -> float:
@@ -217,7 +232,7 @@ def _busy_share(job: SimJob) -> float:
     return sum(used) / len(used) / known.seconds if used else 0.0
 
 
-def _core_slowdown(job: SimJob, made: Next) -> float:
+def core_slowdown(job: SimJob, made: Next) -> float:
     """How much longer it takes than it did with the cores it had."""
     before = later = 0.0
     cpus = made.cpus

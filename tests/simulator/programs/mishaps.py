@@ -86,7 +86,8 @@ def straggler(rng: Random) -> Drawn:
             return gpu
         if key == which:
             return gpu._replace(clock=slow, throttled=0x20, busy=min(1.0, gpu.busy * 1.05))
-        return gpu._replace(waiting=max(gpu.waiting, 1 - slow), busy=min(1.0, gpu.busy * 1.05))
+        return gpu._replace(waiting=max(gpu.waiting, 1 - slow), busy=min(1.0, gpu.busy * 1.05),
+                            for_peer=max(0.0, 1 - slow - gpu.waiting))  # fmt: skip
 
     made.causes |= {"slow-gpu": 1 - slow, "heat": 1.0}
     program = made.program(_with_gpus(made.segments(), change))
