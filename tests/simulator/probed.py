@@ -19,6 +19,7 @@ from tests.simulator.observe import stream
 
 STEP, LOOP = "train.py:131", "train.py:88 _BaseDataLoaderIter.__next__"
 REDUCE, SAVE, EVALUATE = "train.py:120 all_reduce", "train.py:140 save", "eval.py:12 forward"
+LOOPS = "evaluate.py:88 collect"
 LOCK, PREPARE, TOKENIZE = "data.py:9 acquire", "prepare.py:5 load", "train.py:57 tokenize"
 _STRANGERS = 99000
 Look = tuple[str, str]  # place, and what it waits for
@@ -76,7 +77,10 @@ class _Inside:
             is_host = "host-stall" in self.job.program.causes or "host" in self.job.program.causes
             return (TOKENIZE if is_host and self.rng.random() > load.busy else STEP), ""
         if segment == "hang":
-            return (REDUCE, "ranks") if load.waiting > 0.5 else (LOCK if not works else STEP, "")
+            if load.waiting > 0.5:
+                return REDUCE, "ranks"
+            stands = LOOPS if "stuck" in self.job.program.causes else LOCK
+            return (STEP if works else stands), ""
         if segment in ("eval", "checkpoint"):
             own = EVALUATE if segment == "eval" else SAVE
             return (own, "") if works or key == 0 else (REDUCE, "ranks")

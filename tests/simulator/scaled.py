@@ -86,7 +86,7 @@ def ranks(job: SimJob) -> SimJob | None:
 def nodes(job: SimJob) -> SimJob | None:
     """Twice as many nodes, each as one was; None: it has no ranks, or no room."""
     program, request = job.program, job.request
-    if not _has_ranks(job) or 2 * request.nodes > _MOST_NODES:
+    if not _has_ranks(job) or 2 * request.nodes > _MOST_NODES or program.dead is not None:
         return None
     more = replace(
         program,

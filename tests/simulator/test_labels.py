@@ -1,9 +1,13 @@
 """Labels of every second and of the need: complete, and as the programs were made."""
 
+from math import ceil
+
 import pytest
 
+from gpumon.analysis.finding import Change, Gpus
+from tests.simulator.array import SimArray
 from tests.simulator.draw import ANEW, KINDS, NEW, make, name_of
-from tests.simulator.follow import SLOWER, as_requested, core_slowdown
+from tests.simulator.follow import SLOWER, as_requested, core_slowdown, harm
 from tests.simulator.job import peaks
 from tests.simulator.labels import State, last_useful_s, needs, observed, timeline, wasted_s
 
@@ -44,6 +48,36 @@ def test_needs_are_within_what_was_requested(kind, number):
     fewer = as_requested(asked)
     fewer.cpus = known.cores
     assert core_slowdown(job, fewer) <= SLOWER
+
+
+def lines_of_the_need(job, less=0):
+    """What the job needs, line by line; or a little less."""
+    asked, known = job.request, needs(job)
+    mem = max(known.mem)
+    yield "memory", Change("--mem", None, ceil(mem) if not less else int(0.97 * mem))
+    if asked.tasks == 1 and known.cores > less:
+        yield "cores", Change("--cpus-per-task", None, known.cores - less)
+    if asked.nodes == 1 and known.gpus:
+        gpus = Gpus(f"{asked.board.gres}:", known.gpus - less)
+        yield "GPUs", Change("--gres", None, gpus if known.gpus > less else None)
+    if not less:
+        yield "limit", Change("--time", None, ceil(known.limit_s))
+
+
+@pytest.mark.parametrize("first", [0, ANEW])
+def test_a_line_of_the_need_is_safe_and_less_is_not(first):
+    jobs = [make(6, number) for number in range(first, first + 30)]
+    tried = 0
+    for job in jobs:
+        if isinstance(job, SimArray) or job.ended.state != "COMPLETED":
+            continue
+        job.request.mem_form, job.request.submit_line, tried = "node", "", tried + 1
+        for name, line in lines_of_the_need(job):
+            assert harm(job, [line]) == "", (job.story, name)
+        for name, line in lines_of_the_need(job, less=1):
+            if name != "memory" or max(needs(job).mem) < job.request.mem:
+                assert harm(job, [line]), (job.story, name)
+    assert tried >= 10
 
 
 def test_a_hang_uses_nothing_and_work_ends_where_it_begins():
