@@ -83,7 +83,8 @@ _INTERVALS = (1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0)
 #: kinds on which gpumon is wrong today, and in what; tests of fresh seeds leave them out
 NOT_YET: dict[str, str] = {
     "stuck.node_dead": "the hang is not found in a third of them, or told as one idle node",
-    "stuck.hang_with_io": "from some 0.2 MB/s of I/O on, the hang is told as work",
+    "stuck.hang_with_io": "from some 0.2 MB/s of I/O on, most hangs are told as work",
+    "stuck.low_even_power": "a quarter is told as a hang",
     "stuck.rank_stuck": "one rank that waits or loops hides that all others hang",
     "hosts.slow_tokenizer": "from 2 ranks on, or half of the time, nothing is told",
 }

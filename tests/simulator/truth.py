@@ -414,8 +414,8 @@ def _outcome(job: SimJob, found: Truth) -> None:
         found.allow("warning", "ended-badly")
         found.demand("critical", "out of memory", "oom-killed", accounting=True)
     elif ended.state == "TIMEOUT":
-        found.demand("warning", "ended by the limit", "timed-out", "suspected-hang",
-                     accounting=True)  # fmt: skip
+        hang = ("suspected-hang",) if "hang" in job.program.causes else ()
+        found.demand("warning", "ended by the limit", "timed-out", *hang, accounting=True)
     elif ended.state in ("NODE_FAIL", "PREEMPTED"):  # nothing that the user can change
         found.allow("warning", "ended-badly", "gpu-health")
     elif ended.state == "FAILED":
