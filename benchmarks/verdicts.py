@@ -118,7 +118,7 @@ def show(task: Task) -> None:
 
 def write(total: Score, sums: Measures, args: argparse.Namespace) -> None:
     """Put the figures into the document, in the place of the same kind of run."""
-    kind = "accounting" if args.accounting else "recordings"
+    kind = "accounting" if args.accounting else "all" if args.all else "recordings"
     command = f"python -m benchmarks.verdicts --jobs {args.jobs} --seed {args.seed}"
     command += " --all" if args.all else ""
     command += " --accounting" if args.accounting else ""
