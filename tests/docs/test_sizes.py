@@ -37,10 +37,10 @@ PARTS = {
 }
 #: lines and files, with blanks and comments, in the same way
 TREES = {
-    "lines of gpumon": (54_000, 80_958),
-    "files of gpumon": (300, 554),
-    "lines of tests": (45_000, 74_339),
-    "files of tests": (400, 507),
+    "lines of gpumon": (54_000, 80_730),
+    "files of gpumon": (300, 551),
+    "lines of tests": (45_000, 75_898),
+    "files of tests": (400, 517),
 }
 #: that may be missing in a budget: code lines, lines of a tree, files
 SLACK, SLACK_LINES, SLACK_FILES = 20, 200, 5
