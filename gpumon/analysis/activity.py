@@ -44,7 +44,7 @@ _TRACE_POWER, _WORK_POWER, _CONTEXT_W = 0.1, 0.25, 25.0
 _RESERVATIONS = ("tf", "jax", "kv", "pool")
 
 
-class Use(NamedTuple):
+class OtherUse(NamedTuple):
     """`bins` with copies, or with power that only work takes; `traces`: the most that each reading
     shows of use, empty where all were at rest.
     """
@@ -54,7 +54,7 @@ class Use(NamedTuple):
 
 
 @once
-def other_use(device: DeviceData) -> Use:
+def other_use(device: DeviceData) -> OtherUse:
     """What shows that a device was used for anything but kernels."""
     working: set[int] = set()
     peaks: dict[str, float] = {}
@@ -74,7 +74,7 @@ def other_use(device: DeviceData) -> Use:
     held = _held_bytes(device)
     if held:
         peaks[_MEMORY] = held
-    return Use(frozenset(working), peaks)
+    return OtherUse(frozenset(working), peaks)
 
 
 def traces_text(devices: Iterable[DeviceData]) -> str:

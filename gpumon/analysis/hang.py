@@ -269,10 +269,8 @@ def _patience(run: RunData, still: Sequence[Still], recent: Span) -> float:
     """Times the least duration that proves a standstill, by the I/O of the node with most of it;
     infinite where that is work.
     """
-    rates = (
-        sum(each.average(*recent) or 0.0 for each in io_tracks(run, node.node))
-        for node in run.nodes
-    )
+    nodes = [io_tracks(run, node.node) for node in run.nodes]
+    rates = [sum(each.average(*recent) or 0.0 for each in tracks) for tracks in nodes]
     io = max(rates, default=0.0)
     if io >= _IO_BYTES_PER_S:
         return float("inf")

@@ -383,7 +383,6 @@ def _program_data(
         program.last,
         None if program.rank is None else int(program.rank),
         program.steps.result(),
-        program.steps.newest,
         program.stepped,
         program.place,
         program.since,

@@ -227,7 +227,6 @@ class ProgramData:
     last: float
     rank: int | None  # as its launcher numbers the processes
     steps: float | None  # that it was seen to make
-    steps_in_all: float | None  # since it started
     stepped: float | None  # when it was last seen to have made one
     place: Place  # where it was last
     since: float  # ... at every look

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.analysis.memory import mem_truth_of
 from gpumon.analysis.reservation import reserves
-from gpumon.analysis.signals import busy_track, is_of_job, last_active, node_of
+from gpumon.analysis.signals import busy_track, is_of_job, node_of
 from gpumon.analysis.steps import Steps, ranks_of, steps_of
 from gpumon.model.sample import Device, Header
 

@@ -13,7 +13,6 @@ from gpumon.analysis.reconcile import differences
 from gpumon.analysis.rightsize.cores import threads_of_job, usable_cpus
 from gpumon.analysis.rightsize.proof import unrecorded_text
 from gpumon.analysis.rightsize.requested import cores_of
-from gpumon.analysis.rightsize.threads import threads_of_job, usable_cpus
 from gpumon.analysis.rules.catalogue import evaluate
 from gpumon.analysis.rundata import Coverage, DeviceData, NodeData, RunData
 from gpumon.analysis.signals import job_devices

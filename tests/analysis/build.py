@@ -63,7 +63,6 @@ def program(count=1, pid=4312, rank=None, place="train.py:131", waits_for="", si
         START + count * 10.0 if last is None else last,
         rank,
         steps,
-        steps,
         START + count * 10.0 if stepped is None else stepped,
         Place(place, waits_for),
         START if since is None else since,

@@ -104,7 +104,7 @@ def _waste(page: Page) -> Iterator[str]:
 def _worth(page: Page) -> Iterator[str]:
     """GPUs that would have done the work, and the hours in which they did none, of those seen."""
     report = page.report
-    worth, gpus, held = report.used.gpus_worth, report.gpus, report.gpu_hours
+    worth, gpus, held = report.used.gpus.used, report.gpus, report.gpu_hours
     if worth is None or not gpus or not held or report.coverage.interval_s is None:
         return
     seen = held * report.coverage.covered_percent / 100

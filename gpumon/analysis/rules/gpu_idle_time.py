@@ -95,7 +95,7 @@ class PolicyKillSoon(NamedTuple):
     remedy="use the GPUs, or save and end it",
     when="live",
     needs=(site_policy, gpus, allocation),
-    folds=("gpu-idle-now",),
+    folds=("gpu-idle-now", "low-busy"),
     wastes=IDLE,
 )
 def policy_kill_soon(run: RunData, t: PolicyKillSoon) -> Checked:
@@ -228,7 +228,7 @@ class JupyterIdle(NamedTuple):
     why=GPU_HELD,
     remedy="stop the session when leaving it",
     needs=(gpus,),
-    folds=("gpu-idle-now",),
+    folds=("gpu-idle-now", "low-busy"),
     wastes=IDLE,
 )
 def jupyter_idle(run: RunData, t: JupyterIdle) -> Answers:
