@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from math import nan
 from statistics import fmean
@@ -79,11 +79,14 @@ _RESTING_CORES, _RESTING_SHARE, _LAUNCHED_S, _SMOOTH_S = 0.1, 0.01, 120.0, 120.0
 
 @dataclass
 class Row:
-    """One device: by bucket its state, and the share of it in which it did something."""
+    """One device: by bucket its state, and the share of it in which it did something. `waits`:
+    those in which its kernels wait for another rank of the program.
+    """
 
     device: DeviceData
     states: list[State]
     used: list[float]
+    waits: set[int] = field(default_factory=set)
 
     def bins(self, *states: State) -> list[int]:
         return [n for n, state in enumerate(self.states) if state in states]
@@ -344,6 +347,7 @@ def _await_peers(run: RunData, rows: Sequence[Row]) -> None:
                 spins = busy[n] >= _SPINS_PERCENT and power[n] < most
                 if row.states[n] is State.WORKING and spins:
                     row.used[n] = 0.0
+                    row.waits.add(n)
 
 
 # -- idle: by what the other devices do -----------------------------------------------------------

@@ -102,7 +102,7 @@ class Report:
     efficiency_missing: Mapping[str, str]
     gpu_hours: float | None = None  # allocated
     waste_gpu_hours: float = 0.0
-    unattributed_gpu_hours: float = 0.0  # of it: idle time that no finding explains
+    unattributed_gpu_hours: float = 0.0  # of it: what no finding explains
     attempts: tuple[Attempt, ...] = ()
     segments: tuple[Attempt, ...] = ()  # between the user's marks
     happenings: tuple[Happening, ...] = ()  # marks, Xids, lost and throttled GPUs, by time

@@ -79,6 +79,7 @@ class Node(NamedTuple):
     read: float = 0.0  # B/s from storage
     write: float = 0.0
     net: float = 0.0  # B/s each way
+    asleep: Sequence[int] = ()  # ranks that use no core
 
 
 class Segment(NamedTuple):

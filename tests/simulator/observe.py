@@ -7,7 +7,7 @@ periods, averages and polls, noise, gaps, readings that a driver or a kernel doe
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from math import exp
 from random import Random
@@ -364,17 +364,18 @@ class _Recorder:
     ) -> dict[Key, dict[str, Reading]]:
         program = self.job.program
         ranks, workers = program.ranks, program.workers
+        awake = max(1, ranks - len(state.asleep))
         if workers:
-            each = min(program.rank_cores, spent / ranks)
-            rest = max(0.0, spent - each * ranks) / workers
+            each = min(program.rank_cores, spent / awake)
+            rest = max(0.0, spent - each * awake) / workers
         else:
-            each, rest = spent / ranks, 0.0
+            each, rest = spent / awake, 0.0
         count = max(1, (state.cores.threads or round(state.cores.demand)) // (ranks + workers))
         blocked, short = state.cores.blocked, state.cores.wanted(self.job.request.cpus)
         found: dict[Key, dict[str, Reading]] = {}
         if self._is_dead(second):
             return found
-        for pid, share in self._pids(each, rest):
+        for pid, share in self._pids(each, rest, state.asleep):
             asleep = "D" if blocked > 0.5 else "S"
             # a sample sees one moment of what runs, or waits for a core that it would use
             runs = (0.618 * second + 0.37 * pid) % 1 < share * short
@@ -386,10 +387,12 @@ class _Recorder:
             }  # fmt: skip
         return found
 
-    def _pids(self, each: float, rest: float) -> Iterator[tuple[int, float]]:
+    def _pids(
+        self, each: float, rest: float, asleep: Sequence[int] = ()
+    ) -> Iterator[tuple[int, float]]:
         program = self.job.program
         for rank in range(program.ranks):
-            yield 4312 + rank * 10, each
+            yield 4312 + rank * 10, 0.0 if rank in asleep else each
         for worker in range(program.workers):
             yield 6000 + worker, rest
 

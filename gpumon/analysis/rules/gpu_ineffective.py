@@ -141,7 +141,8 @@ def _low_bins(run: RunData, row: Row, t: LowBusy) -> list[int]:
     most = run.count if is_for_people else run.bins(t.pause_s) - 1
     rests = runs_of([state in _PAUSES for state in row.states])
     short = {n for span in rests if span.last - span.first <= most for n in range(*span)}
-    at_work = [n for n, s in enumerate(row.states) if s is State.WORKING or n in short]
+    works = (n for n, s in enumerate(row.states) if s is State.WORKING or n in short)
+    at_work = [n for n in works if n not in row.waits]
     cuts = [] if run.live or is_for_people else busy_track(row.device).cuts(phase_bins(run))
     found: list[int] = []
     for first, last in between(cuts, 0, run.count):
