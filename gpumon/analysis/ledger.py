@@ -24,6 +24,7 @@ from gpumon.analysis.once import once
 from gpumon.analysis.programs import of_one_program
 from gpumon.analysis.rundata import DeviceData, RunData, Track
 from gpumon.analysis.signals import (
+    MOST,
     Span,
     busy_track,
     is_allocated,
@@ -65,8 +66,6 @@ _HELD = (State.LOST, State.HUNG, State.WORKING, *IDLE)
 
 #: part of a stretch that may be work without ending it: a context, a probe
 BLIP = 0.02
-#: part of a stretch that must be known
-KNOWN = 0.8
 #: parts of the run: most of it, all of it but for a moment, and from which on copies are a use
 _THROUGHOUT, _ALWAYS, _COPIES = 0.9, 0.95, 0.05
 #: s that a rank rests at least while its peers wait for it; % busy of these, and their power, as a
@@ -98,7 +97,7 @@ class Row:
     def is_known(self) -> bool:
         """What it did is known of most of the run."""
         unknown = self.count(State.UNMEASURED)
-        return bool(self.states) and unknown <= (1 - KNOWN) * len(self.states)
+        return bool(self.states) and unknown <= (1 - MOST) * len(self.states)
 
     @property
     def has_worked(self) -> bool:
@@ -114,8 +113,8 @@ class Row:
     @property
     def used_share(self) -> float:
         """Of the time that is known, 0 to 1."""
-        held = [u for s, u in zip(self.states, self.used) if s > State.UNMEASURED]
-        return fmean(held) if held else 0.0
+        known = [u for s, u in zip(self.states, self.used) if s > State.UNMEASURED]
+        return fmean(known or [0.0])
 
 
 @dataclass
@@ -373,7 +372,7 @@ def _pauses(run: RunData, rows: Sequence[Row]) -> list[tuple[State, Span]]:
             both = Span(spans[-1].first, span.last)
             inside = bisect_left(work, both.last) - bisect_left(work, both.first)
             length = both.last - both.first
-            if inside > BLIP * length or sum(rests[slice(*both)]) + inside < KNOWN * length:
+            if inside > BLIP * length or sum(rests[slice(*both)]) + inside < MOST * length:
                 break
             spans.pop()
             span = both
@@ -422,11 +421,9 @@ def _widened(spans: Sequence[Span], quiet: Sequence[Span]) -> list[Span]:
 
 def _smooth(values: Sequence[float], width: int) -> list[float]:
     """Means of so many values to both sides; NaN where none is known."""
-    found = []
-    for n in range(len(values)):
-        known = [each for each in values[max(0, n - width) : n + width] if each == each]
-        found.append(sum(known) / len(known) if known else nan)
-    return found
+    windows = (values[max(0, n - width) : n + width] for n in range(len(values)))
+    known = ([each for each in window if each == each] for window in windows)
+    return [sum(each) / len(each) if each else nan for each in known]
 
 
 def _place(

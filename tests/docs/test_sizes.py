@@ -27,7 +27,7 @@ PARTS = {
     "store": (620, 678),
     "slurm": (2050, 2717),
     "site config toml": (450, 598),
-    "analysis": (9300, 13359),
+    "analysis": (9300, 13360),
     "report": (2250, 3288),
     "chart export exporter prometheus": (2400, 3172),
     "pipeline": (800, 917),
@@ -37,9 +37,9 @@ PARTS = {
 }
 #: lines and files, with blanks and comments, in the same way
 TREES = {
-    "lines of gpumon": (54_000, 80_449),
+    "lines of gpumon": (54_000, 80_446),
     "files of gpumon": (300, 544),
-    "lines of tests": (45_000, 76_051),
+    "lines of tests": (45_000, 76_056),
     "files of tests": (400, 517),
 }
 #: that may be missing in a budget: code lines, lines of a tree, files
