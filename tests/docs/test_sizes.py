@@ -37,9 +37,9 @@ PARTS = {
 }
 #: lines and files, with blanks and comments, in the same way
 TREES = {
-    "lines of gpumon": (54_000, 80_446),
+    "lines of gpumon": (54_000, 80_451),
     "files of gpumon": (300, 544),
-    "lines of tests": (45_000, 76_056),
+    "lines of tests": (45_000, 76_057),
     "files of tests": (400, 517),
 }
 #: that may be missing in a budget: code lines, lines of a tree, files

@@ -74,9 +74,9 @@ def test_the_report_is_that_of_a_recording(
     cannot = _NEEDS_PROCESSES | (set() if exporter in _WITH_ACTIVITY else _POLLED)
     assert _ids(report) - cannot == _ids(recorded) - cannot
     for ours, theirs in zip(report.devices, recorded.devices):
-        assert (ours.node, ours.index, ours.device.name) == (
+        assert (ours.node, ours.device.index, ours.device.name) == (
             theirs.node,
-            theirs.index,
+            theirs.device.index,
             theirs.device.name,
         )
         assert ours.busy_mean == pytest.approx(theirs.busy_mean, abs=4)

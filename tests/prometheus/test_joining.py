@@ -81,9 +81,9 @@ def test_scrapes_fill_what_a_recording_lacks(
     assert both.bin_s >= 30  # no rule looks closer than the scrapes are
     assert len(report.devices) == len(whole.devices)
     for ours, theirs in zip(report.devices, whole.devices):
-        assert (ours.node, ours.index, ours.device.uuid) == (
+        assert (ours.node, ours.device.index, ours.device.uuid) == (
             theirs.node,
-            theirs.index,
+            theirs.device.index,
             theirs.device.uuid,
         )
         assert ours.busy_mean == pytest.approx(theirs.busy_mean, abs=4)

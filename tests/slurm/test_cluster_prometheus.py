@@ -32,7 +32,8 @@ scrape_configs:
 """
 #: GPU 0 works, GPU 1 holds memory and does nothing, GPU 2 has no process
 _USED, _HELD = 30_000, 12_000
-_RECORDED_S = 30
+#: of buckets of 10 s, so that one that no scrape fell into is no fifth of them
+_RECORDED_S = 60
 
 
 @dataclass(frozen=True)

@@ -167,7 +167,7 @@ def site_ends_what_never_worked():
     return run(1.75 * _H, Node(idle()), live=True, interval=15, site=site)
 
 
-@case("jupyter-idle:warning", folds="gpu-idle-now low-busy", near="policy-kill-soon")
+@case("jupyter-idle:warning", folds="gpu-idle-now", near="policy-kill-soon low-busy")
 def exempt_partition():
     """The same idle time in a partition that the site's rule leaves alone: people work there."""
     return run(5.37 * _H, Node(working_then_idle(_H)), live=True, interval=30,
