@@ -136,7 +136,7 @@ def computes(device: DeviceData, recent: Span) -> bool:
 
 
 def _works(run: RunData, ranks: Sequence[ProgramData], span: Span) -> bool:
-    """The CPU use of ranks that wait for others, or all at one place, is no work: they may spin."""
+    """The CPU use of ranks that wait for others, or stand at one place, is not work: they spin."""
     places = {each.place for each in ranks}
     awaited = [each for each in ranks if each.place.waits_for != "ranks" and len(places) > 1]
     pids = {each.facts.pid for each in awaited}
@@ -270,8 +270,7 @@ def _patience(run: RunData, still: Sequence[Still], recent: Span) -> float:
     infinite where that is work.
     """
     nodes = [io_tracks(run, node.node) for node in run.nodes]
-    rates = [sum(each.average(*recent) or 0.0 for each in tracks) for tracks in nodes]
-    io = max(rates, default=0.0)
+    io = max(sum(each.average(*recent) or 0.0 for each in tracks) for tracks in [[], *nodes])
     if io >= _IO_BYTES_PER_S:
         return float("inf")
     longer = _LONGER if any(each.power_w is None for each in still) else 1
@@ -293,10 +292,8 @@ def _lacking(device: DeviceData, recent: Span) -> str:
 
 
 def _has_power(device: DeviceData, recent: Span) -> bool:
-    return (
-        is_mostly_known(device.track("power_w"), recent)
-        and power_at(device, _LOW_POWER) is not None
-    )
+    has_limit = power_at(device, _LOW_POWER) is not None
+    return has_limit and is_mostly_known(device.track("power_w"), recent)
 
 
 def _end_of_work(run: RunData, devices: Sequence[DeviceData]) -> int:

@@ -113,35 +113,37 @@ class Row:
     @property
     def used_share(self) -> float:
         """Of the time that is known, 0 to 1."""
-        known = [u for s, u in zip(self.states, self.used) if s > State.UNMEASURED]
-        return fmean(known or [0.0])
+        return fmean([u for s, u in zip(self.states, self.used) if s > State.UNMEASURED] or [0.0])
 
 
 @dataclass
 class Ledger:
     """The rows of the job's devices. `pauses`: stretches in which none of them worked, but for
     moments; each is BEFORE, BETWEEN, BEHIND or THROUGHOUT.
+
+    It is kept with its run, and so does not hold it: the two would never be freed at once.
     """
 
-    run: RunData
+    start: float  # of the run, epoch s
+    end: float  # behind the last bucket, which may not be full
+    grid_start: float
+    bin_s: float
+    count: int
+    whole: Span  # in which samples came
+    is_held: bool  # by a job
     rows: list[Row]
-    hang: Hang | None
-    pauses: list[tuple[State, Span]]
-    turns_most: int  # devices at a time, of those that take turns
-    idle_nodes: dict[str, list[Span]]  # also of nodes without GPUs
-
-    @property
-    def end(self) -> float:
-        """Epoch s: behind the last bucket, which may not be full."""
-        return min(self.run.end, self.run.grid_start + self.run.count * self.run.bin_s)
+    hang: Hang | None = None
+    pauses: list[tuple[State, Span]] = field(default_factory=list)
+    turns_most: int = 0  # devices at a time, of those that take turns
+    idle_nodes: dict[str, list[Span]] = field(default_factory=dict)  # also without GPUs
 
     def seconds(self, spans: Iterable[Span]) -> float:
         """Of these stretches together."""
         return sum(map(self._lasts, spans))
 
     def _lasts(self, span: Span) -> float:
-        start = self.run.grid_start + span.first * self.run.bin_s
-        return max(0.0, min(self.end, start + (span.last - span.first) * self.run.bin_s) - start)
+        start = self.grid_start + span.first * self.bin_s
+        return max(0.0, min(self.end, start + (span.last - span.first) * self.bin_s) - start)
 
     def in_bins(self, bins: Iterable[int]) -> float:
         """Seconds of so many buckets."""
@@ -149,7 +151,7 @@ class Ledger:
 
     def _bin_s(self, n: int) -> float:
         """The last one may not be full."""
-        return self.run.bin_s if n < self.run.count - 1 else self._lasts(Span(n, n + 1))
+        return self.bin_s if n < self.count - 1 else self._lasts(Span(n, n + 1))
 
     def row_of(self, label: str) -> Row | None:
         return next((row for row in self.rows if row.device.label == label), None)
@@ -161,14 +163,12 @@ class Ledger:
 
     def unused_s(self, row: Row, bins: Iterable[int]) -> float:
         """Device seconds that were held and not used, of these buckets."""
-        held = (n for n in bins if row.states[n] in _HELD)
-        return sum((1 - row.used[n]) * self._bin_s(n) for n in held)
+        return sum((1 - row.used[n]) * self._bin_s(n) for n in bins if row.states[n] in _HELD)
 
     def waste_s(self) -> float:
         """Device seconds of the job that were held and not used; nobody wastes a node's."""
-        if not is_allocated(self.run):
-            return 0.0
-        return sum(self.unused_s(row, range(len(row.states))) for row in self.rows)
+        rows = self.rows if self.is_held else ()
+        return sum(self.unused_s(row, range(len(row.states))) for row in rows)
 
     def worth(self) -> float | None:
         """How many GPUs would have done the work, had they worked all the time; None: unknown."""
@@ -183,15 +183,17 @@ class Ledger:
     @property
     def idle_now(self) -> Span | None:
         """From the last work of any device, but for moments, to the end of what was observed."""
-        last = observed(self.run).last
+        last = self.whole.last
         return next((span for _, span in self.pauses if span.last == last > span.first), None)
 
     def is_idle(self, node: str) -> bool:
         """A node of several computed nothing since all was launched, but for a moment."""
-        run, begun = self.run, self.run.bin_at(self.run.start + _LAUNCHED_S)
-        spans = self.idle_nodes.get(node, [])
+        spans = self.idle_nodes.get(node)
+        if not spans:
+            return False
+        begun = max(0, int((self.start + _LAUNCHED_S - self.grid_start) // self.bin_s))
         idle = sum(last - max(first, begun) for first, last in spans)
-        return bool(spans) and idle >= _ALWAYS * (run.count - begun)
+        return idle >= _ALWAYS * (self.count - begun)
 
     @property
     def ends_unmeasured(self) -> bool:
@@ -208,11 +210,10 @@ class Ledger:
         was none.
         """
         tails = [span.first for span in self.spans_of(State.BEHIND)]
-        end = min([*tails, self.hang.span.first if self.hang else self.run.count])
+        end = min([*tails, self.hang.span.first if self.hang else self.count])
         worked = (n for row in self.rows for n in row.bins(*AT_WORK) if n < end and row.used[n] > 0)
         last = max(worked, default=None)
-        run = self.run
-        return None if last is None else min(run.end, run.grid_start + (last + 1) * run.bin_s)
+        return None if last is None else min(self.end, self.grid_start + (last + 1) * self.bin_s)
 
     def stretches(self, row: Row, least_s: float, *states: State) -> list[Span]:
         """Stretches of these states of at least `least_s`, moments of work within them or not."""
@@ -230,9 +231,11 @@ class Ledger:
 
 @once
 def ledger_of(run: RunData) -> Ledger:
-    if not run.count:
-        return Ledger(run, [Row(each, [], []) for each in job_devices(run)], None, [], 0, {})
     rows = [_own(run, device) for device in job_devices(run)]
+    end = min(run.end, run.grid_start + run.count * run.bin_s)
+    grid = (run.start, end, run.grid_start, run.bin_s, run.count, observed(run), is_allocated(run))
+    if not run.count:
+        return Ledger(*grid, rows)
     _suspend(run, rows)
     hang = hang_of(run)
     if hang is not None and not hang.may_go_on:
@@ -246,7 +249,7 @@ def ledger_of(run: RunData) -> Ledger:
     pauses = _pauses(run, rows)
     most = _place(run, rows, pauses, idle_nodes)
     hang = None if hang is None or hang.may_go_on else hang
-    return Ledger(run, rows, hang, pauses, most, idle_nodes)
+    return Ledger(*grid, rows, hang, pauses, most, idle_nodes)
 
 
 # -- what a device's own readings show; THROUGHOUT stands for "idle" until all rows are known ------

@@ -290,7 +290,7 @@ def choose(spools: list[Spool], job: str, node: str) -> list[Spool]:
 
 
 def mark_of(line: bytes) -> Mark | None:
-    """None where it is no mark."""
+    """None where it is not a mark."""
     try:
         body = json.loads(line)
         time, text = float(body["t"]), mark_text(str(body["text"]))

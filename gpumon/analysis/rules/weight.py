@@ -140,22 +140,22 @@ def _claims(ledger: Ledger, found: Sequence[Finding], wasting: Wasting) -> Itera
         rows = [row for label in each.devices if (row := ledger.row_of(label)) is not None]
         if not states or not rows:
             continue
-        bins = _bins(ledger.run, each)
+        bins = _bins(ledger, each)
         parts = [(row, [n for n in bins if row.states[n] in states]) for row in rows]
         unused_s = sum(ledger.unused_s(row, own) for row, own in parts)
-        whole_s = max(1.0, len(rows) * len(bins) * ledger.run.bin_s)
+        whole_s = max(1.0, len(rows) * len(bins) * ledger.bin_s)
         yield _Claim(at, each, parts, unused_s, unused_s / whole_s)
 
 
-def _bins(run: RunData, found: Finding) -> Sequence[int]:
+def _bins(ledger: Ledger, found: Finding) -> Sequence[int]:
     """The buckets of its spans, in their order; of the whole run where it has none."""
 
     def at(time: float) -> float:
-        return (time - run.grid_start) / run.bin_s
+        return (time - ledger.grid_start) / ledger.bin_s
 
-    spans = [range(max(0, floor(at(start) + 0.01)), min(run.count, ceil(at(end) - 0.01)))
+    spans = [range(max(0, floor(at(start) + 0.01)), min(ledger.count, ceil(at(end) - 0.01)))
              for start, end in found.spans]  # fmt: skip
-    return sorted({n for span in spans for n in span}) if spans else range(run.count)
+    return sorted({n for span in spans for n in span}) if spans else range(ledger.count)
 
 
 def total_gpu_hours(findings: Iterable[Finding]) -> float:

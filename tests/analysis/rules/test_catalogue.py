@@ -1,7 +1,9 @@
 """The engine: three answers, who folds in whom, ranking, waste counted once, live hysteresis."""
 
 import ast
+import gc
 import re
+import weakref
 from collections import defaultdict
 from dataclasses import replace
 from math import nan
@@ -187,11 +189,17 @@ def test_an_idle_end_is_not_counted_again_in_a_low_mean():
     assert rest == pytest.approx(0)
 
 
-def test_what_is_told_of_two_findings_counts_once():
-    """A notebook's GPU that is idle: for the session, and in the mean."""
-    run = evidence(1440, [device(1440, busy_percent=[80] * 90 + [0] * 1350)])
-    found, rest = wasted(run)
-    assert sum(found.values()) + rest == pytest.approx(ledger_of(run).waste_s() / 3600)
+def test_a_run_is_freed_at_once():
+    """Beside a screen there is one every few seconds, and the collector hardly ever comes."""
+    run = evidence(1800, [device(1800, busy_percent=[10] * 720 + [0] * 1080)], job=ended(18000.0))
+    assert evaluate(run).raised
+    known = weakref.ref(run)
+    gc.disable()
+    try:
+        del run
+        assert known() is None
+    finally:
+        gc.enable()
 
 
 def test_suppressed_findings_claim_nothing_and_other_runs_stay():

@@ -145,14 +145,6 @@ def test_a_pause_beside_others_has_two_ends():
     assert gpu_partly_idle.partly_idle(run) == []  # it works again
 
 
-def test_each_gpu_is_charged_its_own_idle_time():
-    works = (HOUR, 2 * HOUR, 3 * HOUR)
-    busy = [[95] * bins + [0] * (3 * HOUR - bins) for bins in works]
-    evaluation = evaluate(evidence(3 * HOUR, four(3 * HOUR, busy), job=job()))
-    assert evaluation.waste_gpu_hours == pytest.approx(3.0 + 0.05 * 6)
-    assert evaluation.unattributed_gpu_hours == pytest.approx(0.05 * 6)
-
-
 def test_a_gpu_that_is_not_known_is_neither_idle_nor_working():
     devices = four(120, (97, None))
     assert isinstance(gpu_partly_idle.partly_idle(evidence(120, devices)), NotEvaluable)
