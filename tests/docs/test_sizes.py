@@ -39,7 +39,7 @@ PARTS = {
 TREES = {
     "lines of gpumon": (54_000, 80_451),
     "files of gpumon": (300, 544),
-    "lines of tests": (45_000, 76_057),
+    "lines of tests": (45_000, 76_064),
     "files of tests": (400, 517),
 }
 #: that may be missing in a budget: code lines, lines of a tree, files

@@ -135,7 +135,7 @@ def _with(found: Finding, own_s: float | None) -> Finding:
 
 
 def _claims(ledger: Ledger, found: Sequence[Finding], wasting: Wasting) -> Iterator[_Claim]:
-    for at, each in enumerate(found):
+    for at, each in enumerate(found if ledger.is_held else ()):
         states = () if each.suppressed_by else wasting.get(each.id, ())
         rows = [row for label in each.devices if (row := ledger.row_of(label)) is not None]
         if not states or not rows:
