@@ -38,7 +38,7 @@ from gpumon.tui.screens import KEYS
 from gpumon.tui.screens.array.screen import ArrayPane
 from gpumon.tui.screens.base import Pane
 from gpumon.tui.shown import Look, Shown
-from gpumon.tui.update import forget_closed_dialogs
+from gpumon.tui.update import release_closed_dialogs
 
 if TYPE_CHECKING:
     from gpumon.pipeline.array import WatchedArray
@@ -200,7 +200,7 @@ class GpumonApp(ViewApp[None]):
         self.set_timer(age_s, partial(self._settle, 2 * age_s))
 
     def pop_screen(self) -> AwaitComplete:
-        forget_closed_dialogs()
+        self.set_timer(0.5, release_closed_dialogs)  # when it is off the screen
         return super().pop_screen()
 
     def on_unmount(self) -> None:
