@@ -90,11 +90,7 @@ def measure_shot(bed: Bed, argv: list[str]) -> ShotFigures | Failed:
     env = bed.program_env()
     began = time.monotonic()
     with subprocess.Popen(
-        argv,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+        argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     ) as process:
         assert process.stderr is not None
         said = process.stderr.read().decode(errors="replace").strip()

@@ -100,14 +100,7 @@ class Node:
     """One node's stream."""
 
     def __init__(
-        self,
-        number: int,
-        name: str,
-        tape: Tape,
-        pipe: Pipe,
-        interval_s: int,
-        *,
-        spread: bool,
+        self, number: int, name: str, tape: Tape, pipe: Pipe, interval_s: int, *, spread: bool
     ) -> None:
         self.pipe = pipe
         self.phase_s = int(phase_of(name, interval_s)) if spread else 0

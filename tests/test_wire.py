@@ -10,15 +10,7 @@ from hypothesis import strategies as st
 from gpumon.errors import WireError
 from gpumon.model.fields import FIELDS, GROUPS
 from gpumon.model.reading import REASONS, Missing
-from gpumon.model.sample import (
-    Device,
-    Event,
-    Header,
-    JobContext,
-    Mig,
-    Sample,
-    State,
-)
+from gpumon.model.sample import Device, Event, Header, JobContext, Mig, Sample, State
 from gpumon.wire import MAX_LINE_BYTES
 from gpumon.wire.decoder import Decoder
 from gpumon.wire.encoder import Encoder

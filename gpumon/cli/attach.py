@@ -24,9 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="attach to your most recently started job, running or ended",
     )
     parser.add_argument(
-        "--via",
-        choices=(*VIAS, "prometheus"),
-        help="use only this transport to reach the nodes",
+        "--via", choices=(*VIAS, "prometheus"), help="use only this transport to reach the nodes"
     )
     parser.add_argument(
         "--login",

@@ -15,13 +15,7 @@ from gpumon.cli import run_bare, unstarted
 from gpumon.cli.candidates import COMPLETE, complete
 from gpumon.cli.parser import COMMANDS, Parser, build_parser, command_module
 from gpumon.collect.limits import spare_address_space
-from gpumon.errors import (
-    EXIT_FAILED,
-    EXIT_INTERRUPTED,
-    EXIT_OK,
-    GpumonError,
-    shortage,
-)
+from gpumon.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, GpumonError, shortage
 
 #: commands that handle signals themselves, or leave nothing behind
 _END_BY_THEMSELVES = ("collect", "record", "mark", "completion")

@@ -69,13 +69,7 @@ class Agent:
             self.collectors.append(self._job_devices)
         self._probed = Probed(self._cuda_numbers, environ.get(PROBE_VARIABLE, ""))
         self._processes = Processes(self.cgroup, probed=self._probed)
-        self.collectors += [
-            self._processes,
-            self.cgroup,
-            self._host,
-            Network(),
-            Storage(environ),
-        ]
+        self.collectors += [self._processes, self.cgroup, self._host, Network(), Storage(environ)]
         self._schedule = Schedule()
         self._late_s = 0.0
         self._cpu_count = os.cpu_count() or 1  # which opens a file of /sys

@@ -61,10 +61,7 @@ class Network:
     name = "network"
 
     def __init__(
-        self,
-        proc: str = "/proc",
-        sys: str = "/sys",
-        clock: Callable[[], float] = time.monotonic,
+        self, proc: str = "/proc", sys: str = "/sys", clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._net_dev = f"{proc}/self/net/dev"
         self._net = f"{sys}/class/net"

@@ -12,12 +12,7 @@ import pwd
 import re
 import time
 from collections.abc import Iterable
-from typing import (
-    Any,
-    Callable,
-    NamedTuple,
-    TypeVar,
-)
+from typing import Any, Callable, NamedTuple, TypeVar
 
 from gpumon.model.reading import ENDED, NO_PERMISSION, UNSUPPORTED, Missing, Reading, then
 from gpumon.model.text import clean

@@ -36,11 +36,7 @@ def alias_metrics(snapshot: Snapshot, names: str) -> Iterator[Metric]:
 
 
 def _device(
-    found: Families,
-    family: Family,
-    snapshot: Snapshot,
-    device: Device,
-    labels: Mapping[str, str],
+    found: Families, family: Family, snapshot: Snapshot, device: Device, labels: Mapping[str, str]
 ) -> None:
     row = snapshot.rows.get(("device", device.key), {})
     for metric in family.metrics:

@@ -33,11 +33,7 @@ class PrometheusTransport:
     lacks = "No processes: only what Prometheus scrapes, at its pace."
 
     def __init__(
-        self,
-        job: Job,
-        server: Server,
-        families: Sequence[Family],
-        interval_s: float | None,
+        self, job: Job, server: Server, families: Sequence[Family], interval_s: float | None
     ) -> None:
         """`interval_s`: between scrapes; None: seen from the data."""
         self._asked = _Asked(job, server, families, interval_s)
@@ -70,11 +66,7 @@ class _Asked:
     """The server, asked once a scrape for all nodes."""
 
     def __init__(
-        self,
-        job: Job,
-        server: Server,
-        families: Sequence[Family],
-        interval_s: float | None,
+        self, job: Job, server: Server, families: Sequence[Family], interval_s: float | None
     ) -> None:
         self._job, self._families, self._interval_s = job, families, interval_s
         self._server = server

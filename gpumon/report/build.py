@@ -25,15 +25,7 @@ from gpumon.model.units import age_text, bytes_text
 from gpumon.report.happenings import happenings
 from gpumon.report.model import Attempt, Report, SeffFigures
 from gpumon.report.rows import device_rows, segments
-from gpumon.report.usage import (
-    NOT_MEASURED,
-    Figures,
-    Use,
-    cores_text,
-    mean,
-    reason,
-    total,
-)
+from gpumon.report.usage import NOT_MEASURED, Figures, Use, cores_text, mean, reason, total
 from gpumon.site import Site
 from gpumon.slurm.job import Job, Resources
 from gpumon.slurm.seff import seff

@@ -16,17 +16,7 @@ from gpumon.recording import Recording
 from gpumon.recording.runs import SUFFIX, job_folder
 from gpumon.report.build import build, from_accounting
 from gpumon.report.jobs import NOT_RECORDED, Verdict, run_figures, verdict_of
-from gpumon.report.usage import (
-    NO_GPUS,
-    Figures,
-    Use,
-    mean,
-    read,
-    together,
-    total,
-    unknown,
-    working,
-)
+from gpumon.report.usage import NO_GPUS, Figures, Use, mean, read, together, total, unknown, working
 from gpumon.services.runs import open_last, run_of
 from gpumon.site import Site
 from gpumon.slurm.job import Job

@@ -18,13 +18,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from gpumon.collect.guest import as_inherited, be_guest
-from gpumon.errors import (
-    EXIT_FAILED,
-    EXIT_OK,
-    GpumonError,
-    UsageError,
-    shortage,
-)
+from gpumon.errors import EXIT_FAILED, EXIT_OK, GpumonError, UsageError, shortage
 
 if TYPE_CHECKING:
     from gpumon.collect.agent import Agent

@@ -72,10 +72,7 @@ def parse(
 
 
 def jobs(
-    rows: Iterable[Row],
-    zone: tzinfo | None = None,
-    unread: Unread | None = None,
-    **same: Any,
+    rows: Iterable[Row], zone: tzinfo | None = None, unread: Unread | None = None, **same: Any
 ) -> list[Job]:
     """Rows by lower-case field name as jobs, each with its steps; attempts of a requeue apart.
 

@@ -16,14 +16,7 @@ from collections.abc import Mapping, Sequence
 
 from gpumon.slurm.runner import Result, SlurmError, printed
 from gpumon.transport.local import ChildStream, start
-from gpumon.transport.remote import (
-    Patience,
-    Slots,
-    Start,
-    shell_command,
-    tries,
-    with_profile,
-)
+from gpumon.transport.remote import Patience, Slots, Start, shell_command, tries, with_profile
 from gpumon.transport.ssh import failures as sshfailures
 from gpumon.transport.ssh.config import SshSettings, node_settings, route_to, ssh_settings
 from gpumon.transport.stream import Failure, Stream

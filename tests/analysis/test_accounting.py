@@ -8,11 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.analysis.accounting import (
-    meaning_of,
-    out_of_memory,
-    used,
-)
+from gpumon.analysis.accounting import meaning_of, out_of_memory, used
 from gpumon.analysis.reconcile import differences
 from gpumon.analysis.rightsize.cores import threads_of_job, usable_cpus
 from gpumon.analysis.rundata import Coverage
@@ -257,14 +253,8 @@ EARLY = "the job ran out of memory before Slurm's first poll"
 @pytest.mark.parametrize(
     ("made", "reason"),
     [
-        (
-            Made(state="OUT_OF_MEMORY", rss="0"),
-            EARLY,
-        ),
-        (
-            Made(state="OUT_OF_MEMORY", rss=""),
-            EARLY,
-        ),
+        (Made(state="OUT_OF_MEMORY", rss="0"), EARLY),
+        (Made(state="OUT_OF_MEMORY", rss=""), EARLY),
         (
             Made(state="OUT_OF_MEMORY", rss="16M", version="23.02.1"),
             "the job ran out of memory after Slurm's last poll, at 16 MiB",

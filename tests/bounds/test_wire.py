@@ -239,13 +239,9 @@ def test_numbers_that_are_none_become_reasons(odd):
         sample(1.0, {"device.fast": [row("device.fast", 0, 41)]}),
     ]
     for second, group in enumerate(GROUPS, 2):
-        key = {
-            "device": 0,
-            "process": 7,
-            "program": 7,
-            "usage": [0, 7],
-            "pool": [0, 7],
-        }.get(group.entity, "")
+        key = {"device": 0, "process": 7, "program": 7, "usage": [0, 7], "pool": [0, 7]}.get(
+            group.entity, ""
+        )
         values = ["x" if field.text else "@" for field in group.fields]
         lines.append(sample(second, {group.key: [[key, *values]]}))
     for place in ("t", "m", "why", "states", "events"):

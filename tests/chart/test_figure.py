@@ -259,13 +259,7 @@ def test_a_plotext_that_does_not_work_is_replaced(broken, tmp_path):
     assert "⠒" in out.stdout or "⠤" in out.stdout
 
 
-@given(
-    numbers(20),
-    st.integers(12, 40),
-    st.integers(3, 8),
-    st.sampled_from(GLYPHS),
-    st.booleans(),
-)
+@given(numbers(20), st.integers(12, 40), st.integers(3, 8), st.sampled_from(GLYPHS), st.booleans())
 @examples(1500)
 def test_own_rows_are_as_wide_as_asked(values, width, height, glyphs, joined):
     with pytest.MonkeyPatch.context() as patch:

@@ -65,10 +65,7 @@ def test_help_is_as_wide_as_the_terminal(monkeypatch, told):
         (["collect", "--count", "2.5"], "expected 1, 2, 3, …"),
         (["demo", "--speed", "0"], "invalid speed '0': expected 0.1 to 1000"),
         (["demo", "--speed", "x"], "expected 0.1 to 1000"),
-        (
-            ["collect", "--job", "4711", "--gpus", "-1"],
-            "-1 is not a valid number of GPUs",
-        ),
+        (["collect", "--job", "4711", "--gpus", "-1"], "-1 is not a valid number of GPUs"),
         (["attach", "4711", "--login", "-oProxyCommand=x"], "expected one argument; see"),
         (["attach", "4711", "--login", "a b"], "'a b' is not a valid host name"),
         (["report", "4711", "--login", "$(id)"], "'$(id)' is not a valid host name"),

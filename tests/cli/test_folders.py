@@ -52,9 +52,7 @@ def test_on_a_terminal_one_is_chosen(folder, on_a_terminal, capsys):
     answers.append(f"{folder}/1")
     assert cli.main(["report", folder, "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["job"]["id"] == "1"
-    assert asked == [
-        (f"gpumon report: which run in {folder}?", [f"{folder}/2", f"{folder}/1"]),
-    ]
+    assert asked == [(f"gpumon report: which run in {folder}?", [f"{folder}/2", f"{folder}/1"])]
 
 
 def test_a_replay_plays_the_one_that_was_chosen(folder, on_a_terminal, monkeypatch):

@@ -16,17 +16,7 @@ from gpumon.analysis.rundata import Queue, RunData
 from gpumon.analysis.summary import RunSummary
 from gpumon.model.fields import GROUPS
 from gpumon.model.reading import MIG, Missing, Reading
-from gpumon.model.sample import (
-    Device,
-    Event,
-    Header,
-    JobContext,
-    Mig,
-    Process,
-    Rows,
-    Sample,
-    State,
-)
+from gpumon.model.sample import Device, Event, Header, JobContext, Mig, Process, Rows, Sample, State
 from gpumon.site import Site
 from gpumon.slurm.job import Job
 from gpumon.wire.decoder import Decoder

@@ -37,11 +37,7 @@ def next_sample(collecting):
 def test_head_leaves_no_process():
     pipeline = f"{COLLECT} --interval 3600 | head -1 | wc -l; echo ${{PIPESTATUS[*]}}"
     done = subprocess.run(  # the shell waits for every member of the pipeline
-        ["bash", "-c", pipeline],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=HANGS_S,
+        ["bash", "-c", pipeline], env=environment(), capture_output=True, text=True, timeout=HANGS_S
     )
     assert (done.stdout.split(), done.stderr) == (["1", "0", "0", "0"], "")
 
@@ -291,10 +287,7 @@ def test_it_says_what_it_costs():
 # -- devices that are not well -----------------------------------------------------------------
 def test_a_device_that_hangs_holds_up_nobody():
     """From now on no power call of GPU 1 returns; two periods later at most it is named."""
-    with (
-        Emulated("hang") as gpus,
-        Collecting(env=environment(gpus.env)) as collecting,
-    ):
+    with Emulated("hang") as gpus, Collecting(env=environment(gpus.env)) as collecting:
         collecting.until(lambda sample: all(answers(sample, key) for key in range(4)))
         gpus.override("[system]\nfreeze = 15.1\n")
         named = collecting.until(lambda sample: sample.states)
@@ -322,10 +315,7 @@ def answers(sample, key):
 
 def test_a_device_that_is_lost_keeps_its_place():
     """GPU 2 falls off the bus (Xid 79)."""
-    with (
-        Emulated("lost") as gpus,
-        Collecting(env=environment(gpus.env)) as collecting,
-    ):
+    with Emulated("lost") as gpus, Collecting(env=environment(gpus.env)) as collecting:
         collecting.until(lambda sample: answers(sample, 2))
         gpus.override("[system]\nfreeze = 20.1\n")
         told = collecting.until(lambda s: s.states and s.states[2].detail == "Xid 79")

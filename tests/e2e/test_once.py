@@ -312,9 +312,7 @@ def test_memory_threads_and_time_of_a_process():
         "input()\n"
     )
     child = subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     with child, Emulated(Scenario().gpu(0, model="T4", procs=[Proc(child.pid, 900)])) as gpus:
         assert child.stdout.readline() == b"ready\n"

@@ -451,9 +451,7 @@ def test_the_summary_and_the_recording_of_gpus(env):
     assert all(isinstance(value, (int, float)) for value in busy)
     listed = gpumon("runs", env=env)
     assert re.search(
-        r"^4711 +train +gpu07 +\d\d \w+ +[\d:]+ +\d+ s +[\d.]+ KiB +ended$",
-        listed.stdout,
-        re.M,
+        r"^4711 +train +gpu07 +\d\d \w+ +[\d:]+ +\d+ s +[\d.]+ KiB +ended$", listed.stdout, re.M
     )
     (body,) = json.loads(gpumon("runs", "--json", env=env).stdout)["runs"]
     assert (body["job"], body["name"], body["nodes"], body["state"]) == (

@@ -7,15 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.model.reading import Missing
-from tests.e2e.screen import (
-    USER,
-    Dashboard,
-    gib,
-    processes,
-    rows,
-    rows_with_processes,
-    titles,
-)
+from tests.e2e.screen import USER, Dashboard, gib, processes, rows, rows_with_processes, titles
 from tests.nvml.emulator import Emulated, Proc, Scenario
 
 pytestmark = pytest.mark.terminal

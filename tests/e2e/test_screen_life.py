@@ -143,8 +143,7 @@ def test_values_age_while_the_agent_is_stopped():
 
 
 @pytest.mark.parametrize(
-    ("end", "code"),
-    [("q", 0), ("C-c", 0), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
+    ("end", "code"), [("q", 0), ("C-c", 0), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
 def test_every_end_leaves_the_terminal_as_it_was(tmp_path, end, code):
     with Emulated("a100x4") as gpus, shell(gpus, tmp_path) as started:

@@ -46,10 +46,7 @@ def stream(row, usage):
     return [line.encode() for line in lines]
 
 
-@given(
-    st.dictionaries(st.sampled_from(NAMES), st.floats(0, 4), min_size=1),
-    st.floats(0, 4),
-)
+@given(st.dictionaries(st.sampled_from(NAMES), st.floats(0, 4), min_size=1), st.floats(0, 4))
 def test_a_reader_refuses_what_the_device_cannot_have(factors, memory):
     row = {name: int(factor * BOUND[name]) for name, factor in factors.items()}
     usage = {"type": "C", "mem_bytes": int(memory * BOUND["mem_bytes"])}

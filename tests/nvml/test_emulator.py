@@ -11,14 +11,7 @@ import pytest
 
 from gpumon.model.reading import Missing
 from tests.nvml.client import ask
-from tests.nvml.emulator import (
-    Emulated,
-    Proc,
-    Scenario,
-    binding_dir,
-    library_dir,
-    read_stats,
-)
+from tests.nvml.emulator import Emulated, Proc, Scenario, binding_dir, library_dir, read_stats
 
 A100 = "A100-SXM4-80GB"
 MIB = 2**20

@@ -62,11 +62,7 @@ def test_a_killed_writer_leaves_all_but_the_last_seconds(tmp_path):
 
 @pytest.mark.parametrize(
     ("code", "says"),
-    [
-        (errno.ENOSPC, "no space left"),
-        (errno.EDQUOT, "quota"),
-        (errno.EIO, "Input/output error"),
-    ],
+    [(errno.ENOSPC, "no space left"), (errno.EDQUOT, "quota"), (errno.EIO, "Input/output error")],
 )
 @pytest.mark.parametrize("partial", [0, 7])
 def test_an_error_ends_the_recording_and_not_the_caller(

@@ -7,15 +7,7 @@ import gzip
 import json
 from dataclasses import replace
 
-from gpumon.slurm.job import (
-    ExitCode,
-    Job,
-    NodeAllocation,
-    Request,
-    Resources,
-    Step,
-    Usage,
-)
+from gpumon.slurm.job import ExitCode, Job, NodeAllocation, Request, Resources, Step, Usage
 from tests.simulator.job import SimJob, peaks, used
 from tests.simulator.observe import START, node_name
 

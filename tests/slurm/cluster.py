@@ -143,11 +143,7 @@ class Cluster:
 
     # -- jobs --------------------------------------------------------------------------------------
     def submit(
-        self,
-        script: str,
-        *args: str,
-        user: str = "alice",
-        env: Mapping[str, str] | None = None,
+        self, script: str, *args: str, user: str = "alice", env: Mapping[str, str] | None = None
     ) -> str:
         """Submit a batch script (with or without its first line); the job's id.
 

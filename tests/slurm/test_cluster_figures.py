@@ -104,9 +104,7 @@ def group(cluster, node, raw_id):
     used, limit, stat = text.split("\n\n", 2)
     table = dict(line.split() for line in stat.splitlines())
     return Group(
-        int(used) / 1e9,
-        int(table["total_rss"]) + int(table.get("total_shmem", 0)),
-        int(limit),
+        int(used) / 1e9, int(table["total_rss"]) + int(table.get("total_shmem", 0)), int(limit)
     )
 
 

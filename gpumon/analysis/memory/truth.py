@@ -60,8 +60,7 @@ def mem_truth_of(device: DeviceData) -> Truth:
     known = [each for each in processes if _counts(each)]
     if known:
         worst = min(
-            known,
-            key=lambda each: (_ORDER.index(each.truth), CONFIDENCES.index(each.confidence)),
+            known, key=lambda each: (_ORDER.index(each.truth), CONFIDENCES.index(each.confidence))
         )
         if worst.truth == "measured":
             return Truth("measured", "high", worst.kind, worst.why, processes, _most(processes))

@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import ceil
 
-from gpumon.analysis.finding import (
-    Action,
-    Change,
-    Gpus,
-    Value,
-    ask_for,
-)
+from gpumon.analysis.finding import Action, Change, Gpus, Value, ask_for
 from gpumon.analysis.rightsize.amounts import GIB, MIB, fewer_cpus, round_memory
 from gpumon.analysis.rightsize.proof import is_worth
 from gpumon.analysis.rightsize.requested import Requested, requested

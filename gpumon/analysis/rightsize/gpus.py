@@ -9,11 +9,7 @@ from gpumon.analysis.ledger import ledger_of
 from gpumon.analysis.reservation import LEAST_CONTEXT_BYTES
 from gpumon.analysis.rightsize.requested import requested
 from gpumon.analysis.rundata import DeviceData, NodeData, RunData
-from gpumon.analysis.signals import (
-    devices_on,
-    job_devices,
-    job_processes,
-)
+from gpumon.analysis.signals import devices_on, job_devices, job_processes
 from gpumon.slurm.js1 import GpuSummary
 
 #: of a program that runs on GPUs; on the CPU it runs only where it did not find one

@@ -17,13 +17,7 @@ from dataclasses import replace
 from math import ceil
 from typing import NamedTuple
 
-from gpumon.analysis.finding import (
-    CONFIDENCES,
-    Change,
-    Finding,
-    NotEvaluable,
-    Recommendation,
-)
+from gpumon.analysis.finding import CONFIDENCES, Change, Finding, NotEvaluable, Recommendation
 from gpumon.analysis.rightsize import amounts, changes, nodes
 from gpumon.analysis.rightsize.cores import largest_process
 from gpumon.analysis.rightsize.directives import family

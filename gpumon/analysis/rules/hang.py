@@ -108,10 +108,7 @@ def _of_ranks(run: RunData, found: Hang, ranks: Stuck) -> Finding:
         spans=[found.span],
         subject="job",
         confidence="medium" if ranks.works else "high",
-        numbers={
-            "seconds": ranks.seconds,
-            "began_s": window_of(run, found.span)[0] - run.start,
-        },
+        numbers={"seconds": ranks.seconds, "began_s": window_of(run, found.span)[0] - run.start},
         actions=_actions(run, found.devices),
     )
 

@@ -15,10 +15,7 @@ from gpumon.analysis.rightsize import amounts
 from gpumon.analysis.rightsize.amounts import MIB
 from gpumon.analysis.rightsize.changes import action_of, memory_line
 from gpumon.analysis.rightsize.leaking import HostLeak, host_leaks, outlasts
-from gpumon.analysis.rightsize.requested import (
-    mem_limit_bytes,
-    requested,
-)
+from gpumon.analysis.rightsize.requested import mem_limit_bytes, requested
 from gpumon.analysis.rules.bottleneck import storage_waits
 from gpumon.analysis.rules.phrasing import filling_text, finding, more_memory, percent
 from gpumon.analysis.rules.rule import Checked, of_nodes, rule

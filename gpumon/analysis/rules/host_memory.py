@@ -13,12 +13,7 @@ from gpumon.analysis.rightsize import amounts, changes
 from gpumon.analysis.rightsize.amounts import GIB, Need
 from gpumon.analysis.rightsize.gate import polled_s
 from gpumon.analysis.rightsize.proof import unproven
-from gpumon.analysis.rightsize.requested import (
-    Requested,
-    cores_of,
-    node_types,
-    requested,
-)
+from gpumon.analysis.rightsize.requested import Requested, cores_of, node_types, requested
 from gpumon.analysis.rules.cpu import cpu_mostly_idle
 from gpumon.analysis.rules.cpu_peak import cpu_underused
 from gpumon.analysis.rules.phrasing import MEM_HELD, finding, percent

@@ -28,14 +28,7 @@ from gpumon.analysis.rules.phrasing import percent
 from gpumon.analysis.rules.rule import Answers, rule
 from gpumon.analysis.rules.stands import most_text, probed_of
 from gpumon.analysis.rundata import DeviceData, NodeData, RunData, Track
-from gpumon.analysis.signals import (
-    Held,
-    busy_track,
-    job_processes,
-    mean_of,
-    sustained,
-    warm_up_end,
-)
+from gpumon.analysis.signals import Held, busy_track, job_processes, mean_of, sustained, warm_up_end
 from gpumon.analysis.thresholds import Cores, Percent, Seconds
 from gpumon.model.lines import EMPTY
 

@@ -18,10 +18,7 @@ from gpumon.analysis.rules.needs import state
 from gpumon.analysis.rules.phrasing import SHORT_FIRST, elapsed_s, finding, gpus_text, percent
 from gpumon.analysis.rules.rule import Checked, rule
 from gpumon.analysis.rundata import RunData
-from gpumon.analysis.signals import (
-    is_interactive,
-    job_devices,
-)
+from gpumon.analysis.signals import is_interactive, job_devices
 from gpumon.analysis.thresholds import Seconds, Share
 from gpumon.model.lines import EMPTY
 from gpumon.model.units import age_text
@@ -49,9 +46,7 @@ _SESSION = Action(
     "shell", EMPTY, text="Save your work before the limit, and request as long as you will work."
 )
 _STOOD = Action(
-    "shell",
-    EMPTY,
-    text="Find out what the program did at the end; more time alone may not help.",
+    "shell", EMPTY, text="Find out what the program did at the end; more time alone may not help."
 )
 #: s; few partitions allow twice such a limit: checkpoints come first
 _LONG_S = 86_400.0

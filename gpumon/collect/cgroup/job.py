@@ -12,13 +12,7 @@ from typing import Callable
 
 from gpumon.collect.base import Schedule, Tick
 from gpumon.collect.cgroup.guests import Guests
-from gpumon.collect.cgroup.path import (
-    UNIFIED,
-    JobPath,
-    Mount,
-    locate,
-    mounts_of,
-)
+from gpumon.collect.cgroup.path import UNIFIED, JobPath, Mount, locate, mounts_of
 from gpumon.collect.procfs import (
     PRESSURES,
     entry,

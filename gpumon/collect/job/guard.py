@@ -9,14 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from gpumon.collect.cgroup.path import (
-    SLUID,
-    JobPath,
-    Mount,
-    mounts_of,
-    own_job,
-    search_job_cgroup,
-)
+from gpumon.collect.cgroup.path import SLUID, JobPath, Mount, mounts_of, own_job, search_job_cgroup
 from gpumon.collect.procfs import parse_count
 from gpumon.model.sample import NO_JOB, WRONG_JOB
 

@@ -21,16 +21,7 @@ from gpumon.collect.stacks.ranks import (
     ranks_of,
 )
 from gpumon.model.reading import Missing
-from gpumon.model.stack import (
-    MAX_FRAMES,
-    MAX_NAME,
-    PROBE,
-    THREADS,
-    Frame,
-    Stack,
-    ThreadStack,
-    Told,
-)
+from gpumon.model.stack import MAX_FRAMES, MAX_NAME, PROBE, THREADS, Frame, Stack, ThreadStack, Told
 from gpumon.model.text import clean
 
 _MAX_PROCESSES = 4096

@@ -63,11 +63,7 @@ def document(report: Report) -> Json:
             "coverage",
             {"covered_percent": round(report.coverage.covered_percent, 1)},
         ),
-        "missing": {
-            **report.job.missing,
-            **_why_unknown(report.used),
-            **report.efficiency_missing,
-        },
+        "missing": {**report.job.missing, **_why_unknown(report.used), **report.efficiency_missing},
         "notes": list(report.notes),
     }
     if report.coverage.parts:

@@ -71,10 +71,7 @@ def finding_places(report: Report, width: int = 80, glyphs: str = "braille") -> 
 
 
 def finding_rows(
-    finding: Finding,
-    width: int,
-    glyphs: str = "braille",
-    steps: Sequence[Step] | None = None,
+    finding: Finding, width: int, glyphs: str = "braille", steps: Sequence[Step] | None = None
 ) -> list[Row]:
     """One finding: what was measured, why it matters, and what to do; hanging behind its sign.
 

@@ -77,12 +77,7 @@ class _Transport(paramiko.Transport):  # type: ignore[misc]
 
 
 def connect(
-    host: SshSettings,
-    prompter: Prompter,
-    *,
-    through: Link | None,
-    ask: bool,
-    timeout_s: float,
+    host: SshSettings, prompter: Prompter, *, through: Link | None, ask: bool, timeout_s: float
 ) -> Link:
     """A connection that is logged in. Raises Failure, CarrierLost.
 

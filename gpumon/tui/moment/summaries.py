@@ -213,11 +213,7 @@ def _host(node: NodeView, now: float) -> Host:
 
 
 def _standing_out(
-    node: NodeView,
-    devices: list[DeviceView],
-    standing: Standing,
-    status: Status | None,
-    now: float,
+    node: NodeView, devices: list[DeviceView], standing: Standing, status: Status | None, now: float
 ) -> tuple[str, str]:
     """The level of the worst, and all there is to say, worst first.
 

@@ -8,11 +8,7 @@ from math import floor
 from typing import NamedTuple
 
 from gpumon.analysis.rules.instant import slowing
-from gpumon.chart.canvas import (
-    Canvas,
-    Values,
-    tick_labels,
-)
+from gpumon.chart.canvas import Canvas, Values, tick_labels
 from gpumon.chart.filled import Drawn, Kind
 from gpumon.chart.moving import MovingPlot, tick_s
 from gpumon.chart.painter import BUCKETS

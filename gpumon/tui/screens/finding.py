@@ -34,11 +34,7 @@ class FindingPane(Pane):
     name = "finding"
 
     def __init__(
-        self,
-        shell: Shell,
-        selection: Selection,
-        report: ReportPane,
-        stacks: Stacks | None = None,
+        self, shell: Shell, selection: Selection, report: ReportPane, stacks: Stacks | None = None
     ) -> None:
         """`stacks`: None where what is shown does not happen now."""
         super().__init__(shell, selection)

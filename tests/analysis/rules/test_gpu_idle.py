@@ -9,12 +9,7 @@ import pytest
 
 from gpumon.analysis.finding import NotEvaluable
 from gpumon.analysis.rightsize.gpus import gpus_need
-from gpumon.analysis.rules import (
-    gpu_idle,
-    gpu_idle_stretch,
-    gpu_idle_time,
-    gpu_partly_idle,
-)
+from gpumon.analysis.rules import gpu_idle, gpu_idle_stretch, gpu_idle_time, gpu_partly_idle
 from gpumon.analysis.rules.catalogue import evaluate
 from gpumon.analysis.rundata import Coverage
 from gpumon.model.sample import Mig

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from tests.analysis.build import GIB, pooled
-from tests.analysis.rules.test_gpu_memory import (
-    MIB,
-    jump,
-    of,
-    run,
-)
+from tests.analysis.rules.test_gpu_memory import MIB, jump, of, run
 
 
 def probed(devices, used, reserved=None, **figures):

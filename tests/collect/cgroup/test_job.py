@@ -9,12 +9,7 @@ from gpumon.collect.cgroup.job import (
     parse_device_minors,
     parse_io_stat,
 )
-from gpumon.collect.cgroup.path import (
-    JobPath,
-    Mount,
-    find_job_cgroup,
-    parse_mounts,
-)
+from gpumon.collect.cgroup.path import JobPath, Mount, find_job_cgroup, parse_mounts
 from gpumon.collect.procfs import look
 from gpumon.model.fields import FIELDS
 from gpumon.model.reading import MEASURING, Missing

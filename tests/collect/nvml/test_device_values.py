@@ -111,12 +111,7 @@ def test_a_counter_that_goes_back_a_little_is_no_wrap():
     assert rate.update(1_001_990, Moment(4.0)) == 1000
 
 
-@given(
-    st.integers(0, 2**32 - 1),
-    st.integers(1, 2**40),
-    st.floats(0.5, 10),
-    st.floats(1e6, 64e9),
-)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 2**40), st.floats(0.5, 10), st.floats(1e6, 64e9))
 def test_a_counter_that_goes_back_is_a_wrap_only_near_the_end_and_if_the_link_can(
     before, back, seconds, most
 ):

@@ -6,17 +6,7 @@ from gpumon.analysis.rundata import Queue
 from gpumon.site.read import load_site
 from tests.corpus.cases import case
 from tests.corpus.generator import START, Gpu, Node, Proc
-from tests.corpus.hardware import (
-    A100,
-    CONTEXT,
-    GIB,
-    H100,
-    P100_8,
-    doubling,
-    jax,
-    tensorflow,
-    torch,
-)
+from tests.corpus.hardware import A100, CONTEXT, GIB, H100, P100_8, doubling, jax, tensorflow, torch
 from tests.corpus.jobs import run
 from tests.corpus.signals import ramp, steps, wave
 

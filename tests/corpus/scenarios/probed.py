@@ -2,16 +2,7 @@
 
 from tests.corpus.cases import case
 from tests.corpus.generator import Gpu, Node, Pool, Proc
-from tests.corpus.hardware import (
-    A100,
-    CONTEXT,
-    GIB,
-    MIG_10,
-    jax,
-    tensorflow,
-    torch,
-    vllm,
-)
+from tests.corpus.hardware import A100, CONTEXT, GIB, MIG_10, jax, tensorflow, torch, vllm
 from tests.corpus.jobs import run
 from tests.corpus.signals import ramp, steps
 

@@ -235,9 +235,7 @@ def test_a_transport(tree):
     line = "from gpumon.transport.fallback import Transports\n"
     tree.replace(available, line, f"from gpumon.transport.execute import ExecTransport\n{line}")
     tree.replace(
-        available,
-        "[ssh, self.openssh, *sruns]",
-        "[ssh, self.openssh, *sruns, ExecTransport()]",
+        available, "[ssh, self.openssh, *sruns]", "[ssh, self.openssh, *sruns, ExecTransport()]"
     )
     tree.replace(
         "gpumon/cli/attach.py", '("ssh", "openssh", "srun")', '("ssh", "openssh", "srun", "exec")'

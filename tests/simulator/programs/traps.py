@@ -9,14 +9,7 @@ from tests.simulator.job import Fate, Program, Request
 from tests.simulator.loads import Cores, Gpu, Node
 from tests.simulator.machine import A40, A100, GIB, RTX3090
 from tests.simulator.programs import cpu
-from tests.simulator.programs.parts import (
-    HOUR,
-    MIN,
-    alike,
-    duration,
-    quiet,
-    request,
-)
+from tests.simulator.programs.parts import HOUR, MIN, alike, duration, quiet, request
 from tests.simulator.programs.training import setup, some_gpus
 
 Drawn = tuple[str, Program, Request]

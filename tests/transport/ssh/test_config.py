@@ -30,7 +30,7 @@ def test_include_match_and_tokens_are_ssh_s(world, monkeypatch):
         f"Include {included}\nMatch localuser nobody-at-all\n  User wrong\n"
         "Host n1\n  User ada\n  HostName %h.hpc.example\n  HostKeyAlias Alias\n"
         "  IdentityFile ~/keys/%r@%h\n  IdentitiesOnly yes\n  CertificateFile %d/c.pub\n"
-        "  IdentityAgent none\n  ProxyJump bob@login:23,gate\n",
+        "  IdentityAgent none\n  ProxyJump bob@login:23,gate\n"
     )
     found = ssh_settings("n1")
     assert (found.host, found.hostname, found.user, found.port) == (

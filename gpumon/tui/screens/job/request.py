@@ -16,13 +16,7 @@ from gpumon.store import NodeView
 from gpumon.tui.lines import Row, fit, row_width
 from gpumon.tui.moment import Moment
 from gpumon.tui.moment.remarks import node_of
-from gpumon.tui.parts.phrasing import (
-    FRAMEWORK_NAMES,
-    NAMED,
-    devices_named,
-    names_text,
-    signs,
-)
+from gpumon.tui.parts.phrasing import FRAMEWORK_NAMES, NAMED, devices_named, names_text, signs
 from gpumon.tui.picture import width_of
 
 if TYPE_CHECKING:
