@@ -108,6 +108,16 @@ class Action:
                 raise TypeError(f"unchecked text offered as a line: {line!r}")
 
 
+def to_do(text: str) -> Action:
+    """What to do, where no line says it."""
+    return Action("shell", EMPTY, text=text)
+
+
+def to_write(text: str) -> Action:
+    """What to change in the program, where no line says it."""
+    return Action("code", EMPTY, text=text)
+
+
 def ask_for(*changes: Change, text: str = "") -> Action:
     """The action of asking for something else next time."""
     before = (_setting(each.option, each.before) for each in changes)

@@ -339,10 +339,8 @@ def _await_peers(run: RunData, rows: Sequence[Row]) -> None:
             for n in range(*span)
         }
         for row in here if rests else ():
-            busy, power = (
-                _full(busy_track(row.device), run),
-                _full(row.device.track("power_w"), run),
-            )
+            busy = _full(busy_track(row.device), run)
+            power = _full(row.device.track("power_w"), run)
             watts = sorted(power[n] for n in row.bins(State.WORKING) if power[n] == power[n])
             most = _DROPPED * watts[int(0.9 * len(watts))] if watts else 0.0
             for n in rests:

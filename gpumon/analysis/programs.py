@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from gpumon.analysis.once import once
 from gpumon.analysis.rundata import DeviceData, ProcessData, ProgramData, RunData
-from gpumon.analysis.signals import Span, job_processes
+from gpumon.analysis.signals import Span, all_processes, job_processes
 
 #: frameworks whose ranks work in step
 ML_FRAMEWORKS = frozenset(("torch", "tf", "jax"))
@@ -34,8 +34,12 @@ def by_program(processes: Iterable[ProgramData]) -> list[list[ProgramData]]:
 
 @once
 def programs_on(device: DeviceData) -> frozenset[str]:
-    """Empty where no process of the job is known there."""
-    return frozenset(map(program, job_processes(device)))
+    """Of the job's processes there; without one those of others, each apart by its user. Empty
+    where none is known.
+    """
+    if own := job_processes(device):
+        return frozenset(map(program, own))
+    return frozenset(f"{each.facts.user}: {program(each)}" for each in all_processes(device))
 
 
 def of_one_program(devices: Iterable[DeviceData]) -> list[list[DeviceData]]:

@@ -411,10 +411,14 @@ def job_processes(device: DeviceData) -> list[ProcessData]:
     return [each for each in device.processes if is_of_job(each.facts)]
 
 
+def all_processes(device: DeviceData) -> list[ProcessData]:
+    """All that were on it, but services of the device itself."""
+    return [e for e in device.processes if not e.facts.name.startswith(_DEVICE_SERVICES)]
+
+
 def is_shared(device: DeviceData) -> bool:
     """Whether another user's process was on it, so that its use is not the job's alone."""
-    facts = (each.facts for each in device.processes)
-    return any(not is_of_job(e) and not e.name.startswith(_DEVICE_SERVICES) for e in facts)
+    return any(not is_of_job(each.facts) for each in all_processes(device))
 
 
 def is_notebook(process: Process) -> bool:

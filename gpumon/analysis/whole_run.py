@@ -112,7 +112,7 @@ def _others(run: RunData, lacking: str) -> str:
 
 
 def _with_kernel(run: RunData, node: NodeData, *, is_sampled: bool) -> float | None:
-    kernel = kernel_peak(node, whole=True)
+    kernel = kernel_peak(node)
     alone = len(run.nodes) == 1 and not run.coverage.unrecorded
     if alone and run.job is not None and meaning_of(run.job).cache:
         kernel = highest((kernel, slurm_peak(run)))  # read from the same counter, at the end

@@ -260,7 +260,8 @@ GROUPS: tuple[Group, ...] = (
         Field("mem_active_cache_bytes", "B", _BYTES, digits=_NOISY, kept=JUDGED),
         # all that counts against the limit
         Field("mem_charged_bytes", "B", _BYTES, digits=_NOISY, kept=JUDGED),
-        Field("mem_peak_bytes", "B", _BYTES),  # the kernel's own peak, cache included
+        # the kernel's own peak so far, cache included
+        Field("mem_peak_bytes", "B", _BYTES, kept=JUDGED),
         Field("mem_limit_bytes", "B", _BYTES),
         # gpumon's, in none of the above
         Field("mem_gpumon_bytes", "B", _BYTES, digits=_NOISY, kept=JUDGED),

@@ -29,7 +29,7 @@ PARTS = {
     path: tuple(names.split())
     for path, names in {
         "": "version gpumon job requested allocated used efficiency seff devices ranks events "
-            "findings recommendations waste_gpu_hours unattributed_gpu_hours gpu_hours "
+            "verdict findings recommendations waste_gpu_hours unattributed_gpu_hours gpu_hours "
             "not_evaluable coverage missing notes attempts segments tasks",
         "job": "id raw_id name user account partition state exit_code cluster nodes submit start "
                "end running elapsed_s suspended_s time_limit_s time_limit restarts "
@@ -52,6 +52,7 @@ PARTS = {
         "ranks.places": "place percent",
         "ranks.worker_places": "place percent",
         "events": "time duration_s subject kind text level count",
+        "verdict": "answer because",
         "findings": " ".join(LEVELS),  # and their ids: see `counted`
         "recommendations": "directive before after basis confidence finding",
         "not_evaluable": "",
@@ -80,6 +81,7 @@ _TEXTS = {
         "ranks.places": "place",
         "ranks.worker_places": "place",
         "events": "subject kind text level",
+        "verdict": "answer because",
         "recommendations": "directive before after basis confidence finding",
         "coverage": "source",
         "attempts": "name state note",

@@ -349,7 +349,7 @@ case(
     lines="",
     hours=0.3,
 )
-case("three of five hours", Made(hours=3.1), silent="time-over", lines="", hours=3.1)
+case("two thirds of five hours", Made(hours=3.4), silent="time-over", lines="", hours=3.4)
 case("ten minutes", Made(hours=0.16), silent="time-over", lines="", hours=0.16)
 for name, more in {
     "restarted": {"row": {"Restarts": "2"}},

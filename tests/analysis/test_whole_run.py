@@ -26,7 +26,7 @@ def run(kernel, cache=0.0, rss=None, version="24.11.7", coverage=None, **rest):
             Step("batch", max_rss_bytes=rss, tasks=1, usage=Usage(total={"mem": float(rss)})),
         ),
     )  # fmt: skip
-    tracks = {"mem_charged_bytes": 3 * GIB + cache, "mem_cache_bytes": cache, "cpu_cores_used": 1}
+    tracks = {"mem_charged_bytes": 3 * GIB + cache, "mem_cache_bytes": cache, "cpu_cores_used": 0.2}
     made = node(
         360, job=tracks, mem_peak_bytes=3.0 * GIB, mem_charged_peak_bytes=kernel,
         peak60_cores=1.0, cpu_core_s=720.0, **rest,
@@ -101,7 +101,7 @@ def test_what_slurms_polls_saw_after_the_last_sample_is_the_peak():
 
 def test_cores_that_accounting_counted_after_the_last_sample_are_needed():
     ended = {**WHOLE, "to_end": False, "covered_percent": 97.0}
-    for cpu_s, cpus in ((720.0, 1), (720.0 + 108 * 7.5, 10)):
+    for cpu_s, cpus in ((720.0, 2), (720.0 + 108 * 7.5, 9)):
         this = run(None, version="22.05.8", coverage=ended)
         this.job = replace(this.job, steps=(Step("batch", cpu_s=cpu_s),))
         assert cpus_need(this).cpus == cpus

@@ -31,7 +31,7 @@ BANNED_IN_PROGRAM = BANNED | {
     r"\bknows\b": "programs have, list, find",
     r"\b[Ww]ho\b|\bwhoever\b|\bsomebody\b|\bnobody\b": "name the thing",
     r"\b(?<!\.)asked\b(?! outliers)": "'requested'",
-    r"\bjudged?\b": "'evaluated'",
+    r"(?<![Nn]ot )\bjudged?\b": "'evaluated'",
     r"\bgo(es)? on\b": "'continue'",
     r"\bwhat it needs\b": "'the real need'",
 }

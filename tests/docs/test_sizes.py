@@ -28,18 +28,18 @@ PARTS = {
     "slurm": (2050, 2714),
     "site config toml": (450, 598),
     "analysis": (9300, 13320),
-    "report": (2250, 3273),
+    "report": (2250, 3196),
     "chart export exporter prometheus": (2400, 3160),
     "pipeline": (800, 917),
     "services": (2500, 3937),
-    "tui": (5900, 8572),
+    "tui": (5900, 8567),
     "*": (1610, 2277),  # all others: the command line, the interface for notebooks, single modules
 }
 #: lines and files, with blanks and comments, in the same way
 TREES = {
-    "lines of gpumon": (54_000, 80_294),
+    "lines of gpumon": (54_000, 80_255),
     "files of gpumon": (300, 544),
-    "lines of tests": (45_000, 75_923),
+    "lines of tests": (45_000, 75_899),
     "files of tests": (400, 517),
 }
 #: that may be missing in a budget: code lines, lines of a tree, files

@@ -95,7 +95,7 @@ class _Recorder:
         self.pools = Random(f"{job.name} {node} pools{anew}")
         segments = job.program.segments
         self.starts = list(accumulate((each.seconds for each in segments[:-1]), initial=0.0))
-        self.cpu_s = self.read_bytes = 0.0
+        self.cpu_s = self.cache = 0.0
         self.energy_j = [0.0] * job.request.gpus
         self.thermal_s = [0.0] * job.request.gpus
         self.charged_peak = 0.0
@@ -307,16 +307,15 @@ class _Recorder:
         cores, dt = state.cores, view.interval_s
         spent = self.near(self._cores(cores, second), 0.015, request.cpus)
         self.cpu_s += spent * dt
-        self.read_bytes += (state.read + state.write) * dt
         shmem = job.program.shmem[self.node](second) if job.program.shmem else 0.0
         held = min(used(job, self.node, second), request.mem)
-        cache = max(0.0, min(self.read_bytes, request.mem - held))
-        looks = range(max(1, int(dt // LOOK_S)))  # the kernel sees what lies between two samples
-        most = max(used(job, self.node, max(0.0, second - n * LOOK_S)) for n in looks)
-        self.charged_peak = max(self.charged_peak, min(request.mem, most + cache))
-        spike = job.program.spike
-        if spike is not None and self.node == 0 and spike[0] <= second:
-            self.charged_peak = max(self.charged_peak, min(request.mem, held + spike[1]))
+        most = self._most_held(second, held)
+        self.charged_peak = max(self.charged_peak, min(request.mem, most + self.cache))
+        room = max(0.0, request.mem - most)  # page cache gives way, and fills as files are read
+        self.cache = min(min(self.cache, room) + (state.read + state.write) * dt,
+                         request.mem - held)  # fmt: skip
+        cache = self.cache
+        self.charged_peak = max(self.charged_peak, held + cache)
         killed = job.ended.oom_node == self.node and second >= job.ended.seconds - 2 * dt
         row: dict[str, Reading] = {
             "cpu_cores_used": spent, "cpu_s": self.cpu_s, "cpu_throttled_percent": 0.0,
@@ -350,6 +349,15 @@ class _Recorder:
                                    "link_bits_per_s": 200e9}}  # fmt: skip
         if self.is_due("process.process", second):
             rows["process"] = self._processes(state, spent, held, second)
+
+    def _most_held(self, second: float, held: float) -> float:
+        """The most since the last sample, which the kernel sees."""
+        dt, spike = self.job.view.interval_s, self.job.program.spike
+        looks = range(max(1, int(dt // LOOK_S)))
+        most = max(used(self.job, self.node, max(0.0, second - n * LOOK_S)) for n in looks)
+        if spike is not None and self.node == 0 and second - dt < spike[0] <= second:
+            most = max(most, held + spike[1])
+        return min(most, self.job.request.mem)
 
     def _cores(self, cores: Cores, second: float) -> float:
         """Used over the tick; a cycle longer than the tick shows its parts."""

@@ -74,7 +74,7 @@ def _amounts(
     """Resource, requested, needed, and requested with the lines."""
     known = [needs(each) for each in tasks]
     gpus, nodes = max(each.gpus for each in known), request.nodes
-    if request.gpus:
+    if request.gpus and gpus:  # of one that used none the script is to be mended, not the request
         yield "GPUs", request.gpus * nodes, gpus, made.gpus * made.nodes
     if not request.whole:
         mem = max(max(each.mem) for each in known)

@@ -17,12 +17,13 @@ from gpumon.analysis.known import highest, total
 from gpumon.analysis.once import once
 from gpumon.analysis.rightsize.cores import (
     ONE_THREAD,
-    bursts_of,
+    Unseen,
     cores_at_once,
     cores_for_bursts,
-    processes_at_once,
+    cores_to_last,
     threads_per_core,
 )
+from gpumon.analysis.rightsize.gpus import gpus_need
 from gpumon.analysis.rightsize.leaking import host_leaks
 from gpumon.analysis.rightsize.proof import (
     CLOSE_S,
@@ -44,12 +45,17 @@ from gpumon.slurm.job import Job
 
 GIB = 1 << 30
 MIB = 1 << 20
-_QUARTER_S = 900
-_SEVERAL = 5
+_STEP_S, _QUARTER_S, _HOUR_S = 300, 900, 3600
+#: times the longest run; a shorter limit that saves less of the old one is not worth a change
+_TIME_MARGIN, _LEAST_TIME = 1.25, 0.15
+#: times the most of a minute
+_MORE_CORES = 1.2
 #: so much more than the greatest sample is a peak between two samples
 _BETWEEN_SAMPLES = 1.05
 #: s without samples, and CPU time in this part of what was recorded, that count (proposed)
 _UNSEEN_S, _UNSEEN_SHARE = 60.0, 0.05
+#: part of the run that may be unknown but for its CPU time
+_MOST_UNSEEN = 0.5
 #: of memory that was polled every half minute: programs hold twice their state while they load or
 #: save it, for seconds
 POLLED_FACTOR = 2.0
@@ -57,6 +63,8 @@ POLLED_FACTOR = 2.0
 _SPIKE_S = 1.5
 #: s; samples further apart show nothing of what lies between, where the kernel keeps no peak
 _ALONE_S = 2.0
+#: times its length that a run whose memory leaks is to last
+_LEAK_LONGER = 1.5
 #: times the request, where no size of a node bounds what a leak at its pace would need (proposed)
 _MOST_TIMES = 4
 
@@ -73,10 +81,11 @@ class Need:
     polled_s: float | None = None  # s between looks at it, where more may lie between two
     in_all: float | None = None  # over all nodes
     cache_bytes: float = 0.0  # page cache in use, of the node that had most: read again without it
+    grown_bytes: float = 0.0  # of memory that leaks, when a run takes half as long again
 
     @property
     def with_margin(self) -> float:
-        return self.amount * self.factor + self.cache_bytes
+        return max(self.amount * self.factor, self.grown_bytes) + self.cache_bytes
 
     @property
     def in_all_with_margin(self) -> float | None:
@@ -137,7 +146,8 @@ def memory_need(run: RunData) -> Need | NotEvaluable:
         known = _recorded_need(run, None if isinstance(figures, NotEvaluable) else figures)
         if isinstance(known, NotEvaluable) or known.is_upper_bound:
             return known
-        return replace(known, cache_bytes=_active_cache(run))
+        grown = [each.needs_bytes(_LEAK_LONGER * run.elapsed_s) for each in host_leaks(run)]
+        return replace(known, cache_bytes=_active_cache(run), grown_bytes=max(grown, default=0.0))
     if isinstance(figures, NotEvaluable):
         reason = f"{nodes - len(peaks)} of {nodes} nodes were not recorded"
         return NotEvaluable(Lack.READINGS, reason) if peaks else figures
@@ -157,7 +167,11 @@ def memory_need(run: RunData) -> Need | NotEvaluable:
 def _recorded_need(run: RunData, figures: Used | None) -> Need | NotEvaluable:
     """Of nodes that were all recorded; `figures`: Slurm's own, where they are to be had."""
     whole = is_whole(run)
-    bounds = [kernel_peak(each, whole=whole) for each in run.nodes]
+    bounds = [kernel_peak(each) for each in run.nodes]
+    if not whole:
+        bounds = [most_between(run, each) for each in run.nodes]
+        if not run.coverage.to_end and (figures is None or not figures.is_upper_bound):
+            bounds = [None]
     sampled = [_sampled_peak(each) or 0.0 for each in run.nodes]
     polled = None if whole else _polled_need(run, sampled, figures)
     if not whole and None in bounds:
@@ -178,8 +192,8 @@ def _recorded_need(run: RunData, figures: Used | None) -> Need | NotEvaluable:
     sure = is_close(run) and not is_bound
     confidence = "low" if run.live else "high" if sure else "medium"
     factor = 1.2 if sure or is_bound else 1.3
-    kernel = [each.mem_charged_peak_bytes for each in run.nodes]
-    bound = highest(kernel) if None not in kernel else None
+    unseen = [most_between(run, each) for each in run.nodes]
+    bound = highest(unseen) if None not in unseen else None
     hidden, far_s = hidden_peak(run.coverage.interval_s, bound, most)
     factor = max(factor, hidden)
     need = Need(most, factor, basis, confidence, is_bound, far_s, in_all=max(most, sum(peaks)))
@@ -216,6 +230,27 @@ def hidden_peak(
     return min(POLLED_FACTOR, between), interval_s if is_far else None
 
 
+def most_between(run: RunData, node: NodeData) -> float | None:
+    """Bytes, page cache not counted, that a node's job used at most between its samples; None where
+    the kernel's own peak is not known.
+
+    No more was charged than that peak as it stood at the next sample, and of the page cache of that
+    sample no more can have been new than the cache ever grew in so much time: the rest was there.
+    """
+    marks, cache = (node.job.get(f"mem_{each}_bytes", Track()) for each in ("peak", "cache"))
+    if not marks.known() or not cache.known():
+        return node.mem_charged_peak_bytes
+    grown = [after - before for before, after in zip(cache.mean, cache.mean[1:]) if after > before]
+    fill, step_s = max(grown, default=0.0) / run.bin_s, run.coverage.interval_s or run.bin_s
+    most, last = 0.0, -1.0 if run.coverage.from_start else -inf
+    for n, mark in enumerate(marks.high):
+        if mark == mark:
+            gap_s = step_s + (n - last - 1) * run.bin_s
+            most = max(most, mark - max(0.0, cache.low[n] - fill * gap_s))  # 0 of what is NaN
+            last = n
+    return most
+
+
 def _active_cache(run: RunData) -> float:
     """Page cache that was read more than once, of the node that had most; 0 where not known."""
     tracks = (each.job.get("mem_active_cache_bytes", Track()) for each in run.nodes)
@@ -228,17 +263,17 @@ def _sampled_peak(node: NodeData) -> float | None:
     return None if node.mem_peak_bytes is None else node.mem_peak_bytes + (swapped or 0.0)
 
 
-def kernel_peak(node: NodeData, *, whole: bool) -> float | None:
+def kernel_peak(node: NodeData) -> float | None:
     """The kernel's own peak of the job's memory on a node, page cache included, where it tells more
-    than the samples: of a part that was not sampled, or of a moment between two samples.
+    than the samples, of a moment between two of them.
 
     None where it tells no more, and where it is not known. Source: `memory.peak` (cgroup v2),
     `memory.max_usage_in_bytes` (v1).
     """
     kernel = node.mem_charged_peak_bytes
     sampled = node.job.get("mem_charged_bytes", Track()).peak()
-    if kernel is None or not whole:
-        return kernel
+    if kernel is None:
+        return None
     return kernel if sampled is not None and kernel > _BETWEEN_SAMPLES * sampled else None
 
 
@@ -352,37 +387,50 @@ class CpusNeed(NamedTuple):
 
 @once
 def cpus_need(run: RunData) -> CpusNeed | None:
-    """The most of: 1 + GPU processes, 1.1 · peak, cores and processes at once, and what bursts
-    between samples may need; rounded up to even. One, where one thread alone works.
+    """The most of: 1.2 × the most of a minute, cores at once, one for each process on a GPU and
+    one, the tasks, and with how many the run takes at most a tenth longer (`cores_to_last`). One,
+    where one thread alone works.
 
-    The peak of a minute, or Slurm's mean over the run where that is more. None without a recording
-    of the whole run, and where processes waited: what they used then is not what they need.
+    The peak of a minute, or a counter's mean over the part that was not recorded, where that is
+    more. None where most was not recorded, or nothing tells of the rest, and where
+    processes waited: what they used then is not what they need.
     """
-    peak, cpus = peak_cores(run), requested(run).cpus
-    if peak is None or not cpus or not is_whole(run) or _processes_wait(run):
+    request, peak = requested(run), peak_cores(run)
+    cpus, unseen = request.cpus, None if peak is None else _unseen_cores(run)
+    if peak is None or unseen is None or not cpus or _processes_wait(run):
         return None
-    figures = accounted(run)
-    if isinstance(figures, Used) and figures.cpu_cores_mean is not None:
-        unseen = _unseen_cores(run, figures)
-        peak = max(peak, max(figures.cpu_cores_mean, unseen) / requested(run).nodes)
+    peak = max(peak, unseen.cores)
     # one thread per core: two on a core are slower than on a core each
     threads = threads_per_core(run) or 1
-    at_once = max((processes_at_once(run, each) for each in run.nodes), default=0)
     cores = highest(cores_at_once(each) for each in run.nodes) or 0.0
-    bursts = max(bursts_of(each, cpus / threads) for each in run.nodes)
-    if not _feeders(run) and at_once <= 1 and max(peak, cores) <= ONE_THREAD[1] and bursts <= 1:
+    lasts = max(cores_to_last(run, each, cpus / threads, unseen) for each in run.nodes)
+    tasks = _parts(run)
+    if not _feeders(run) and tasks <= 1 and max(peak, cores, lasts) <= ONE_THREAD[1]:
         return CpusNeed(1, "", 1)
     needs = {
-        "1.1 × the most of any minute": 1.1 * threads * peak,
+        "1.2 × the most of any minute": _MORE_CORES * threads * peak,
         "one for each process on a GPU, and one": 1.0 + _feeders(run),
-        f"{cores:.1f} in use at once": cores,
-        f"{at_once} processes at once": at_once,
+        f"{cores:.1f} in use at once": threads * cores,
+        f"{tasks} tasks": float(tasks),
     }
     seen = max(needs, key=lambda each: needs[each])
-    bursts *= threads
-    if bursts <= _even(needs[seen]):
-        return CpusNeed(_even(needs[seen]), seen, _even(needs[seen]))
-    return CpusNeed(_even(bursts), "for bursts between samples", _even(needs[seen]))
+    needed = _whole_cores(needs[seen], threads)
+    if threads * lasts <= needed:
+        return CpusNeed(needed, seen, needed)
+    return CpusNeed(_whole_cores(threads * lasts, threads), "for bursts between samples", needed)
+
+
+def _parts(run: RunData) -> int:
+    """Tasks of a node; where the line would change their number, processes that were seen."""
+    request = requested(run)
+    tasks = request.tasks_per_node or ceil((request.tasks or 1) / request.nodes)
+    if tasks > 1 and (request.cpus_per_task or 1) == 1:
+        return max(1, *(len(each.processes) for each in run.nodes))
+    return tasks
+
+
+def _whole_cores(cpus: float, threads: int) -> int:
+    return threads * ceil(cpus / threads - 1e-9)
 
 
 def fewer_cpus(run: RunData) -> CpusNeed | None:
@@ -396,24 +444,34 @@ def fewer_cpus(run: RunData) -> CpusNeed | None:
 
 
 def _feeders(run: RunData) -> int:
-    """GPUs, or processes on them, of the node with most."""
-    feeders = requested(run).gpus or 0
+    """GPUs that the job needs, or processes on them, of the node with most."""
+    need = gpus_need(run)
+    feeders = need[0] if need else requested(run).gpus or 0
     for devices in (devices_on(run, node) for node in run.nodes):
         pids = {each.facts.pid for device in devices for each in job_processes(device)}
-        feeders = max(feeders, len(devices), len(pids))
+        feeders = max(feeders, len(pids), 0 if need else len(devices))
     return feeders
 
 
-def _unseen_cores(run: RunData, figures: Used) -> float:
-    """Cores in the mean of the time that was not recorded, by what accounting has more than the
-    recording; 0 where that is little.
+def _unseen_cores(run: RunData) -> Unseen | None:
+    """By what accounting, or the kernel's counter where it knows the whole run, has more than the
+    samples; no cores where that is little. None where nothing tells, or most was not recorded.
     """
-    recorded = total(each.cpu_core_s for each in run.nodes)
-    unseen_s = run.elapsed_s - min(each.covered_s for each in run.nodes)
-    if recorded is None or figures.cpu_core_s is None or unseen_s < _UNSEEN_S:
-        return 0.0
-    more = figures.cpu_core_s - recorded
-    return more / unseen_s if more > _UNSEEN_SHARE * recorded else 0.0
+    covered_s = min(each.covered_s for each in run.nodes)
+    share = max(0.0, 1 - covered_s / run.elapsed_s) if run.elapsed_s else 0.0
+    if share * run.elapsed_s < _UNSEEN_S:
+        return Unseen(0.0, 0.0)
+    figures, is_counted = accounted(run), run.coverage.from_start and run.coverage.to_end
+    in_all = figures.cpu_core_s if isinstance(figures, Used) else None
+    if in_all is None and is_counted:
+        in_all = total(each.cpu_core_s for each in run.nodes)
+    if in_all is None or share > _MOST_UNSEEN or run.coverage.unrecorded:
+        return None
+    more = in_all - sum(
+        each.job.get("cpu_cores_used", Track()).total()[0] * run.bin_s for each in run.nodes
+    )
+    unseen_s = share * run.elapsed_s * len(run.nodes)
+    return Unseen(share, more / unseen_s if more > _UNSEEN_SHARE * in_all else 0.0)
 
 
 def _even(cores: float) -> int:
@@ -456,8 +514,9 @@ def cores_per_gpu(run: RunData) -> float | None:
 
 
 def round_time(seconds: float) -> int:
-    """Up to the next quarter of an hour."""
-    return max(1, ceil(seconds / _QUARTER_S - 1e-9)) * _QUARTER_S
+    """Up to the next quarter of an hour; to the next 5 min, up to an hour."""
+    step_s = _QUARTER_S if seconds > _HOUR_S else _STEP_S
+    return max(1, ceil(seconds / step_s - 1e-9)) * step_s
 
 
 def completed(run: RunData) -> list[float]:
@@ -470,10 +529,9 @@ def completed_s(jobs: Iterable[Job]) -> list[float]:
     return [job.elapsed_s for job in jobs if has_completed(job) and job.elapsed_s is not None]
 
 
-def less_time(elapsed: Iterable[float]) -> int | None:
-    """Time limit in seconds: 1.25 times the longest of `_SEVERAL` similar runs, rounded up to
-    15 min; 1.5 times of fewer, which do not show how much runs differ.
+def less_time(elapsed: Iterable[float], limit_s: float, longer: float = 1.0) -> int | None:
+    """Time limit in seconds: 1.25 times the longest of similar runs, rounded up; None where that is
+    not much less. `longer`: times its time that the run may take with the cores of the new request.
     """
-    known = list(elapsed)
-    factor = 1.25 if len(known) >= _SEVERAL else 1.5
-    return round_time(factor * max(known)) if known else None
+    wanted = round_time(_TIME_MARGIN * longer * max(elapsed))
+    return wanted if is_worth(limit_s, wanted, _LEAST_TIME) else None

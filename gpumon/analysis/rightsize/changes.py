@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import ceil
 
-from gpumon.analysis.finding import Action, Change, Gpus, Value, ask_for
+from gpumon.analysis.finding import Action, Change, Gpus, Value, ask_for, to_do
 from gpumon.analysis.rightsize.amounts import GIB, MIB, fewer_cpus, round_memory
 from gpumon.analysis.rightsize.proof import is_worth
 from gpumon.analysis.rightsize.requested import Requested, requested
@@ -136,4 +136,4 @@ def changed(option: str, before: Value | None, after: Value) -> Change | None:
 
 def action_of(change: Change | None, text: str = "") -> Action:
     """The change as a directive of the job script; only the sentence where there is none."""
-    return Action("shell", EMPTY, text=text) if change is None else ask_for(change, text=text)
+    return to_do(text) if change is None else ask_for(change, text=text)

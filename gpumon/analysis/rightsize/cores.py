@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from math import ceil
-from statistics import median
+from math import ceil, inf
+from statistics import fmean, median
+from typing import NamedTuple
 
 from gpumon.analysis.accounting import used
 from gpumon.analysis.known import highest
+from gpumon.analysis.ledger import State, ledger_of
 from gpumon.analysis.once import once
 from gpumon.analysis.rightsize.directives import options_of_submit_line
+from gpumon.analysis.rightsize.requested import requested
 from gpumon.analysis.rundata import NodeData, RunData, Track
-from gpumon.analysis.signals import devices_on, job_processes
 from gpumon.model.reading import number
 from gpumon.slurm.job import Job
 
 #: in so much of the time a job may want more cores than it gets
 _RARELY = 0.05
-#: of one core: a process that uses less is not counted
-_WORKS_PERCENT = 5.0
 #: cores that one thread uses which works all the time: at least in the median, and at most
 ONE_THREAD = 0.95, 1.15
 #: of the CPU time: processes that were seen at work used at least so much of it, or others came and
 #: went between two samples (proposed)
 _SEEN_SHARE = 0.5
-#: part of its time by which a run may take longer with fewer cores
-_LONGER = 0.05
+#: times its time that a run may take with fewer cores
+LONGER = 1.1
 
 
 def cores_at_once(node: NodeData) -> float | None:
@@ -37,38 +36,54 @@ def cores_at_once(node: NodeData) -> float | None:
     return _rarely_exceeded(highs)
 
 
-def processes_at_once(run: RunData, node: NodeData) -> int:
-    """Processes that use the CPU at the same time: ranks and loaders are started by number, and a
-    rank without a core of its own holds up all others. 0 where they are not known.
+def cores_for_bursts(used: float, most: float, longer: float = 0.05) -> float:
+    """Cores with which a run takes longer by that part of its time at most, even if it used `most`
+    cores at once in bursts that no sample shows, and none between them: BLAS and OpenMP with serial
+    parts.
     """
-    on_devices = {e.facts.pid for d in devices_on(run, node) for e in job_processes(d)}
-    count: Counter[int] = Counter()
-    for pid, (facts, track) in node.processes.items():
-        is_loader = facts.ppid in on_devices and pid not in on_devices
-        least = 0.0 if is_loader else _WORKS_PERCENT
-        count.update(n for n, value in enumerate(track.mean) if value > least)
-    return int(_rarely_exceeded([float(count[n]) for n in range(run.count)]) or 0)
+    return used / (longer + used / most) if used > 0 and most > 0 else 0.0
 
 
-def cores_for_bursts(used: float, most: float) -> float:
-    """Cores with which a run takes at most 5 % longer, even if it used `most` cores at once in
-    bursts that no sample shows, and none between them: BLAS and OpenMP with serial parts.
-    """
-    return used / (_LONGER + used / most) if used > 0 and most > 0 else 0.0
+class Unseen(NamedTuple):
+    """Of the time without samples: its share of the run, and the cores of a node in its mean."""
+
+    share: float
+    cores: float
 
 
-def bursts_of(node: NodeData, cpus: float) -> float:
-    """The same of a node, as far as its number of threads allows bursts at all. Threads that work
-    all the time, one in its process, have none; of those that live between two samples there may
-    be any number.
+def cores_to_last(run: RunData, node: NodeData, cpus: float, unseen: Unseen) -> float:
+    """Cores of a node, of `cpus`, with which the run takes at most a tenth longer, however its
+    threads take turns.
+
+    Fewer cores hold up the part of the time in which all threads work at once, which is no more
+    than the cores used by the number of threads, and in which no GPU covers for them: so much as
+    its least busy working GPU was not busy. One thread that works all the time in its process has
+    no bursts; of those that live between two samples there may be any number.
     """
     cores = node.job.get("cpu_cores_used", Track())
     tracks = [(cpu, 0.01) for _, cpu in node.processes.values()] or [(cores, 1.0)]
     steady = sum(_is_one_thread(track, unit) for track, unit in tracks)
-    threads = None if _has_unseen(node, cores) else node.threads.peak()
+    threads = None if unseen.cores or _has_unseen(node, cores) else node.threads.peak()
     most = min(cpus, threads or cpus) - steady
-    rest = (cores.average() or 0.0) - steady
-    return steady + (cores_for_bursts(rest, most) if rest > _LONGER else 0.0)
+    if most <= 0:
+        return float(steady)
+    rows = [row for row in ledger_of(run).rows if row.device.node == node.node]
+    exposed = []
+    for n, value in enumerate(cores.mean):
+        if value == value:
+            busy = [row.used[n] for row in rows if row.states[n] is State.WORKING]
+            free = 1 - min(busy, default=0.0)
+            exposed.append(min(free, max(0.0, value - steady) / most))
+    share = fmean(exposed) if exposed else 1.0
+    share += unseen.share * (min(1.0, unseen.cores / most) - share)
+    return steady + cores_for_bursts(share * most, most, _longer(run))
+
+
+def _longer(run: RunData) -> float:
+    """Part of its time by which a run may take longer: less, where its limit has no such room."""
+    limit_s = requested(run).time_limit_s
+    room = limit_s / (LONGER * run.elapsed_s) - 1 if limit_s and run.elapsed_s else inf
+    return min(LONGER - 1, max(0.01, room))
 
 
 def _has_unseen(node: NodeData, cores: Track) -> bool:

@@ -17,6 +17,7 @@ from gpumon.analysis.finding import (
     NotEvaluable,
     Recommendation,
     ask_for,
+    to_do,
 )
 from gpumon.analysis.known import highest
 from gpumon.analysis.ledger import ledger_of
@@ -26,11 +27,8 @@ from gpumon.analysis.rightsize.proof import PARTLY, is_whole, unproven
 from gpumon.analysis.rightsize.tasks import Task, all_tasks, completed_tasks
 from gpumon.analysis.rundata import RunData
 from gpumon.analysis.signals import is_interactive, job_devices
-from gpumon.model.lines import EMPTY
 from gpumon.plain import replace
 
-#: root causes that make what a run used no measure of its need of memory
-LEAKS = ("host-leak",)
 _MEMORY = ("--mem", "--mem-per-cpu", "--mem-per-gpu")
 #: findings that rest on completed tasks alone
 OF_TASKS = ("array-mem-over", "array-cpu-over", "array-time-over")
@@ -70,7 +68,6 @@ def refusals(run: RunData, found: Sequence[Finding], lines: Sequence[Recommendat
     """
     why = unproven(run)
     is_session = is_interactive(run, job_devices(run))
-    leaks = any(each.id in LEAKS for each in found)
     unused = _no_gpu_worked(run, found)
     is_array = run.job is not None and bool(run.job.array_job_id)
 
@@ -83,7 +80,7 @@ def refusals(run: RunData, found: Sequence[Finding], lines: Sequence[Recommendat
             return _SESSION
         if why is not None:
             return why.detail
-        if unused:
+        if unused and change.option != "--time":
             return _NO_GPU_WORKED
         if family(change.option) in _OF_USE and _is_to_use_more(found, lines, finding):
             return _USES_MORE
@@ -91,9 +88,9 @@ def refusals(run: RunData, found: Sequence[Finding], lines: Sequence[Recommendat
             return _tasks_unproven(run, change) if change.option == "--time" else _ONE_TASK
         if change.option in _MEMORY:  # the kernel's own peak knows the whole run
             period_s = polled_s(run)
-            return "the memory leaks" if leaks else _POLLED.format(period_s) if period_s else ""
-        is_part = run.has_samples and change.option != "--time" and not is_whole(run)
-        return PARTLY.detail if is_part else ""
+            return _POLLED.format(period_s) if period_s else ""
+        is_known = change.option == "--time" or family(change.option) == family("--cpus-per-task")
+        return PARTLY.detail if run.has_samples and not is_known and not is_whole(run) else ""
 
     return refusal
 
@@ -188,7 +185,7 @@ def _agreed(found: Finding, lines: Sequence[Recommendation], refusal: Refusal) -
             shown.update(kept)
             yield ask_for(*kept, text="" if why else action.text)
         elif why:
-            refused[why] = Action("shell", EMPTY, text=f"No smaller request is advised: {why}.")
+            refused[why] = to_do(f"No smaller request is advised: {why}.")
         elif action.text:
-            yield Action("shell", EMPTY, text=action.text)
+            yield to_do(action.text)
     yield from refused.values()

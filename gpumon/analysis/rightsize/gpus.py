@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpumon.analysis.accounting import used
-from gpumon.analysis.ledger import ledger_of
+from gpumon.analysis.ledger import State, ledger_of
 from gpumon.analysis.reservation import LEAST_CONTEXT_BYTES
 from gpumon.analysis.rightsize.requested import requested
 from gpumon.analysis.rundata import DeviceData, NodeData, RunData
@@ -14,6 +14,10 @@ from gpumon.slurm.js1 import GpuSummary
 
 #: of a program that runs on GPUs; on the CPU it runs only where it did not find one
 _GPU_FRAMEWORKS = frozenset(("tf", "jax", "torch", "vllm", "rmm", "cuda-other"))
+
+
+#: that a device is in by the job's own doing
+_OWN = (State.LOST, State.HUNG, State.WORKING, State.COPYING)
 
 
 def gpus_need(run: RunData) -> tuple[int, int] | None:
@@ -68,11 +72,12 @@ def _number(device: DeviceData) -> int:
 def _is_spare(run: RunData, device: DeviceData, working: set[int]) -> bool:
     ledger = ledger_of(run)
     row = ledger.row_of(device.label)
-    unused = row is not None and row.is_known and ledger.is_unused(device)
-    if not unused or not device.process_list_known:
+    if row is None or not row.is_known or not device.process_list_known:
         return False
     pids = {each.facts.pid for each in job_processes(device)}
-    return not pids or (pids <= working and not device.polled)
+    if not pids and not row.count(*_OWN):  # only others worked there
+        return True
+    return ledger.is_unused(device) and (not pids or (pids <= working and not device.polled))
 
 
 def _would_like_one(run: RunData) -> bool:

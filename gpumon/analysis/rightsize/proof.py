@@ -95,6 +95,6 @@ def is_close(run: RunData) -> bool:
     return interval_s is not None and interval_s <= CLOSE_S
 
 
-def is_worth(before: float, after: float) -> bool:
+def is_worth(before: float, after: float, least: float = LEAST_SAVING) -> bool:
     """Whether asking for so much less is worth a change."""
-    return after <= (1 - LEAST_SAVING) * before
+    return after <= (1 - least) * before

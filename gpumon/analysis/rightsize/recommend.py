@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 from gpumon.analysis.finding import CONFIDENCES, Change, Finding, NotEvaluable, Recommendation
 from gpumon.analysis.rightsize import amounts, changes, nodes
-from gpumon.analysis.rightsize.cores import largest_process
+from gpumon.analysis.rightsize.cores import LONGER, largest_process
 from gpumon.analysis.rightsize.directives import family
-from gpumon.analysis.rightsize.gate import LEAKS, asks_for_less, refusals
+from gpumon.analysis.rightsize.gate import asks_for_less, refusals
 from gpumon.analysis.rightsize.gpus import gpus_need
 from gpumon.analysis.rightsize.proof import unproven
 from gpumon.analysis.rightsize.requested import requested
@@ -130,8 +130,7 @@ class _Plan:
         finding = self._first("gpus-partly-idle")
         if finding is None or not self.may_shrink or (count := gpus_need(self.run)) is None:
             return
-        leaks = self._first(*LEAKS) is not None
-        if self.request.mem_form == "gpu" and (self.request.mem_bytes is None or leaks):
+        if self.request.mem_form == "gpu" and (self.request.mem_bytes is None or self._leaks()):
             return  # how much the new number would give is not known
         line = changes.gpus_line(self.request, *count)
         if line is not None and not self.refusal(line, finding.id):
@@ -229,8 +228,7 @@ class _Plan:
             most = max((each.mem_bytes or 0.0) * each.mem_factor for each in tasks)
             return _Memory(self.raised["array-mem-over"], max(most, self._floor()))
         finding = self._first(*_LESS_MEMORY)
-        leaks = self._first(*LEAKS) is not None
-        if finding is None or self._is_array() or leaks or not self.may_shrink:
+        if finding is None or self._is_array() or not self.may_shrink:
             return None
         need = amounts.memory_need(self.run)
         if isinstance(need, NotEvaluable):
@@ -241,11 +239,16 @@ class _Plan:
         cached = need.cache_bytes >= amounts.GIB
         cache = f" and {bytes_text(need.cache_bytes)} of page cache" if cached else ""
         factor = f"{need.factor:.2g} × the peak{cache}, rounded up"
+        if need.grown_bytes > need.factor * need.amount:
+            factor = f"as it grows, for a run half as long again{cache}, rounded up"
         if less > need.with_margin:
             factor = "the site's default for its cores, rounded up"
         if finding.id == "mem-over":  # which says on what the need rests
             return _Memory(finding, less, factor, need.confidence, need.basis)
         return _Memory(finding, less, f"{need.basis}; {factor}", need.confidence, "")
+
+    def _leaks(self) -> bool:
+        return self._first("host-leak") is not None
 
     def _units_by(self) -> Finding | None:
         """Whose line changes the number of CPUs or GPUs for each of which memory is requested."""
@@ -257,8 +260,7 @@ class _Plan:
         if finding is None or in_all is None:
             return None
         need = amounts.memory_need(self.run)
-        leaks = self._first(*LEAKS) is not None
-        no_proof = leaks or self._is_array() or amounts.was_out_of_memory(self.run)
+        no_proof = self._leaks() or self._is_array() or amounts.was_out_of_memory(self.run)
         if isinstance(need, NotEvaluable) or need.polled_s or no_proof:
             return _Memory(finding, in_all, "keeps the memory in all", "", "")
         wanted = min(in_all, max(need.with_margin, self._floor()))
@@ -285,8 +287,9 @@ class _Plan:
         if tail is not None and without is not None:
             self._add(without, tail, "without the idle end", "medium")
         elif finding is not None and finding.change("--time") is not None:
-            wanted = amounts.less_time(amounts.completed(self.run) or [self.run.elapsed_s])
-            if wanted is not None and wanted < limit_s:
+            known = amounts.completed(self.run) or [self.run.elapsed_s]
+            more = 1.0 if self.cpus is None else LONGER
+            if wanted := amounts.less_time(known, limit_s, more):
                 self._add(changes.time_line(limit_s, wanted), finding)
 
     def _more(self) -> None:

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpumon.analysis.finding import Action
+from gpumon.analysis.finding import Action, to_do, to_write
 from gpumon.analysis.kinds import Kind, kind_of
-from gpumon.analysis.rightsize.amounts import cpus_need
-from gpumon.analysis.rightsize.proof import unproven
 from gpumon.analysis.rightsize.requested import Requested, requested
 from gpumon.analysis.rules.phrasing import gpus_text
 from gpumon.analysis.rules.waited_for import WaitedFor
 from gpumon.analysis.rundata import DeviceData, NodeData, RunData
-from gpumon.analysis.signals import is_interactive, is_server, job_devices, job_processes
+from gpumon.analysis.signals import is_server, job_processes
 from gpumon.model.lines import EMPTY, Line
 from gpumon.model.units import plural
 
 #: a process counts as one that computes with this part of the busiest one's CPU use, and of a core
 _COMPUTES_SHARE, _COMPUTES_PERCENT = 0.5, 2.0
-_DIVIDE = "Set OMP_NUM_THREADS to the number of cores divided by the number of processes."
 #: part of the cores that the threads which are advised must use
 _MOST_CORES = 0.9
+_DIVIDE = "Set OMP_NUM_THREADS to the number of cores divided by the number of processes."
 
 
 def more_work(
@@ -39,7 +37,7 @@ def more_work(
                 f"Find out what {name} did in that time (validation, saving): divide it among all "
                 "GPUs, or run it as a job of its own."
             )
-        return (Action("code", EMPTY, text=text),)
+        return (to_write(text),)
     smaller = Action("sbatch", EMPTY, text="Or request a smaller GPU or a MIG slice.")
     kind = kind_of(run, devices)
     if kind is Kind.LEARNING and len({each.node for each in devices}) > 1:
@@ -47,13 +45,13 @@ def more_work(
             "They may wait for messages of other nodes: compare the run time on one node, and "
             "exchange gradients less often."
         )
-        return (Action("code", EMPTY, text=text),)
+        return (to_write(text),)
     if kind is Kind.LEARNING:
         text = "Give the GPU more work per step: a larger batch, mixed precision, fused kernels."
         tags = {tag for each in devices for p in job_processes(each) for tag in p.frameworks}
         line = Line("model = torch.compile(model)") if "torch" in tags else EMPTY
         return Action("code", line, text=text), smaller
-    return Action("code", EMPTY, text=_MORE_WORK.get(kind, _PROFILE)), smaller
+    return to_write(_MORE_WORK.get(kind, _PROFILE)), smaller
 
 
 _PROFILE = "Profile the program to see what limits it."
@@ -69,27 +67,6 @@ _MORE_WORK = {
 
 
 AS_MANY = "Request as many cores as the program has processes and threads that compute."
-
-
-def fewer_cores_to_try(run: RunData, used: float) -> str:
-    """Halves of the cores that the run had, no fewer than it is known to have used. Nothing for a
-    run that did not complete, nor for ranks, whose number is part of the program's input, nor for
-    sessions, of which no two are alike.
-
-    A comparison is what shows whether it needs more of them in bursts shorter than a sample.
-    """
-    request = requested(run)
-    ranks = max(request.tasks or 1, request.nodes)
-    if unproven(run) or ranks > 1 or not request.cpus or request.cpus < 2:
-        return ""
-    if is_interactive(run, job_devices(run)):
-        return ""
-    need = cpus_need(run)
-    least = max(1.0, used, need.seen if need else 0.0)
-    counts = [count for count in (request.cpus // 4, request.cpus // 2) if count >= least]
-    cores = "core" if counts == [1] else "cores"
-    tried = " and ".join(map(str, counts))
-    return f"Compare the run time with {tried} {cores}." if counts else ""
 
 
 def share_the_node(request: Requested) -> str:
@@ -140,7 +117,7 @@ def no_gpu(run: RunData) -> Action:
     """In words: a program that does not find the GPU cannot be told from one that needs none."""
     option = requested(run).gpu_option
     text = f"If the program needs no GPU, remove {option} and use a partition without GPUs."
-    return Action("shell", EMPTY, text=text)
+    return to_do(text)
 
 
 def software_check(run: RunData, devices: Sequence[DeviceData] = ()) -> Action:
@@ -149,7 +126,7 @@ def software_check(run: RunData, devices: Sequence[DeviceData] = ()) -> Action:
     The line is for Python; none where the job's processes are known, and no Python is among them.
     """
     if any(map(is_server, devices)):
-        return Action("shell", EMPTY, text="Stop a server that receives no requests.")
+        return to_do("Stop a server that receives no requests.")
     tags = {tag for device in devices for each in job_processes(device) for tag in each.frameworks}
     if tags & _WHERE.keys():
         line = next(line for tag, line in _WHERE.items() if tag in tags)
@@ -158,5 +135,5 @@ def software_check(run: RunData, devices: Sequence[DeviceData] = ()) -> Action:
     is_python = any("python" in f"{each.name} {each.command}" for each in facts)
     text = "First check that the program sees a GPU (in Apptainer it needs --nv)."
     if facts and not is_python:
-        return Action("shell", EMPTY, text=text.replace("check", "check in its output"))
+        return to_do(text.replace("check", "check in its output"))
     return Action("shell", _SEES_GPU, text=text)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from gpumon.analysis.finding import Action, Finding, Lack, NotEvaluable, Outcome
+from gpumon.analysis.finding import Action, Finding, Lack, NotEvaluable, Outcome, to_do
 from gpumon.analysis.programs import coordinates
 from gpumon.analysis.rightsize import amounts, changes
 from gpumon.analysis.rightsize.amounts import GIB
@@ -47,7 +47,7 @@ from gpumon.analysis.rules.rule import Answers, Checked, rule
 from gpumon.analysis.rules.time import next_may_be_longer
 from gpumon.analysis.rundata import RunData
 from gpumon.analysis.thresholds import Array, Bytes, Share, of_site
-from gpumon.model.lines import EMPTY, Line, path, word, words
+from gpumon.model.lines import Line, path, word, words
 from gpumon.model.text import clean
 from gpumon.model.units import age_text, bytes_text, plural
 from gpumon.slurm import ids
@@ -137,7 +137,7 @@ def array_mem_over(run: RunData, t: ArrayMemOver) -> Checked:
 
 
 class ArrayTimeOver(NamedTuple):
-    share: Share = 0.6  # of the limit
+    share: Share = 0.65  # of the limit
 
 
 @rule(
@@ -156,12 +156,12 @@ def array_time_over(run: RunData, t: ArrayTimeOver) -> Checked:
     limit_s = requested(run).time_limit_s
     elapsed = amounts.completed_s(task.job for task in tasks)
     figures = spread(elapsed)
-    wanted = amounts.less_time(elapsed)
-    if not limit_s or figures is None or wanted is None:
+    if not limit_s or figures is None:
         few = f"the limit is not known, or fewer than {LEAST_TASKS} tasks completed"
         return NotEvaluable(Lack.SLURM, few)
     timed_out = any(job.state == "TIMEOUT" for job in all_tasks(run))
-    if figures.high >= t.share * limit_s or wanted >= limit_s or timed_out:
+    wanted = amounts.less_time(elapsed, limit_s)
+    if figures.high >= t.share * limit_s or wanted is None or timed_out:
         return None
     if run.job is not None and (why := next_may_be_longer(run, run.job)):
         return NotEvaluable(Lack.END, why)
@@ -217,7 +217,7 @@ def array_cpu_over(run: RunData, t: ArrayCpuOver) -> Checked:
         f"{figures.count} tasks used at most {figures.high:.1f} of {cpus} cores in any "
         f"minute (95th percentile {figures.p95:.1f})",
         tasks,
-        [changes.action_of(line, "" if line else _fewer_cores(run, []))],
+        [changes.action_of(line)],
         {"p95": figures.p95, "max": figures.high},
     )
 
@@ -231,9 +231,8 @@ def _by_mean(run: RunData, t: ArrayCpuOver) -> Checked:
     usual, low, high = figures.p95 if figures else means[-1], means[0], means[-1]
     if usual >= t.share * cores or coordinates(run):
         return None
-    more = [task.job for task, mean in known if mean >= t.share * cores]
     one = of_site(run.site, "serial-many-cores", SerialManyCores)
-    asked, text = "", _fewer_cores(run, more)
+    asked, text = "", AS_MANY if (requested(run).tasks or 1) > 1 else _RECORD_ONE
     if one.low <= low and high <= one.high:
         asked, text = " (is the program serial?)", IF_SERIAL
     if requested(run).is_alone:
@@ -243,9 +242,12 @@ def _by_mean(run: RunData, t: ArrayCpuOver) -> Checked:
         _level_of_cores(run, usual / cores),
         f"{plural(len(known), 'task')} used {_range(low, high)} of {cores} cores on average{asked}",
         [task for task, _ in known],
-        [Action("shell", EMPTY, text=text)],
+        [to_do(text)],
         {"p95": usual, "max": high},
     )
+
+
+_RECORD_ONE = "Record one task with gpumon: it shows how many cores it needs at once."
 
 
 def _level_of_cores(run: RunData, share: float) -> str:
@@ -254,16 +256,6 @@ def _level_of_cores(run: RunData, share: float) -> str:
     is_part = run.job is not None and few_nodes_text(run, run.job)
     is_asked = requested(run).gpus == 0 and not has_more_than_requested(run)
     return "warning" if is_asked and not may_be_all and not is_part else "info"
-
-
-def _fewer_cores(run: RunData, more: Sequence[Job]) -> str:
-    """What to try; `more`: tasks that need most of their cores."""
-    if (requested(run).tasks or 1) > 1:
-        return AS_MANY
-    if more:
-        most = f"{_named(more)} used more"
-        return f"Compare the run time of another task with half of the cores; {most}."
-    return "Compare the run time of one task with half of the cores."
 
 
 def _range(low: float, high: float) -> str:
@@ -307,11 +299,7 @@ def array_gpu_idle(run: RunData, t: ArrayGpuIdle) -> Checked:
         "critical" if is_most else "warning",
         f"{who} never used {whose} GPUs ({hours:.1f} GPU-h){more}",
         known,
-        [
-            Action(
-                "shell", EMPTY, text=f"Check the output of {_named([task.job for task in idle])}."
-            )
-        ],
+        [to_do(f"Check the output of {_named([task.job for task in idle])}.")],
         {"idle": len(idle), "known": len(known)},
         wasted_s=3600 * hours,
     )
@@ -345,7 +333,7 @@ def array_outlier(run: RunData) -> Answers:
         file = Line("less slurm-{}_{}.out", *ids)
         actions = (
             Action("shell", file, text="Read its output: does it need that much?"),
-            Action("shell", EMPTY, text="If so, submit it by itself, with its own request."),
+            to_do("If so, submit it by itself, with its own request."),
         )
         numbers = {"value": value, "median": middle}
         yield _finding(run, "info", text, tasks, actions, numbers, is_sure=what == "time")
@@ -423,7 +411,7 @@ def _again(run: RunData, state: str, jobs: Sequence[Job]) -> Action:
         change, text = more_memory(run), f"Resubmit {these}, with more memory."
         if change is None:
             text = f"Let {these} use less: no larger request is known to fit a node."
-            return Action("shell", EMPTY, text=text)
+            return to_do(text)
     elif state == "TIMEOUT" and request.time_limit_s:
         change = changes.time_line(request.time_limit_s, 2 * request.time_limit_s)
         text = f"Resubmit {these}, from a checkpoint or with more time, {changes.IF_ALLOWED}."

@@ -8,7 +8,7 @@ from math import nan
 from statistics import fmean, median
 from typing import NamedTuple
 
-from gpumon.analysis.finding import Action, Finding, Lack, NotEvaluable
+from gpumon.analysis.finding import Finding, Lack, NotEvaluable, to_write
 from gpumon.analysis.kinds import Kind, kind_of
 from gpumon.analysis.ledger import State, ledger_of
 from gpumon.analysis.once import once
@@ -24,6 +24,7 @@ from gpumon.analysis.signals import (
     Span,
     active_share,
     busy_track,
+    is_allocated,
     is_server,
     job_devices,
     job_processes,
@@ -36,7 +37,6 @@ from gpumon.analysis.signals import (
     warm_up_end,
 )
 from gpumon.analysis.thresholds import Percent, Seconds, Straggler, of_site
-from gpumon.model.lines import EMPTY
 from gpumon.model.units import age_text, bytes_text
 
 _GIB = 1 << 30
@@ -58,6 +58,8 @@ def _comparable(run: RunData) -> tuple[list[DeviceData], list[NotEvaluable]]:
             unknown.append(unread(device, "busy_percent"))
         elif (active_share(device) or 0.0) >= 0.01:
             devices.append(device)
+    if not is_allocated(run):  # who shares a node without a job is known by its programs alone
+        devices = [each for each in devices if programs_on(each)]
     kinds = [(each.device.name, programs_on(each)) for each in devices]
     most = max(kinds, key=kinds.count, default=None)
     return [each for each, kind in zip(devices, kinds) if kind == most], unknown
@@ -191,7 +193,7 @@ def _imbalance(
             f"{name}_high": max(means),
             f"{name}_mean": fmean(means),
         },
-        actions=[Action("code", EMPTY, text=text)],
+        actions=[to_write(text)],
     )
 
 
@@ -242,7 +244,7 @@ def _memory_imbalance(
         spans=held.spans,
         confidence="low",
         numbers={"mem_used_bytes_low": min(means), "mem_used_bytes_high": max(means)},
-        actions=[Action("code", EMPTY, text="Check how the model is split over the ranks.")],
+        actions=[to_write("Check how the model is split over the ranks.")],
     )
 
 

@@ -8,7 +8,7 @@ from math import ceil
 from statistics import fmean
 from typing import NamedTuple
 
-from gpumon.analysis.finding import Action, Finding, NotEvaluable
+from gpumon.analysis.finding import Action, Finding, NotEvaluable, to_write
 from gpumon.analysis.kinds import Kind, kind_of
 from gpumon.analysis.ledger import HELD_BACK
 from gpumon.analysis.once import once
@@ -45,7 +45,7 @@ from gpumon.analysis.signals import (
 )
 from gpumon.analysis.thresholds import Percent, Seconds, of_site
 from gpumon.analysis.waiting import bound_nodes
-from gpumon.model.lines import EMPTY, Line
+from gpumon.model.lines import Line
 
 
 class InputBound(NamedTuple):
@@ -386,11 +386,11 @@ def _input_actions(
     """`why_not`: what to do instead where more cores may not help."""
     if variant == "turns":
         text = "If the GPU waits for data, prepare the next batch while the GPU works."
-        return (Action("code", EMPTY, text=text),)
+        return (to_write(text),)
     if variant == "storage":
         return (_LESS_WRITING if _mostly_writes(node) else _STAGE,)
     if why_not:
-        return (Action("code", EMPTY, text=why_not),)
+        return (to_write(why_not),)
     if is_own:
         return _more_cores(run, node, _PROFILE, _PROFILE)
     loader = kind is Kind.LEARNING
@@ -410,7 +410,7 @@ def _on_idle_cores(
         return ()
     if kind is not Kind.LEARNING:
         many = "environments" if kind is Kind.REINFORCEMENT else "workers"
-        return (Action("code", EMPTY, text=f"Start more {many}: {idle} cores are idle."),)
+        return (to_write(f"Start more {many}: {idle} cores are idle."),)
     workers = len(_workers(run, shown.devices[0], node))
     wanted = ceil(workers * 0.9 / (shown.means()["busy_percent"] / 100))
     most = workers + idle // len(devices_on(run, node))
@@ -428,9 +428,7 @@ _STAGE = Action(
     text="Copy the data to the node's own disk first, if it fits; read few large files (shards), "
     "not many small ones.",
 )
-_LESS_WRITING = Action(
-    "code", EMPTY, text="Write checkpoints and output less often, or in the background."
-)
+_LESS_WRITING = to_write("Write checkpoints and output less often, or in the background.")
 
 
 def _mostly_writes(node: NodeData) -> bool:
@@ -447,7 +445,7 @@ def _more_cores(
     """
     cores = more_cpus(run)
     if cores is None:
-        return (Action("code", EMPTY, text=f"{_why_no_more(run, node)}{less}"),)
+        return (to_write(f"{_why_no_more(run, node)}{less}"),)
     line = cpus_line(requested(run), cores)
     if not loader:
         return (action_of(line, use),)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from gpumon.analysis.finding import Action, Finding
+from gpumon.analysis.finding import Action, Finding, to_write
 from gpumon.analysis.kinds import learns
 from gpumon.analysis.rules.needs import gpus
 from gpumon.analysis.rules.phrasing import finding, missing, percent, unread
@@ -25,7 +25,7 @@ from gpumon.analysis.signals import (
     warm_up_end,
 )
 from gpumon.analysis.thresholds import Percent, Seconds, Share
-from gpumon.model.lines import EMPTY, Line
+from gpumon.model.lines import Line
 from gpumon.model.reading import number
 from gpumon.model.units import age_text
 
@@ -144,7 +144,7 @@ def _comm_bound(run: RunData, devices: Sequence[DeviceData], spans: Sequence[Spa
         },
         actions=(
             accumulate if learns(run, devices) else None,
-            Action("code", EMPTY, text=fewer),
+            to_write(fewer),
             Action(
                 "shell", compare, text="Compare with a run on one GPU before requesting several."
             ),

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpumon.analysis.finding import Action, Lack, NotEvaluable
+from gpumon.analysis.finding import Action, Lack, NotEvaluable, to_do
 from gpumon.analysis.programs import OF_A_COORDINATOR, coordinates
 from gpumon.analysis.rightsize import amounts, changes
 from gpumon.analysis.rightsize.cores import threads_per_core
 from gpumon.analysis.rightsize.proof import is_whole, unproven
 from gpumon.analysis.rightsize.requested import requested
-from gpumon.analysis.rules.advice import AS_MANY, fewer_cores_to_try, share_the_node
+from gpumon.analysis.rules.advice import AS_MANY, share_the_node
 from gpumon.analysis.rules.core_time import (
     COUNT_ALL,
     core_time,
@@ -34,7 +34,7 @@ from gpumon.analysis.rundata import RunData
 from gpumon.analysis.signals import io_tracks, is_interactive, is_server, job_devices
 from gpumon.analysis.thresholds import Cores, Percent, Seconds, Share
 from gpumon.analysis.waiting import bound_nodes, is_blocked
-from gpumon.model.lines import EMPTY, Line, path, word
+from gpumon.model.lines import Line, path, word
 from gpumon.model.units import age_text
 
 
@@ -151,19 +151,15 @@ def cpu_low(run: RunData, t: CpuLow) -> Checked:
     idle_s = waited_s(run)  # `cpu-idle-time` names it
     worked_s = max(1.0, measured.window_s - idle_s)
     used_percent = 100 * (threads or 1) * measured.core_s / (cores * worked_s)
-    if (
-        used_percent >= t.info_percent
-        or used_percent * cores < 1
-        or is_serial(run)
-        or bound_nodes(run)
-    ):
+    is_little = used_percent < t.info_percent and used_percent * cores >= 1
+    if not is_little or is_serial(run) or bound_nodes(run):
         return None
     is_half = threads is None and int(used_percent) in _MAYBE_HALF
     full = full_share(run)
     has_phases = full is not None and full >= _NEEDS_SHARE
     line = changes.fewer_cpus_line(run)
     spare, levels = spare_node(run), levels_text(run)
-    text = "" if line else fewer_cores_to_try(run, measured.core_s / worked_s)
+    text = ""
     if measured.confidence == "low":
         text = COUNT_ALL
     elif request.is_alone:
@@ -250,7 +246,7 @@ def cpu_mostly_idle(run: RunData, t: CpuMostlyIdle) -> Checked:
         rest=f", over {age_text(measured.window_s)} ({measured.source})",
         confidence=measured.confidence,
         numbers={"mean": mean, "cores": cores, "cpu_core_s": measured.core_s},
-        actions=[Action("shell", EMPTY, text=text)],
+        actions=[to_do(text)],
     )
 
 

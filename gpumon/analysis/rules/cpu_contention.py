@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpumon.analysis.finding import Action, Finding, Lack, NotEvaluable
+from gpumon.analysis.finding import Action, Finding, Lack, NotEvaluable, to_do
 from gpumon.analysis.kinds import learns
 from gpumon.analysis.rightsize import changes
 from gpumon.analysis.rightsize.requested import cores_of, requested
@@ -17,7 +17,7 @@ from gpumon.analysis.rundata import NodeData, RunData, Track
 from gpumon.analysis.signals import Span, busy_track, devices_on, seconds_of, sustained
 from gpumon.analysis.thresholds import Count, Percent, Seconds
 from gpumon.analysis.waiting import Bound, bound_nodes
-from gpumon.model.lines import EMPTY, Line
+from gpumon.model.lines import Line
 from gpumon.model.reading import number
 from gpumon.model.text import clean
 from gpumon.model.units import age_text
@@ -59,9 +59,7 @@ def _bound(run: RunData, each: Bound) -> Finding:
     if each.pressure_percent is not None:
         signs.append(f"CPU pressure {percent(each.pressure_percent)}")
     if each.runnable is not None and each.runnable > each.cores:
-        is_one = round(each.runnable) == 1
-        what = "process runs or waits" if is_one else "processes run or wait"
-        signs.append(f"{each.runnable:.0f} {what}")
+        signs.append(f"{each.runnable:.0f} run or wait")
     return finding(
         run,
         "warning",
@@ -78,7 +76,7 @@ def _bound(run: RunData, each: Bound) -> Finding:
         },
         actions=(
             _INHERIT if (requested(run).cpus_per_task or 1) > 1 and _has_srun(run) else None,
-            Action("shell", EMPTY, text=_UNBIND),
+            to_do(_UNBIND),
         ),
     )
 
@@ -178,7 +176,7 @@ def _threads_or_cores(run: RunData, node: NodeData) -> list[Action]:
     """One line of the two, which together would leave half of the cores idle."""
     threads, more = fewer_threads(run, node), _more_cores(run)
     if threads.after and more is not None:
-        more = Action("shell", EMPTY, text=more.text)
+        more = to_do(more.text)
     return [threads] if more is None else [threads, more]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gpumon.analysis.finding import Action, Lack, NotEvaluable
+from gpumon.analysis.finding import Lack, NotEvaluable, to_do
 from gpumon.analysis.once import once
 from gpumon.analysis.programs import OF_A_COORDINATOR, coordinates
 from gpumon.analysis.rightsize.requested import requested
@@ -16,7 +16,6 @@ from gpumon.analysis.rules.rule import Checked, rule
 from gpumon.analysis.rundata import NodeData, RunData, Track
 from gpumon.analysis.signals import Span, is_interactive, seconds_of, sustained
 from gpumon.analysis.thresholds import CpuIdle, of_site
-from gpumon.model.lines import EMPTY
 from gpumon.model.units import age_text
 
 #: s; windows of a stretch, no shorter than two samples
@@ -136,7 +135,7 @@ def cpu_idle_time(run: RunData) -> Checked:
         spans=spans,
         numbers={"idle_s": idle_s, "stretches": len(spans)},
         confidence="high" if run.coverage.covered_percent >= 100 * _ALL else "medium",
-        actions=[Action("shell", EMPTY, text=_WHAT_TO_DO[longest])],
+        actions=[to_do(_WHAT_TO_DO[longest])],
     )
 
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpumon.analysis.finding import Action, Lack, NotEvaluable
+from gpumon.analysis.finding import Lack, NotEvaluable, to_do, to_write
 from gpumon.analysis.rightsize import amounts, changes
 from gpumon.analysis.rightsize.cores import threads_per_core
-from gpumon.analysis.rightsize.proof import is_whole, is_worth
+from gpumon.analysis.rightsize.proof import PARTLY, is_whole, is_worth
 from gpumon.analysis.rightsize.requested import cores_of, node_types, requested
-from gpumon.analysis.rules.advice import fewer_cores_to_try
 from gpumon.analysis.rules.bottleneck import nodes_short_of_cores
 from gpumon.analysis.rules.core_time import (
     COUNT_ALL,
@@ -28,7 +27,6 @@ from gpumon.analysis.rundata import RunData
 from gpumon.analysis.signals import active_share, job_devices
 from gpumon.analysis.thresholds import Cores, Seconds, Share
 from gpumon.analysis.waiting import bound_nodes, is_blocked, sharing_one_core, threads_of_one_core
-from gpumon.model.lines import EMPTY
 from gpumon.model.units import age_text
 
 
@@ -65,15 +63,13 @@ def _peak(run: RunData, recorded_s: float) -> tuple[float, int] | NotEvaluable:
     if peak is None or not cpus:
         return NotEvaluable(Lack.READINGS, "cores used are not known on every node")
     if not is_whole(run):
-        return amounts.thin(run) or NotEvaluable(
-            Lack.READINGS, "a part of the run was not measured"
-        )
+        return amounts.thin(run) or PARTLY
     return peak, cpus
 
 
 class CpuUnderused(NamedTuple):
     recorded_s: Seconds = 900
-    share: Share = 0.5  # of the cores
+    share: Share = 0.66  # of the cores
 
 
 @rule(
@@ -105,8 +101,7 @@ def cpu_underused(run: RunData, t: CpuUnderused) -> Checked:
     text = f"at most {peak:.1f} of {cpus} cores{_on_a_node(run)} used in any minute"
     text += f", mean {max(means.values()):.1f}" if means else ""
     line = changes.fewer_cpus_line(run)
-    fewer = "" if line else fewer_cores_to_try(run, peak)
-    action = changes.action_of(line, fewer) if line or fewer else None
+    action = changes.action_of(line) if line else None
     return cores_finding(run, "info", text, {"peak": peak, "cores": cpus}, action)
 
 
@@ -169,7 +164,7 @@ def serial_many_cores(run: RunData, t: SerialManyCores) -> Checked:
             "info",
             f"{count} processes together use {mean:.2f} of {in_all} cores",
             {"mean": mean, "peak": peak, "cores": in_all, "processes": count},
-            Action("shell", EMPTY, text=_MAYBE_PINNED),
+            to_do(_MAYBE_PINNED),
         )
     threads = threads_of_one_core(run)
     if threads and not has_gpus:
@@ -178,7 +173,7 @@ def serial_many_cores(run: RunData, t: SerialManyCores) -> Checked:
             "info" if run.live else "warning",
             f"one of {in_all} cores is busy, of a program with {threads} threads",
             {"mean": mean, "peak": peak, "cores": in_all, "threads": threads},
-            Action("shell", EMPTY, text=_MAYBE_BOUND),
+            to_do(_MAYBE_BOUND),
         )
     line = changes.fewer_cpus_line(run)
     feeds = "; it feeds the GPU" if has_gpus and gpus_worked(run) else ""
@@ -189,7 +184,7 @@ def serial_many_cores(run: RunData, t: SerialManyCores) -> Checked:
         f"one of {in_all} cores is busy{feeds} (mean {mean:.2f}, peak {peak:.1f})",
         {"mean": mean, "peak": peak, "cores": in_all},
         changes.action_of(line) if line else None,
-        None if has_gpus else Action("code", EMPTY, text=parallel),
+        None if has_gpus else to_write(parallel),
     )
 
 
@@ -221,7 +216,7 @@ def _serial_by_mean(run: RunData, t: SerialManyCores) -> Checked:
         rest=f" over {age_text(measured.window_s)} ({measured.source})",
         confidence=measured.confidence,
         numbers={"mean": mean, "cores": cores},
-        actions=[Action("shell", EMPTY, text=COUNT_ALL if is_part else IF_SERIAL)],
+        actions=[to_do(COUNT_ALL if is_part else IF_SERIAL)],
     )
 
 
@@ -234,6 +229,7 @@ class CoresPerGpuHigh(NamedTuple):
     title="more cores per GPU than a fair share, unused",
     why="Without free cores the node's other GPUs cannot be used.",
     remedy="request the fair share",
+    folds=("cpu-underused",),
 )
 def cores_per_gpu_high(run: RunData, t: CoresPerGpuHigh) -> Checked:
     """Guards: whole nodes; what the peak reached is needed. The share is the site's. Source:

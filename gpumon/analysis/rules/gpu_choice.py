@@ -7,9 +7,20 @@ import time
 from typing import NamedTuple
 
 from gpumon.analysis.activity import ENGINES, FAR_S
-from gpumon.analysis.finding import Action, Finding, Lack, NotEvaluable, Outcome
+from gpumon.analysis.finding import (
+    Action,
+    Finding,
+    Gpus,
+    Lack,
+    NotEvaluable,
+    Outcome,
+    to_do,
+    to_write,
+)
 from gpumon.analysis.memory import Truth, mem_truth_of
 from gpumon.analysis.memory.need import Need
+from gpumon.analysis.rightsize.changes import gpus_line
+from gpumon.analysis.rightsize.gpus import gpus_need
 from gpumon.analysis.rightsize.proof import PARTLY, is_seamless, unproven
 from gpumon.analysis.rightsize.requested import requested
 from gpumon.analysis.rightsize.slowdown import slowdown
@@ -276,7 +287,7 @@ def _or_batch(run: RunData, used: Used) -> list[Action]:
     labels = {each.label for each in used.devices}
     rooms = [] if isinstance(found, NotEvaluable) else found
     has_room = any(labels.intersection(each.devices) for each in rooms)
-    return [Action("code", EMPTY, text=_OR_BATCH)] if has_room else []
+    return [to_write(_OR_BATCH)] if has_room else []
 
 
 def _speed(other: GpuType, times: float) -> str:
@@ -293,10 +304,12 @@ def _compare(run: RunData, other: GpuType, confidence: str, times: float = 1.0) 
     """
     if is_interactive(run, job_devices(run)):
         text = f"Request one {words(other.key)} for sessions that need no more memory."
-        return Action("shell", EMPTY, text=text)
+        return to_do(text)
     asked = requested(run)
     kind = other.gres if asked.gpu_option == "--gres" else other.gres.removeprefix("gpu:")
-    count = asked.gpus_named.count if asked.gpus_named else None
+    fewer = gpus_line(asked, *need) if (need := gpus_need(run)) else None
+    named = fewer.after if fewer else asked.gpus_named
+    count = named.count if isinstance(named, Gpus) else None
     request = [setting(asked.gpu_option, f"{kind}:{count or 1}") if kind else EMPTY]
     if other.partition and other.partition != (run.job.partition if run.job else ""):
         request.append(setting("--partition", other.partition))
@@ -310,7 +323,7 @@ def _compare(run: RunData, other: GpuType, confidence: str, times: float = 1.0) 
     limit_s = asked.time_limit_s
     is_longer = limit_s is not None and times * run.elapsed_s > limit_s
     rest = "; a whole run may need a longer --time." if request and is_longer else "."
-    return Action("shell", EMPTY, text=text.replace(" --", ": --", 1) + rest)
+    return to_do(text.replace(" --", ": --", 1) + rest)
 
 
 def queue(run: RunData) -> Outcome | None:

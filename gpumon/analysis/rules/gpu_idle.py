@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from gpumon.analysis.activity import traces_text
-from gpumon.analysis.finding import Action, Finding
+from gpumon.analysis.finding import Action, Finding, to_do
 from gpumon.analysis.ledger import IDLE, ledger_of
 from gpumon.analysis.reservation import LEAST_CONTEXT_BYTES
 from gpumon.analysis.rightsize.proof import is_whole, unproven
@@ -45,7 +45,6 @@ from gpumon.analysis.signals import (
     observed,
 )
 from gpumon.analysis.thresholds import MiB, NeverUsed, Seconds, of_site
-from gpumon.model.lines import EMPTY
 from gpumon.model.text import clean
 from gpumon.model.units import age_text, bytes_text, plural
 
@@ -240,6 +239,6 @@ def _start_there(
         return _actions(run, devices)
     if unproven(run):
         return [use_or_request_fewer(devices)]
-    check = Action("shell", EMPTY, text="Check that the program starts a process on each GPU.")
+    check = to_do("Check that the program starts a process on each GPU.")
     less = f"Or request {plural(len(rest), 'GPU')}, if the program can use no more."
     return [check, fewer_gpus(run, rest, less)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from gpumon.analysis.finding import Action, Change, Finding, Lack, NotEvaluable, ask_for
+from gpumon.analysis.finding import Action, Change, Finding, Lack, NotEvaluable, ask_for, to_do
 from gpumon.analysis.kinds import Kind, kind_of
 from gpumon.analysis.ledger import TOGETHER, State, ledger_of, runs_of
 from gpumon.analysis.rightsize.amounts import completed_s, less_time
@@ -72,11 +72,8 @@ def idle_time(run: RunData, t: IdleTime) -> Answers:
         places.append((State.BEFORE, ledger.spans_of(State.BEFORE)))
     if not is_interactive(run, devices):
         places.append((State.BETWEEN, _lasting(run, t, ledger.spans_of(State.BETWEEN))))
-    if (
-        run.coverage.from_start
-        and not run.live
-        and any(not row.never_worked for row in ledger.rows)
-    ):
+    worked = any(not row.never_worked for row in ledger.rows)
+    if run.coverage.from_start and not run.live and worked:
         places.append((State.THROUGHOUT, ledger.spans_of(State.THROUGHOUT)))
     for where, spans in places:
         yield from _weighed(run, where, spans)
@@ -152,9 +149,9 @@ def _what_to_do(run: RunData, where: State, phase: Phase, *, alternates: bool) -
     """By what the host did meanwhile; `alternates`: so often that no job can be split there."""
     if is_interactive(run, job_devices(run)):
         text = "Start a session with a GPU when you are ready to use it; prepare in one without."
-        return Action("shell", EMPTY, text=text)
+        return to_do(text)
     if any(map(is_server, job_devices(run))) and not phase.works:
-        return Action("shell", EMPTY, text="Run the server only while it receives requests.")
+        return to_do("Run the server only while it receives requests.")
     texts = {
         "staging": "Copy or unpack the data in a CPU job, and start the GPU job after it.",
         "cpu": "Do this part in a CPU job, and start the GPU job after it.",
@@ -181,7 +178,7 @@ def _what_to_do(run: RunData, where: State, phase: Phase, *, alternates: bool) -
         text = "Find out what the program waited for, and submit the job when that is ready."
     else:
         text = "Find out what the program waited for; see the job's output around these times."
-    return Action("shell", EMPTY, text=text)
+    return to_do(text)
 
 
 @rule(
@@ -230,7 +227,7 @@ def in_turns(run: RunData) -> Checked:
         spans=spans,
         confidence=polled_confidence(them),
         numbers={"gpus": len(them), "gpus_at_a_time": most, "idle_s": mean_s},
-        actions=[Action("shell", EMPTY, text=text)],
+        actions=[to_do(text)],
         uses_more=True,
     )
 
@@ -298,20 +295,20 @@ def _idle_tail(run: RunData, level: str, tail: Span) -> Finding:
 def _end(run: RunData, tail: Span, phase: Phase) -> Action:
     devices = job_devices(run)
     if is_interactive(run, devices):
-        return Action("shell", EMPTY, text="End the session when you stop using its GPU.")
+        return to_do("End the session when you stop using its GPU.")
     if any(map(is_server, devices)):
-        return Action("shell", EMPTY, text="Stop the server after its last request.")
+        return to_do("Stop the server after its last request.")
     if phase.works and not _may_spin(run, tail, phase):
         text = "Do the work after the last GPU phase in a CPU job that starts after this one."
         return Action("shell", Line("sbatch --dependency=afterok:JOBID cpu-part.sh"), text=text)
     if phase.works or _still_ran(run, tail):
         text = "The program still ran: find out what it waited for, and let it end after its work."
-        return Action("shell", EMPTY, text=text)
+        return to_do(text)
     text = (
         "Find out what the script did after its program ended; if it only waited (sleep, a "
         "keep-alive), let it end."
     )
-    return Action("shell", EMPTY, text=text)
+    return to_do(text)
 
 
 def _may_spin(run: RunData, tail: Span, phase: Phase) -> bool:
@@ -339,10 +336,9 @@ def _shorter(run: RunData, tail: Span) -> Action | None:
         return None
     own = run.job.id if run.job else ""
     others = [each for each in run.siblings if each.id != own]
-    needed_s = less_time([window_of(run, Span(until, until))[0] - run.start, *completed_s(others)])
-    if needed_s is None or needed_s >= limit_s:
-        return None
-    return ask_for(Change("--time", int(limit_s), needed_s))
+    worked_s = window_of(run, Span(until, until))[0] - run.start
+    needed_s = less_time([worked_s, *completed_s(others)], limit_s)
+    return None if needed_s is None else ask_for(Change("--time", int(limit_s), needed_s))
 
 
 def _host_worked_until(run: RunData, tail: Span) -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from gpumon.analysis.finding import Action, Finding, Lack, NotEvaluable, Outcome
+from gpumon.analysis.finding import Action, Finding, Lack, NotEvaluable, Outcome, to_do
 from gpumon.analysis.ledger import AT_WORK, IDLE, State, ledger_of
 from gpumon.analysis.rules.host_phase import host_phase
 from gpumon.analysis.rules.needs import allocation, gpus
@@ -25,7 +25,7 @@ from gpumon.analysis.signals import (
     window_of,
 )
 from gpumon.analysis.thresholds import Percent, Seconds, of_site
-from gpumon.model.lines import EMPTY, Line, word
+from gpumon.model.lines import Line, word
 from gpumon.model.text import clean
 from gpumon.model.units import age_text, bytes_text
 
@@ -206,7 +206,7 @@ def _after_a_look(run: RunData, *, is_at_work: bool) -> Action:
     """What ends the job is offered only where nothing is seen to go on."""
     if is_at_work:
         text = "Check the job's output. If this part needs no GPU, run it in a CPU job next time."
-        return Action("shell", EMPTY, text=text)
+        return to_do(text)
     if is_interactive(run, job_devices(run)):
         return Action("shell", _end_it(run), text="Resume work, or save it and end the session.")
     return Action("shell", _end_it(run), text="Check the job's output; if it is stuck, end it.")

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
-from gpumon.analysis.finding import Action, Finding, NotEvaluable
+from gpumon.analysis.finding import Action, Finding, NotEvaluable, to_write
 from gpumon.analysis.ledger import HELD_BACK, IDLE, Row, State, ledger_of, runs_of
 from gpumon.analysis.phases import between
 from gpumon.analysis.programs import ML_FRAMEWORKS
 from gpumon.analysis.rules import jobstats
 from gpumon.analysis.rules.advice import more_work
-from gpumon.analysis.rules.host_phase import host_phase
 from gpumon.analysis.rules.needs import gpus, gpus_or_means
 from gpumon.analysis.rules.phrasing import SHARED, finding, gpus_text, missing, percent, unread
 from gpumon.analysis.rules.rule import Answers, Checked, rule
@@ -43,15 +42,14 @@ from gpumon.analysis.signals import (
     warm_up_end,
 )
 from gpumon.analysis.thresholds import Percent, Seconds, Share
-from gpumon.model.lines import EMPTY, Line
+from gpumon.model.lines import Line
 from gpumon.model.units import age_text
 
 _MIB = 1 << 20
 
 #: part of the run, from which on SMs that are less than ineffective are told (proposed)
 _MILD_SHARE = 0.5
-#: of the run: what held for less is told with its share
-_MOST_SHARE = 0.8
+_WHAT_FOR = "Find out what the GPU waits for: data, the host, or too little work per step."
 #: idle time that is a part of the work where it is short
 _PAUSES = (State.BETWEEN, State.ALONE, State.TURNS)
 
@@ -164,27 +162,15 @@ def _low_busy(run: RunData, level: str, shown: Shown, serves: bool) -> Finding:
     seconds = seconds_of(run, shown.spans) / len(shown.devices)
     mean, middle = numbers["busy_mean_percent"], numbers["busy_median_percent"]
     what = f"busy {percent(mean)} mean, {percent(middle)} median over {age_text(seconds)}"
-    what_for = "Find out what the GPU waits for: data, the host, or too little work per step."
-    meanwhile = ""
-    if seconds < _MOST_SHARE * run.elapsed_s:
-        what += f" of {age_text(run.elapsed_s)}"
-        phase = host_phase(run, max(shown.spans, key=lambda span: span.last - span.first))
-        if phase.works:
-            meanwhile = f"meanwhile {phase.text}"
-            what_for = (
-                "Find out what the host did in that time: keep its result for the next run, or let "
-                "the GPU work meanwhile."
-            )
-    wait = (Action("code", EMPTY, text=what_for),)
     devices = job_devices(run)
     worth = work_text(run) if len(devices) > 1 else ""
     return shown.finding(
         run,
         level,
         what,
-        rest=joined("it is a server, waiting for requests" if serves else "", meanwhile, worth),
+        rest=joined("it is a server, waiting for requests" if serves else "", worth),
         confidence="high" if run.coverage.from_start else "medium",
-        actions=more_work(run, shown.devices) if serves else wait,
+        actions=more_work(run, shown.devices) if serves else (to_write(_WHAT_FOR),),
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from gpumon.analysis.finding import Action, Finding, Lack
+from gpumon.analysis.finding import Action, Finding, Lack, to_write
 from gpumon.analysis.kinds import Kind, kind_of_device, learns
 from gpumon.analysis.leak import LEAST_S, WARM_UP_S, Leak, leak
 from gpumon.analysis.memory import ProcessMemory, Truth, mem_truth_of
@@ -42,7 +42,7 @@ from gpumon.analysis.signals import (
     warm_up_end,
 )
 from gpumon.analysis.thresholds import Percent, Seconds
-from gpumon.model.lines import EMPTY, Line
+from gpumon.model.lines import Line
 from gpumon.model.reading import number
 from gpumon.model.text import clean
 from gpumon.model.units import age_text, bytes_text, of_bytes_text, plural
@@ -137,7 +137,7 @@ def _full(run: RunData, found: Sequence[_Full]) -> Finding:
         spans=[span for each in found for span in each.spans],
         confidence=least(*(each.truth.confidence for each in found)),
         numbers={"peak_bytes": max(peaks), "total_bytes": total, "seconds": seconds},
-        actions=(Action("code", EMPTY, text=f"If it runs out of memory: {smaller}."),),
+        actions=(to_write(f"If it runs out of memory: {smaller}."),),
         mem_truth=first.truth.mem_truth,
     )
 
@@ -266,12 +266,12 @@ def _out_of_memory(
 def _smaller(run: RunData) -> tuple[Action, ...]:
     if isinstance(leaks := gpu_leak(run), list) and leaks:
         text = "Mend the growth of its memory first: smaller inputs would only delay this."
-        return (Action("code", EMPTY, text=text),)
+        return (to_write(text),)
     if not learns(run):
-        return (Action("code", EMPTY, text="A smaller problem, or a GPU with more memory."),)
+        return (to_write("A smaller problem, or a GPU with more memory."),)
     slower = "Saves memory for about 20 to 40 % more run time."
     return (
-        Action("code", EMPTY, text="A smaller batch (halve until it fits)."),
+        to_write("A smaller batch (halve until it fits)."),
         Action("code", Line("gradient_checkpointing=True"), text=slower),
     )
 
@@ -433,9 +433,9 @@ def _leak(run: RunData, found: Sequence[_Leaking], *, is_by_inputs: bool) -> Fin
 def _find_leak(memory: ProcessMemory, *, is_by_inputs: bool) -> tuple[Action, ...]:
     if is_by_inputs:
         text = "If larger inputs follow, split the largest ones, or use a smaller batch for them."
-        return (Action("code", EMPTY, text=text),)
+        return (to_write(text),)
     if "torch" not in (*memory.process.frameworks, memory.process.facts.framework):
-        return (Action("code", EMPTY, text="Find out what the program keeps on the GPU."),)
+        return (to_write("Find out what the program keeps on the GPU."),)
     held = Line("torch.cuda.memory._record_memory_history()")
     return (
         Action("code", Line("loss.detach()"), text="Do not keep graphs or outputs in lists."),

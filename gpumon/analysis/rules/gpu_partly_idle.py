@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gpumon.analysis.activity import traces_text
-from gpumon.analysis.finding import Action, Change, Finding, Lack, NotEvaluable, ask_for
+from gpumon.analysis.finding import (
+    Action,
+    Change,
+    Finding,
+    Lack,
+    NotEvaluable,
+    ask_for,
+    to_do,
+    to_write,
+)
 from gpumon.analysis.ledger import IDLE, Row, State, ledger_of
 from gpumon.analysis.once import once
 from gpumon.analysis.rightsize.cores import ONE_THREAD
@@ -15,7 +24,7 @@ from gpumon.analysis.rightsize.nodes import serves_others
 from gpumon.analysis.rightsize.proof import unproven
 from gpumon.analysis.rightsize.requested import requested
 from gpumon.analysis.rules import jobstats
-from gpumon.analysis.rules.needs import gpus_or_means
+from gpumon.analysis.rules.needs import allocation, gpus_or_means
 from gpumon.analysis.rules.phrasing import (
     GPU_HELD,
     ages_text,
@@ -56,7 +65,7 @@ from gpumon.analysis.signals import (
     window_of,
 )
 from gpumon.analysis.thresholds import Percent, Seconds, of_site
-from gpumon.model.lines import EMPTY, Line
+from gpumon.model.lines import Line
 from gpumon.model.text import clean
 from gpumon.model.units import age_text, plural
 
@@ -75,7 +84,7 @@ class PartlyIdle(NamedTuple):
     title="some GPUs idle while another works; {seconds}, live {live_s}",
     why=GPU_HELD,
     remedy="request as many as worked, or start a rank on each; what uses fewer is its own job",
-    needs=(gpus_or_means,),
+    needs=(gpus_or_means, allocation),
     folds=(*CONSEQUENCES, "gpu-imbalance"),
     wastes=IDLE,
 )
@@ -104,9 +113,8 @@ def partly_idle(run: RunData, t: PartlyIdle) -> Checked:
             and ledger.in_bins(row.bins(*IDLE)) >= need_s]  # fmt: skip
     unused = [row for row in held if ledger.is_unused(row.device)]
     hardly = [row for row in held if row not in unused]
-    left = (
-        None if is_interactive(run, [row.device for row in worked]) else _alone(run, worked, need_s)
-    )
+    is_session = is_interactive(run, [row.device for row in worked])
+    left = None if is_session else _alone(run, worked, need_s)
     found = [left] if left is not None else []
     if busy and unused:
         found.append(_partly_idle(run, unused, len(unknown)))
@@ -159,13 +167,13 @@ def _use_or_return(
             f"{len(job_processes(crowded))} processes share {gpus_text(run, [crowded])}: let each "
             "choose its own GPU by its local rank (torch.cuda.set_device, CUDA_VISIBLE_DEVICES)."
         )
-        return [Action("code", EMPTY, text=text)]
+        return [to_write(text)]
     if requested(run).is_exclusive:
         text = (
             "--exclusive reserves all GPUs of a node, whatever --gres requests. If the job can "
             f"share the node, leave it out and request {plural(most_on_a_node(used), 'GPU')}."
         )
-        return [Action("shell", EMPTY, text=text), *_start(run, busy, most_on_a_node(devices))]
+        return [to_do(text), *_start(run, busy, most_on_a_node(devices))]
     start = _start(run, busy, most_on_a_node(devices))
     if not unproven(run):
         fewer = fewer_gpus(run, used, "Or use all of them.")
@@ -174,7 +182,7 @@ def _use_or_return(
         if _is_one_node_full(run, used, devices):
             held = most_on_a_node(devices)
             text = f"Use all of them, or fewer nodes; one node used all of its {held}."
-            return [Action("shell", EMPTY, text=text), *start]
+            return [to_do(text), *start]
     return [use_or_request_fewer(devices), *start]
 
 
@@ -183,13 +191,13 @@ def _start(run: RunData, busy: Sequence[tuple[DeviceData, float]], most: int) ->
     request = requested(run)
     if (request.tasks_per_node or (request.tasks or 0) // request.nodes) >= most > 1:
         text = "Find out why some tasks used no GPU: each must choose its own by its local rank."
-        return [Action("code", EMPTY, text=text)]
+        return [to_write(text)]
     if request.nodes > 1:
         text = "Start a process on each GPU of every node; a node that only coordinates needs none."
-        return [Action("code", EMPTY, text=text)]
+        return [to_write(text)]
     if not any("torch" in process.frameworks for each, _ in busy for process in each.processes):
         text = "Start a process on each GPU, or use the program's own option for several GPUs."
-        return [Action("code", EMPTY, text=text)]
+        return [to_write(text)]
     return [
         Action("code", Line("torchrun --nproc_per_node={} train.py", most), text="To use all:"),
         Action("code", Line("devices={}, strategy=DDPStrategy()", most), text="In Lightning:"),
@@ -216,7 +224,7 @@ def _hardly_used(run: RunData, rows: Sequence[Row]) -> Finding:
             "active_percent": 100 * max(shares),
             "gpus_worth": ledger_of(run).worth(),
         },
-        actions=[Action("shell", EMPTY, text="Give them work, or try the program on fewer GPUs.")],
+        actions=[to_do("Give them work, or try the program on fewer GPUs.")],
         uses_more=True,
     )
 
@@ -280,7 +288,7 @@ def _alone(run: RunData, rows: Sequence[Row], least_s: float) -> Finding | None:
         spans=[span for each in found for span in each.spans],
         confidence=polled_confidence(them),
         numbers={"gpus": len(job_devices(run)), "gpus_idle": len(them), "idle_s": most_s},
-        actions=[Action("shell", EMPTY, text=_NO_WORK)],
+        actions=[to_do(_NO_WORK)],
     )
 
 
@@ -330,11 +338,7 @@ def _times(run: RunData, one: _Alone) -> str:
 
 #: a node, and where it did nothing
 _IdleNode = tuple[NodeData, list[Span]]
-_SPLIT = Action(
-    "shell",
-    EMPTY,
-    text="Split the work evenly, or give the part that runs on fewer nodes a job of its own.",
-)
+_SPLIT = to_do("Split the work evenly, or give the part that runs on fewer nodes a job of its own.")
 
 
 class NodesIdle(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from gpumon.analysis.finding import Action, Finding, NotEvaluable
+from gpumon.analysis.finding import Action, Finding, NotEvaluable, to_do, to_write
 from gpumon.analysis.rules.phrasing import (
     alike,
     finding,
@@ -156,12 +156,12 @@ def _foreign(run: RunData, found: Sequence[_Foreign]) -> Finding:
         action = staff_actions(device.node, f"pid {facts.pid} ({whose}) on {gpus}")[0]
         if facts.own:
             text = "Your own processes outside of this job share its GPU."
-            action = Action("shell", EMPTY, text=text)
+            action = to_do(text)
     else:
         verb, are = "runs" if run.live else "ran", "is" if len(found) == 1 else "are"
         title = f"your pid {facts.pid} {verb} on {gpus}, which {are} not in the job ({size})"
         text = "Delete every line that sets CUDA_VISIBLE_DEVICES; keep Slurm's value."
-        action = Action("code", EMPTY, text=text)
+        action = to_write(text)
     return finding(
         run,
         "warning",

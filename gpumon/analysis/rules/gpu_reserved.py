@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gpumon.analysis.finding import Action, Finding, Lack
+from gpumon.analysis.finding import Action, Finding, Lack, to_write
 from gpumon.analysis.memory import ProcessMemory, mem_truth_of
 from gpumon.analysis.rules.needs import gpu_memory
 from gpumon.analysis.rules.phrasing import (
@@ -19,7 +19,7 @@ from gpumon.analysis.rules.phrasing import (
 from gpumon.analysis.rules.rule import Answers, Checked, Rule, rule
 from gpumon.analysis.rundata import DeviceData, RunData
 from gpumon.analysis.signals import job_devices, observed
-from gpumon.model.lines import EMPTY, Line
+from gpumon.model.lines import Line
 from gpumon.model.text import clean
 from gpumon.model.units import age_text, bytes_text, of_bytes_text
 
@@ -36,9 +36,7 @@ _MEASURED = {
 }
 #: kinds of memory that is taken ahead (`memory.classify`)
 RESERVED = tuple(_SAYS)
-_OWN_FIGURES = (
-    Action("code", EMPTY, text="The program's output may show how much GPU memory it needs."),
-)
+_OWN_FIGURES = (to_write("The program's output may show how much GPU memory it needs."),)
 _PROBE = Action(
     "shell",
     Line("gpumon record --probe -- COMMAND"),
@@ -58,8 +56,7 @@ _RECIPES = {
         _PROBE,
     ),
     "kv": (
-        Action("code", EMPTY,
-               text="Its log or metrics show how much of the cache is in use. Its share of the "
+        to_write("Its log or metrics show how much of the cache is in use. Its share of the "
                     "GPU can be lowered only as far as its weights and that much cache need."),
     ),
     "pool": (
@@ -157,11 +154,8 @@ def _found(run: RunData, kind: str, found: Sequence[tuple[DeviceData, ProcessMem
     devices = [device for device, _ in found]
     size = of_bytes_text(shape.plateau_bytes, device.mem_total_bytes or 0.0)
     rise_s = shape.rise_s
-    how = (
-        "allocated before the recording"
-        if rise_s is None
-        else f"allocated within {max(1, round(rise_s))} s"
-    )
+    how = "before the recording" if rise_s is None else f"within {max(1, round(rise_s))} s"
+    how = f"allocated {how}"
     used = "" if need is None else bytes_text(need.in_use_bytes)
     said = (_SAYS if need is None else _MEASURED)[kind].format(size=size, used=used)
     measured = "" if need is None else f"; {used} of it in use at most, {beside_text(need)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gpumon.analysis.finding import Action, Finding
+from gpumon.analysis.finding import Action, Finding, to_write
 from gpumon.analysis.memory import mem_truth_of
 from gpumon.analysis.memory.need import Need
 from gpumon.analysis.rules.needs import gpu_memory
@@ -14,7 +14,7 @@ from gpumon.analysis.rules.rule import Answers, rule
 from gpumon.analysis.rundata import DeviceData, RunData
 from gpumon.analysis.signals import job_devices
 from gpumon.analysis.thresholds import Count, Percent
-from gpumon.model.lines import EMPTY, Line
+from gpumon.model.lines import Line
 from gpumon.model.units import plural
 
 
@@ -84,4 +84,4 @@ _NO_GAPS = (
         text="Lets the allocator grow blocks in place, so that fewer gaps remain.",
     ),
 )
-_SMALLER = (Action("code", EMPTY, text="A smaller batch would leave room to spare."),)
+_SMALLER = (to_write("A smaller batch would leave room to spare."),)

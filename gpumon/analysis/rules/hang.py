@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from statistics import fmean
 
-from gpumon.analysis.finding import Action, Finding
+from gpumon.analysis.finding import Action, Finding, to_write
 from gpumon.analysis.hang import Hang, Stuck, SuspectedHang, hang_of, standstill
 from gpumon.analysis.ledger import State, ledger_of
 from gpumon.analysis.rules.needs import gpus
@@ -162,7 +162,7 @@ def _timed_out(run: RunData) -> bool:
 def _actions(run: RunData, devices: Sequence[DeviceData]) -> tuple[Action, ...]:
     if _timed_out(run):
         text = "Find out from the job's output which rank did not come to the collective, and why."
-        return (Action("code", EMPTY, text=text),)
+        return (to_write(text),)
     tags = {p.facts.framework for each in devices for p in job_processes(each)}
     timeout = Line("dist.init_process_group(timeout=timedelta(minutes=10))")
     next_time = Action(

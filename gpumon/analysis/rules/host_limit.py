@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from gpumon.analysis.accounting import out_of_memory, used
-from gpumon.analysis.finding import Action, Finding, Lack, NotEvaluable
+from gpumon.analysis.finding import Action, Finding, Lack, NotEvaluable, to_do
 from gpumon.analysis.kinds import learns
 from gpumon.analysis.rightsize import amounts
 from gpumon.analysis.rightsize.amounts import MIB
@@ -22,7 +22,7 @@ from gpumon.analysis.rules.rule import Checked, of_nodes, rule
 from gpumon.analysis.rundata import NodeData, RunData, Track
 from gpumon.analysis.signals import WARM_UP_S, Span, growth_per_s, seconds_of, sustained
 from gpumon.analysis.thresholds import Bytes, Percent
-from gpumon.model.lines import EMPTY, Line
+from gpumon.model.lines import Line
 from gpumon.model.text import clean
 from gpumon.model.units import age_text, bytes_text, of_bytes_text, rate_text
 from gpumon.slurm.job import Job
@@ -80,7 +80,7 @@ def _near_limit(run: RunData, node: NodeData, t: MemNearLimit) -> list[Finding] 
         subject=node.node,
         numbers={"used_bytes": now, "limit_bytes": limit},
         actions=[
-            Action("shell", EMPTY, text="Save a checkpoint now, if the program can."),
+            to_do("Save a checkpoint now, if the program can."),
             action_of(line, "A larger request helps the next run.") if line else None,
         ],
         harm_in_s=left_s,
@@ -255,12 +255,12 @@ def _lasts(run: RunData, found: HostLeak) -> tuple[str, Action | None]:
         return note, None
     if run.job is not None and run.job.state == "COMPLETED":
         text = "If it keeps results on purpose, request more memory only for a longer run."
-        return note, Action("shell", EMPTY, text=text)
+        return note, to_do(text)
     more = amounts.more_memory(run)
     line = None if more is None else memory_line(request, more)
     if line is None or more is None:
         text = "Save checkpoints and restart: no memory request lasts for the time limit."
-        return note, Action("shell", EMPTY, text=text)
+        return note, to_do(text)
     wanted = amounts.round_memory(more)
     lasts = f"At that pace, {bytes_text(wanted)} per node would last "
     lasts += f"{age_text(found.lasts_s(wanted))}."

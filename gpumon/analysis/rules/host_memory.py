@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpumon.analysis.finding import Action, Change, Lack, NotEvaluable
+from gpumon.analysis.finding import Action, Change, Lack, NotEvaluable, to_do
 from gpumon.analysis.rightsize import amounts, changes
 from gpumon.analysis.rightsize.amounts import GIB, Need
 from gpumon.analysis.rightsize.gate import polled_s
@@ -20,7 +20,6 @@ from gpumon.analysis.rules.phrasing import MEM_HELD, finding, percent
 from gpumon.analysis.rules.rule import Checked, rule
 from gpumon.analysis.rundata import RunData, Track
 from gpumon.analysis.thresholds import Bytes, Seconds, Share, of_site
-from gpumon.model.lines import EMPTY
 from gpumon.model.units import bytes_text
 
 #: the end of a basis whose number the title has
@@ -103,7 +102,7 @@ def _less(run: RunData, request: Requested, need: Need, line: Change) -> Action:
         example = "; record a run to find out."
         if enough is not None and proven:
             example = f": {enough.setting} would do."
-        return Action("shell", EMPTY, text=needs + example)
+        return to_do(needs + example)
     # one task does not speak for the others of its array; `array-mem-over` does
     is_array = run.job is not None and run.job.array_job_id
     alone = "By this task alone: others of the array may need more." if is_array else ""

@@ -41,9 +41,8 @@ def host_phase(run: RunData, span: Span) -> Phase:
     often = sum(rate > _MOVES_BYTES_PER_S for rate in rates) >= 0.5 * len(rates)
     stalled = [_mean(node.job, "io_pressure_percent", span) or 0.0 for node in run.nodes]
     cores, cpus = total_cores(run, span), total(node.cpus for node in run.nodes)
-    moved = (
-        f"the job read or wrote {io / 1e6:.0f} MB/s" if io > _MOVES_BYTES_PER_S and often else ""
-    )
+    moves = io > _MOVES_BYTES_PER_S and often
+    moved = f"the job read or wrote {io / 1e6:.0f} MB/s" if moves else ""
     if cores is not None and cpus and cores >= _FULL * cpus:
         also = f", and {moved}" if moved else ""
         return Phase("cpu", f"{cores:.1f} of {cpus:.0f} cores were busy{also}")

@@ -8,7 +8,7 @@ from math import ceil
 from statistics import fmean
 from typing import NamedTuple
 
-from gpumon.analysis.finding import Action, Finding, NotEvaluable
+from gpumon.analysis.finding import Action, Finding, NotEvaluable, to_write
 from gpumon.analysis.kinds import Kind, kind_of
 from gpumon.analysis.ledger import HELD_BACK
 from gpumon.analysis.rules.gpu_ineffective import Shown
@@ -30,7 +30,6 @@ from gpumon.analysis.rules.stands import most_text, probed_of
 from gpumon.analysis.rundata import DeviceData, NodeData, RunData, Track
 from gpumon.analysis.signals import Held, busy_track, job_processes, mean_of, sustained, warm_up_end
 from gpumon.analysis.thresholds import Cores, Percent, Seconds
-from gpumon.model.lines import EMPTY
 
 
 class HostStall(NamedTuple):
@@ -121,7 +120,7 @@ def _host_stall(run: RunData, node: NodeData, variant: str, shown: Shown) -> Fin
             "busy_percent": busy,
             "cpu_cores_mean": mean_of(node.job["cpu_cores_used"], shown.spans),
         },
-        actions=actions or [Action("code", EMPTY, text=text)],
+        actions=actions or [to_write(text)],
         uses_more=uses_more,
     )
 
@@ -134,10 +133,7 @@ def _one_thread(shown: Shown) -> str:
     """Of a program that learns, by its framework."""
     tags = _frameworks(shown)
     if "torch" in tags:
-        return (
-            "Move .item() and prints out of the loop; use a larger batch, CUDA graphs or "
-            "torch.compile."
-        )
+        return "Move .item() and prints out of the loop; try larger batches or torch.compile."
     if "jax" in tags:
         return (
             "Pad the inputs to a few shapes: JAX compiles anew for each (jax_log_compiles shows "

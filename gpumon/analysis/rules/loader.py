@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from gpumon.analysis.finding import Action
+from gpumon.analysis.finding import Action, to_write
 from gpumon.analysis.rules.phrasing import percent
 from gpumon.analysis.rules.stands import line_of, mostly_in, probed_of, ranks_text, seen
 from gpumon.analysis.rundata import DeviceData, NodeData, ProgramData, RunData, Track
 from gpumon.analysis.signals import Held, Span, busy_track, devices_on, mean_of, sustained
 from gpumon.analysis.steps import probed_on
 from gpumon.frames.places import ranked, share
-from gpumon.model.lines import EMPTY, Line
+from gpumon.model.lines import Line
 from gpumon.model.text import clean
 from gpumon.model.units import plural
 
@@ -118,16 +118,16 @@ def loader_actions(run: RunData, node: NodeData, waits: Waits) -> tuple[Action, 
     if waits.is_in_process:
         text = f"The training process loads the data itself, in {waits.line or waits.where}"
         if most < _LEAST_WORKERS:
-            return (Action("code", EMPTY, text=f"{text}: prepare the data once, before the run."),)
+            return (to_write(f"{text}: prepare the data once, before the run."),)
         return (replace(loader_action(min(most, 8)), text=f"{text}: load it in workers."),)
     if not waits.workers_in:
         text = (
             "The workers wait for work, too: raise prefetch_factor, and look at what the program "
             "does with a batch before it trains on it."
         )
-        return (Action("code", EMPTY, text=text),)
+        return (to_write(text),)
     faster = f"Make {waits.line or waits.workers_in} faster, or do its work once before the run."
     if waits.workers >= most:
-        return (Action("code", EMPTY, text=faster),)
+        return (to_write(faster),)
     more = replace(loader_action(min(most, 2 * waits.workers)), text="Or start more workers.")
-    return Action("code", EMPTY, text=faster), more
+    return to_write(faster), more

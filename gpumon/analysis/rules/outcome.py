@@ -7,13 +7,13 @@ from dataclasses import replace
 from time import localtime, strftime
 
 from gpumon.analysis.accounting import failed_steps, out_of_memory
-from gpumon.analysis.finding import Action, Finding, Lack, NotEvaluable
+from gpumon.analysis.finding import Action, Finding, Lack, NotEvaluable, to_do
 from gpumon.analysis.last_error import crash, last_error
 from gpumon.analysis.rules.needs import state
 from gpumon.analysis.rules.phrasing import finding
 from gpumon.analysis.rules.rule import Checked, rule
 from gpumon.analysis.rundata import RunData
-from gpumon.model.lines import EMPTY, Line, word, words
+from gpumon.model.lines import Line, word, words
 from gpumon.model.text import clean
 from gpumon.model.units import age_text, plural
 from gpumon.slurm.job import ExitCode, Job
@@ -84,7 +84,7 @@ def ended_badly(run: RunData) -> Checked:
     why = why or exit_words(job.exit_code) or "Slurm gives no reason"
     if job.state == "FAILED" and (error := last_error(run.log_tail)):
         why = f"{why}; its output ends with: {error}"
-    actions = [Action("shell", EMPTY, text=action)]
+    actions = [to_do(action)]
     if node:
         avoid = Line("#SBATCH --exclude={}", word("nodes", job.failed_node))
         actions.append(Action("sbatch", avoid, text="Exclude that node."))
@@ -109,7 +109,7 @@ def _not_all_completed(run: RunData, job: Job) -> Checked:
     failed_s = max((each.elapsed_s or 0.0 for each in steps if each.state == "FAILED"), default=0.0)
     is_most = failed_s >= _MOST_OF_IT * (job.elapsed_s or run.elapsed_s) > 0
     level = "warning" if error or is_most else "info"
-    actions = [Action("shell", EMPTY, text=_STATES["FAILED"][2])]
+    actions = [to_do(_STATES["FAILED"][2])]
     return _finding(run, job, level, f"COMPLETED, but {'; '.join(titles)}", actions)
 
 

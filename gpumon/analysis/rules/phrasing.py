@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from math import inf
 from typing import TypeVar
 
-from gpumon.analysis.finding import CONFIDENCES, Action, Change, Finding, Lack, NotEvaluable
+from gpumon.analysis.finding import CONFIDENCES, Action, Change, Finding, Lack, NotEvaluable, to_do
 from gpumon.analysis.memory.need import Need
 from gpumon.analysis.rightsize import amounts
 from gpumon.analysis.rightsize.changes import action_of, gpus_line, memory_line
@@ -14,7 +14,7 @@ from gpumon.analysis.rightsize.requested import requested
 from gpumon.analysis.rules.instant import use_or_return
 from gpumon.analysis.rundata import DeviceData, NodeData, RunData
 from gpumon.analysis.signals import Span, why_missing, window_of
-from gpumon.model.lines import EMPTY, Line, word, words
+from gpumon.model.lines import Line, word, words
 from gpumon.model.text import clean
 from gpumon.model.units import age_text, bytes_text
 
@@ -241,7 +241,7 @@ def use_or_request_fewer(devices: Sequence[DeviceData]) -> Action:
     needs.
     """
     text = f"{use_or_return(len(devices))}, whichever the rest of the run needs."
-    return Action("shell", EMPTY, text=text)
+    return to_do(text)
 
 
 def more_memory(run: RunData) -> Change | None:

@@ -7,7 +7,7 @@ from itertools import groupby
 from statistics import median
 from typing import NamedTuple
 
-from gpumon.analysis.finding import Action, Finding
+from gpumon.analysis.finding import Finding, to_write
 from gpumon.analysis.programs import program
 from gpumon.analysis.rules.phrasing import alike, finding, percent
 from gpumon.analysis.rules.stands import line_of, most_text, ranks_text, seen
@@ -15,7 +15,6 @@ from gpumon.analysis.rundata import ProgramData, RunData
 from gpumon.analysis.signals import job_devices, observed
 from gpumon.analysis.steps import probed, probed_on
 from gpumon.frames.places import share
-from gpumon.model.lines import EMPTY
 from gpumon.model.units import step_text
 
 #: ranks whose steps differ by no more take them together (proposed)
@@ -125,5 +124,5 @@ def slow_rank_finding(run: RunData, slow: SlowRank) -> Finding:
             "data_wait_percent": slow.data_percent,
             "others_data_wait_percent": slow.others_data_percent,
         },
-        actions=[Action("code", EMPTY, text=text)],
+        actions=[to_write(text)],
     )

@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from gpumon.analysis.finding import Action, Change, Finding, Lack, NotEvaluable, ask_for
+from gpumon.analysis.finding import (
+    Action,
+    Change,
+    Finding,
+    Lack,
+    NotEvaluable,
+    ask_for,
+    to_do,
+    to_write,
+)
 from gpumon.analysis.kinds import learns
 from gpumon.analysis.rightsize import amounts, changes
 from gpumon.analysis.rightsize.requested import Requested, node_types, requested
@@ -16,7 +25,7 @@ from gpumon.analysis.rules.rule import Checked, of_nodes, rule
 from gpumon.analysis.rundata import NodeData, RunData, Track
 from gpumon.analysis.signals import growth_per_s
 from gpumon.analysis.thresholds import Bytes, Percent, Seconds, Share
-from gpumon.model.lines import EMPTY, Line
+from gpumon.model.lines import Line
 from gpumon.model.text import clean
 from gpumon.model.units import of_bytes_text
 
@@ -105,10 +114,10 @@ def _full(
     path = clean(node.disk_paths.get(label, label))
     text = f"{path} {of_bytes_text(used, total)} ({percent(share)} full)"
     text += filling_text(per_s, full_in_s)
-    fix = Action("shell", EMPTY, text="Delete unneeded files; let the next run write elsewhere.")
+    fix = to_do("Delete unneeded files; let the next run write elsewhere.")
     if path == _SHM or label == "shm":
         text += "; counts as job memory"
-        fix = Action("code", EMPTY, text="Keep less there; it needs memory of the job.")
+        fix = to_write("Keep less there; it needs memory of the job.")
         if learns(run):
             fewer = Line("DataLoader(num_workers=2)")
             fix = Action("code", fewer, text="Fewer workers keep fewer batches there.")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
 
-from gpumon.analysis.finding import Action, Lack, NotEvaluable
+from gpumon.analysis.finding import Lack, NotEvaluable, to_do
 from gpumon.analysis.ledger import State, ledger_of
 from gpumon.analysis.rightsize import amounts, changes
 from gpumon.analysis.rightsize.directives import options_of_submit_line
@@ -20,34 +20,21 @@ from gpumon.analysis.rules.rule import Checked, rule
 from gpumon.analysis.rundata import RunData
 from gpumon.analysis.signals import is_interactive, job_devices
 from gpumon.analysis.thresholds import Seconds, Share
-from gpumon.model.lines import EMPTY
 from gpumon.model.units import age_text
 from gpumon.slurm.job import Job
 
 #: in words: to a job script without a trap, the signal itself is the end
-_SIGNAL = Action(
-    "shell",
-    EMPTY,
-    text="Let the next run save a checkpoint before its limit: docs/troubleshooting.md has a job "
-    "script that traps Slurm's signal.",
+_SIGNAL = to_do(
+    "Let the next run save a checkpoint before its limit: docs/troubleshooting.md has a job "
+    "script that traps Slurm's signal."
 )
-_SAVE = Action(
-    "shell",
-    EMPTY,
-    text="Save a checkpoint now, if the program can, or ask the site's staff for more time.",
+_SAVE = to_do("Save a checkpoint now, if the program can, or ask the site's staff for more time.")
+_SIGNALLED = to_do(
+    "Check in its output that it saved a checkpoint after Slurm's signal (--signal), from "
+    "which the next job can continue."
 )
-_SIGNALLED = Action(
-    "shell",
-    EMPTY,
-    text="Check in its output that it saved a checkpoint after Slurm's signal (--signal), from "
-    "which the next job can continue.",
-)
-_SESSION = Action(
-    "shell", EMPTY, text="Save your work before the limit, and request as long as you will work."
-)
-_STOOD = Action(
-    "shell", EMPTY, text="Find out what the program did at the end; more time alone may not help."
-)
+_SESSION = to_do("Save your work before the limit, and request as long as you will work.")
+_STOOD = to_do("Find out what the program did at the end; more time alone may not help.")
 #: s; few partitions allow twice such a limit: checkpoints come first
 _LONG_S = 86_400.0
 #: s; a job that runs for so much longer than its limit does not
@@ -152,7 +139,7 @@ def _ends_in_s(run: RunData) -> float | None:
 
 class TimeOver(NamedTuple):
     elapsed_s: Seconds = 900
-    info_share: Share = 0.6  # of the limit
+    info_share: Share = 0.65  # of the limit
     warning_share: Share = 0.1
     warning_s: Seconds = 1800  # a shorter run may be a test
 
@@ -181,8 +168,8 @@ def time_over(run: RunData, t: TimeOver) -> Checked:
         return limit_s
     longest = max([elapsed_s(run), *amounts.completed(run)])
     share = longest / limit_s
-    wanted = amounts.less_time([longest])
-    if longest <= t.elapsed_s or share >= t.info_share or wanted is None or wanted >= limit_s:
+    wanted = amounts.less_time([longest], limit_s)
+    if longest <= t.elapsed_s or share >= t.info_share or wanted is None:
         return None
     if (lacks := unproven(run)) is not None:
         return lacks
@@ -192,7 +179,7 @@ def time_over(run: RunData, t: TimeOver) -> Checked:
     line = changes.time_line(limit_s, wanted)
     action = changes.action_of(line)
     if longest < t.warning_s and line is not None and len(amounts.completed(run)) < 2:
-        action = Action("shell", EMPTY, text=f"If other runs are as short, {line.setting} will do.")
+        action = to_do(f"If other runs are as short, {line.setting} will do.")
     return finding(
         run,
         "warning" if share < t.warning_share and longest >= t.warning_s else "info",

@@ -11,6 +11,7 @@ import time
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from html import escape as _escape
+from pathlib import Path
 
 from gpumon.analysis.finding import Finding
 from gpumon.analysis.summary import DeviceRow
@@ -23,7 +24,6 @@ from gpumon.report.render.devices import busy_text, idle_text, memory_text, star
 from gpumon.report.render.forms import Medium
 from gpumon.report.render.html_chart import Axis, Mark, axis_of, chart, heat_map, windows_of
 from gpumon.report.render.html_events import Flag, events_list, flags_of, flags_on
-from gpumon.report.render.html_style import SCRIPT, STYLE
 from gpumon.report.render.layout import NOT_KNOWN, SIGNS, watts
 from gpumon.report.render.steps import listed, rank_table
 from gpumon.report.render.table import HEAD, cells, ranked, total_lines
@@ -31,12 +31,14 @@ from gpumon.report.render.used import (
     Resource,
     Table,
     attempt_table,
+    given_words,
     resources,
     states_text,
     task_notes,
     task_table,
 )
 from gpumon.report.sentences import in_changes, sentences
+from gpumon.report.verdict import in_words
 
 #: GPUs with a chart each; more share a heat map, which has at most so many rows
 _MOST_CHARTS, _MOST_ROWS = 8, 128
@@ -49,14 +51,17 @@ def render(reports: Sequence[Report], medium: Medium) -> str:
 def html_page(reports: Sequence[Report]) -> str:
     titles = ", ".join(heading.job_name(report) for report in reports)
     bodies = "\n<hr>\n".join(_body(report) for report in reports)
-    digest = b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+    style, script = (
+        Path(__file__).with_name(f"report.{kind}").read_text() for kind in ("css", "js")
+    )
+    digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>gpumon report {_text(titles)}</title>\n<style>{STYLE}</style></head>\n"
-        f"<body>\n{_overview(reports)}{bodies}\n<script>{SCRIPT}</script>\n</body></html>\n"
+        f"<title>gpumon report {_text(titles)}</title>\n<style>{style}</style></head>\n"
+        f"<body>\n{_overview(reports)}{bodies}\n<script>{script}</script>\n</body></html>\n"
     )
 
 
@@ -106,11 +111,9 @@ def _head(report: Report) -> list[str]:
 
 
 def _findings(report: Report) -> list[str]:
-    if report.findings:
-        return [_finding(each, report) for each in report.findings]
-    if report.job.is_pending:
-        return []
-    return [f'<p class="good">{SIGNS["good"]} No problems found.</p>']
+    sign, told = in_words(report)
+    said = [f'<p class="{sign}">{SIGNS[sign]} {_text(told)}</p>'] if told else []
+    return [_finding(each, report) for each in report.findings] + said
 
 
 def _finding(each: Finding, report: Report) -> str:
@@ -157,12 +160,9 @@ def _used(report: Report) -> list[str]:
     found = resources(report)
     if not found:
         return []
-    key = _key(("--mem", "", "mean"), ("--peak", "", "peak"), ("--none", "", "requested"))
-    return [
-        "<h2>Requested and used</h2>",
-        key,
-        f'<div class="bars">{"".join(map(_bar, found))}</div>',
-    ]
+    word, title = given_words(report)
+    key = _key(("--mem", "", "mean"), ("--peak", "", "peak"), ("--none", "", word))
+    return [f"<h2>{title}</h2>", key, f'<div class="bars">{"".join(map(_bar, found))}</div>']
 
 
 def _bar(each: Resource) -> str:

@@ -16,6 +16,7 @@ from gpumon.report.names import PARTS
 from gpumon.report.provenance import missing_text
 from gpumon.report.render.forms import Medium
 from gpumon.report.usage import Figures
+from gpumon.report.verdict import verdict
 from gpumon.slurm.job import Job
 
 Json = dict[str, Any]
@@ -52,6 +53,7 @@ def document(report: Report) -> Json:
         "devices": [_device(row) for row in report.devices],
         "ranks": [_rank(each) for each in report.ranks],
         "events": [_values(each, "events", {"subject": each.label}) for each in report.happenings],
+        "verdict": verdict(report)._asdict(),
         "findings": [finding_json(each) for each in (*report.findings, *report.suppressed)],
         "recommendations": [_recommendation(each) for each in report.recommendations],
         "waste_gpu_hours": round(report.waste_gpu_hours, 3),

@@ -23,12 +23,14 @@ from gpumon.report.render.table import HEAD, are_several, cells, ranked, total_l
 from gpumon.report.render.used import (
     Table,
     attempt_table,
+    given_words,
     resources,
     states_text,
     task_notes,
     task_table,
 )
 from gpumon.report.sentences import in_changes, sentences
+from gpumon.report.verdict import in_words
 
 #: what is markup wherever it stands: emphasis, code, links, tags, cells, strikethrough, formulas …
 _ANYWHERE = r"[\\`*\[\]<|~$]"
@@ -89,11 +91,9 @@ def _summary(report: Report) -> list[str]:
 
 
 def _findings(report: Report) -> list[str]:
-    if report.job.is_pending and not report.findings:
-        return []
-    if not report.findings:
-        return ["", f"{SIGNS['good']} No problems found."]
-    lines = [""]
+    sign, told = in_words(report)
+    lines = ["", f"{SIGNS[sign]} {escape(told)}"] if told else []
+    lines += [""] if report.findings else []
     for each in report.findings:
         title, rest = sentences(each)
         text = f"- **{each.level.capitalize()}: {escape(title)}** {escape(rest)}"
@@ -196,8 +196,9 @@ def _used(report: Report) -> list[str]:
         )
         for each in found
     ]  # fmt: skip
-    head = ("", "requested", "used (peak)", "used (mean)", "seff", "because")
-    return ["", "### Requested and used", "", *_table(head, rows, range(1, 5))]
+    word, title = given_words(report)
+    head = ("", word, "used (peak)", "used (mean)", "seff", "because")
+    return ["", f"### {title}", "", *_table(head, rows, range(1, 5))]
 
 
 def _table(

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from gpumon.analysis.finding import Finding
 from gpumon.model.text import clean
-from gpumon.model.units import plural
 from gpumon.report.model import Report
 from gpumon.report.provenance import provenance_lines
 from gpumon.report.render import heading
@@ -21,6 +20,7 @@ from gpumon.report.render.layout import ASCII_SIGNS, ROLES, SIGNS, Row, cut, flo
 from gpumon.report.render.steps import step_rows
 from gpumon.report.render.used import attempt_rows, resource_rows, task_rows
 from gpumon.report.sentences import Step, sentences, step_of, steps_of
+from gpumon.report.verdict import in_words
 
 #: a page with plots is no longer than this
 _MAX_ROWS = 60
@@ -117,19 +117,15 @@ def _head(report: Report, width: int) -> list[Row]:
 
 
 def _findings(report: Report, width: int, glyphs: str) -> list[Row]:
-    if report.findings:
-        return [
-            row
-            for each in report.findings
-            for row in finding_rows(each, width, glyphs, steps_of(each, report.recommendations))
-        ]
+    rows = [
+        row
+        for each in report.findings
+        for row in finding_rows(each, width, glyphs, steps_of(each, report.recommendations))
+    ]
+    sign, text = in_words(report)
     signs = ASCII_SIGNS if glyphs == "ascii" else SIGNS
-    if report.job.is_pending:
-        return []
-    skipped = plural(len(report.not_evaluable), "check")
-    what = "No problems found"
-    what += f" ({skipped} skipped, listed below)." if report.not_evaluable else "."
-    return wrapped(signs["good"], what, width, "good", "good")
+    role = ROLES.get(sign, sign)
+    return rows + (wrapped(signs[sign], text, width, role, role) if text else [])
 
 
 def _next_time(report: Report, width: int) -> list[Row]:

@@ -64,6 +64,13 @@ def resources(report: Report) -> list[Resource]:
     return found
 
 
+def given_words(report: Report) -> tuple[str, str]:
+    """What there was of each resource: in a word, and in a title with its use."""
+    if report.job.raw_id or report.job.id:
+        return "requested", "Requested and used"
+    return "on node", "On the node and used"
+
+
 def _note(use: Use, note: str) -> str:
     """Why it is not known, and on what it rests."""
     return "; ".join(each for each in (use.why if use.why not in note else "", note) if each)
@@ -74,7 +81,7 @@ def resource_rows(report: Report, width: int) -> list[Row]:
     if not lines:
         return []
     has_seff = report.seff.cpu_percent is not None
-    head = f"{'':<7}{'requested':>10}{'used (peak)':>12}{'used (mean)':>12}"
+    head = f"{'':<7}{given_words(report)[0]:>10}{'used (peak)':>12}{'used (mean)':>12}"
     head += f"{'seff':>10}" if has_seff else ""
     head += "  because" if any(0 < len(each.because) < width - 53 for each in lines) else ""
     rows: list[Row] = [[(head, "title")]]

@@ -8,7 +8,7 @@ from math import floor
 from typing import NamedTuple
 
 from gpumon.analysis.rules.instant import slowing
-from gpumon.chart.canvas import Canvas, Values, tick_labels
+from gpumon.chart.canvas import Values, tick_labels
 from gpumon.chart.filled import Drawn, Kind
 from gpumon.chart.moving import MovingPlot, tick_s
 from gpumon.chart.painter import BUCKETS
@@ -212,13 +212,6 @@ def block(title: Row, body: list[Row], width: int, height: int) -> list[Row]:
 def side_by_side(blocks: list[list[Row]]) -> list[Row]:
     """Blocks of equal height as one."""
     return [[run for row in rows for run in row] for rows in zip(*blocks)]
-
-
-def canvas_rows(canvas: Canvas | None, roles: Sequence[str]) -> list[Row]:
-    return [
-        [(text, "dim" if owner is None else roles[owner]) for text, owner in row]
-        for row in (canvas.rows if canvas is not None else ())
-    ]
 
 
 def with_events(

@@ -209,7 +209,7 @@ def test_one_thread_per_core_is_all_that_a_core_gives():
     this = with_facts(run(cores=15, peak=15.9, cpus=32), threads_per_core=2)
     assert ids(this) & {"cpu-underused", "cpu-low"} == set()
     half = only("cpu-underused", with_facts(run(cores=6, peak=6, cpus=32), threads_per_core=2))
-    assert half.actions[0].after == "#SBATCH --cpus-per-task=14"
+    assert half.actions[0].after == "#SBATCH --cpus-per-task=16"
     unknown = only("cpu-low", bare(job(cpus=32, elapsed=3600, cpu_s=0.49 * 32 * 3600)))
     assert unknown.level == "info"
 

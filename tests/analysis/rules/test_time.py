@@ -40,22 +40,14 @@ def test_one_short_run_gives_no_line():
     assert found.change("--time") is None
 
 
-@pytest.mark.parametrize(
-    "rest",
-    [
-        {"restarts": 1},
-        {"submit_line": "sbatch -d singleton job.sh"},
-        {"submit_line": "sbatch --dependency=afterany:4710 job.sh"},
-        {"submit_line": "sbatch --signal=B:USR1@300 job.sh"},
-        {"submit_line": "sbatch --requeue job.sh"},
-        {"submit_line": "sbatch resume.sh"},
-        {"name": "train-ckpt"},
-        {"submit_line": "salloc -c 4"},
-        {"submit_line": "srun -c 4 --pty bash"},
-        {"submit_line": "sbatch jupyter.sh"},
-        {"name": "interactive"},
-    ],
-)
+@pytest.mark.parametrize("rest", [
+    {"restarts": 1}, {"name": "train-ckpt"}, {"name": "interactive"},
+    *({"submit_line": each} for each in (
+        "sbatch -d singleton job.sh", "sbatch --dependency=afterany:4710 job.sh",
+        "sbatch --signal=B:USR1@300 job.sh", "sbatch --requeue job.sh", "sbatch resume.sh",
+        "salloc -c 4", "srun -c 4 --pty bash", "sbatch jupyter.sh",
+    )),
+])  # fmt: skip
 def test_a_part_of_a_run_or_a_session_shows_no_limit(rest):
     answer = CHECK["time-over"](run(count=192, made=job(elapsed=1920, limit=18_000, **rest)))
     assert isinstance(answer, NotEvaluable)

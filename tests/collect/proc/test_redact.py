@@ -40,30 +40,11 @@ _SECRETS = st.builds(
     st.text(_LETTERS + "!#$%*+./:=?^_~-", max_size=30),
     st.text(_LETTERS, min_size=4, max_size=6),
 )
-_NAMES = st.sampled_from(
-    (
-        "token",
-        "password",
-        "api-key",
-        "api_key",
-        "hf_token",
-        "client-secret",
-        "db.password",
-        "accessToken",
-        "passwd",
-        "AWS_SECRET_ACCESS_KEY",
-        "WANDB_API_KEY",
-        "PGPASSWORD",
-        "MYSQL_PWD",
-        "credentials",
-        "auth_key",
-        "secret2",
-        "private-key",
-        "x.y.token",
-        "wandb-key",
-        "STORAGE_KEY",
-    )
-)
+_NAMES = st.sampled_from((
+    "token", "password", "api-key", "api_key", "hf_token", "client-secret", "db.password",
+    "accessToken", "passwd", "AWS_SECRET_ACCESS_KEY", "WANDB_API_KEY", "PGPASSWORD", "MYSQL_PWD",
+    "credentials", "auth_key", "secret2", "private-key", "x.y.token", "wandb-key", "STORAGE_KEY",
+))  # fmt: skip
 _FORMS = st.sampled_from(
     [
         ["--{name}", "{secret}"],

@@ -63,8 +63,8 @@ def cores_busy_but_gpu_too():
 
 @case(near="input-bound host-stall low-busy")
 def half_busy_with_cores_to_spare():
-    """Busy 50 %, 60 % of the cores, no pressure."""
-    return run(1200, Node([Gpu(50)], cores=4.8, cpu_pressure=5, io_pressure=12))
+    """Busy 50 %, 70 % of the cores, no pressure."""
+    return run(1200, Node([Gpu(50)], cores=5.6, cpu_pressure=5, io_pressure=12))
 
 
 @case(near="input-bound")

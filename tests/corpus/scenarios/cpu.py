@@ -67,7 +67,7 @@ def good_efficiency():
     return cores(26.4)
 
 
-@case(near="cpu-low")
+@case("cpu-underused:info", near="cpu-low")
 def low_efficiency_beside_a_gpu():
     """Half of the cores beside a GPU: no business of this rule."""
     return cores(4.4, 8, gpus=[Gpu()])
@@ -119,14 +119,14 @@ def far_too_many_cores():
 
 @case(near="cpu-underused")
 def a_preprocessing_needs_them():
-    """Two minutes at 9 of 16 cores, else 1.5: they are needed."""
-    return cores(steps(1.5, (300, 9.0), (420, 1.5)), 16, gpus=[Gpu()])
+    """Two minutes at 11 of 16 cores, else 1.5: they are needed."""
+    return cores(steps(1.5, (300, 11.0), (420, 1.5)), 16, gpus=[Gpu()])
 
 
 @case(near="cpu-underused serial-many-cores")
 def just_enough_cores():
-    """Peak 4.2 of 8."""
-    return cores(4.2, 8, gpus=[Gpu()])
+    """Peak 5.4 of 8."""
+    return cores(5.4, 8, gpus=[Gpu()])
 
 
 @case(unknown="cpu-underused serial-many-cores")
@@ -239,7 +239,7 @@ def oversubscribed_for_five_minutes():
 # -- cores-per-gpu-high, numa-mismatch -------------------------------------------------------------
 
 
-@case("cores-per-gpu-high:info", near="cpu-underused")
+@case("cores-per-gpu-high:info")
 def more_than_the_share():
     """20 cores for one GPU (share 16), peak 12."""
     return cores(12.0, 20, gpus=[Gpu()])
@@ -261,7 +261,7 @@ def the_share():
 def whole_node():
     """All 128 cores of a node with 4 GPUs: nobody else could use them."""
     gpus = [Gpu(model=Gpu().model) for _ in range(4)]
-    return cores(70.0, 128, gpus=gpus, mem=512 * GIB, seconds=960)
+    return cores(90.0, 128, gpus=gpus, mem=512 * GIB, seconds=960)
 
 
 def _placed(near, held):

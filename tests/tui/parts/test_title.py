@@ -1,9 +1,10 @@
-"""The first row."""
+"""The first row, and names of devices in one line."""
 
 from gpumon import demos
 from gpumon.sources.files import tracks_of
 from gpumon.sources.replay import ReplaySource
 from gpumon.tui.lines import plain
+from gpumon.tui.parts.phrasing import devices_named
 from gpumon.tui.parts.title import title_row
 from tests.tui import cluster
 
@@ -32,3 +33,10 @@ def test_parts_of_the_title_are_whole_or_not_there(looking):
     narrow = plain([title_row(looking.moment, 90)])
     assert "4 × H100 80GB HBM3" in narrow  # before the user and the partition
     assert "gpu-h100" not in narrow
+
+
+def test_devices_of_one_node_share_its_name():
+    assert devices_named(["GPU 2", "GPU 3"]) == "GPU 2, 3"
+    assert devices_named(["gpu02:2", "gpu02:3", "gpu03:0"]) == "gpu02:2, 3, gpu03:0"
+    assert devices_named(["gpu02:0", "gpu03:0", "gpu03:1"]) == "gpu02:0, gpu03:0, 1"
+    assert devices_named([f"GPU {n}" for n in range(5)]) == "5 GPUs"
