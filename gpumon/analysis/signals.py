@@ -53,7 +53,8 @@ class Held(NamedTuple):
 
 @once
 def job_devices(run: RunData) -> list[DeviceData]:
-    """The devices that the job holds: those it sees as CUDA devices, else all of the node.
+    """The devices that the job holds: those it sees as CUDA devices, else all of the node, as on a
+    node without a job.
 
     A device cut into MIG instances is not counted beside them.
     """
@@ -65,7 +66,7 @@ def job_devices(run: RunData) -> list[DeviceData]:
         seen = [each for each in here if each.device.cuda_index is not None]
         # CUDA_VISIBLE_DEVICES may name fewer than the job holds
         holds_all = node.header.job is not None and node.header.job.gpus == len(here)
-        found += here if holds_all or not seen else seen
+        found += here if holds_all or not seen or not is_allocated(run) else seen
     return found
 
 
@@ -196,9 +197,7 @@ def sustained_each(
     open_ = list(range(count))  # live: those that held in every window up to now
     known = run.count - first < width
     lasts = range(run.count, first + width - 1, -step)
-    windows = (
-        _recent(tracks, width, step, lasts) if run.live else _moving(tracks, width, step, lasts)
-    )
+    windows = (_recent if run.live else _moving)(tracks, width, step, lasts)
     cuts = (
         [] if run.live else sorted({cut for each in tracks for cut in each.cuts(phase_bins(run))})
     )

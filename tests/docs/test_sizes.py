@@ -27,7 +27,7 @@ PARTS = {
     "store": (620, 678),
     "slurm": (2050, 2714),
     "site config toml": (450, 598),
-    "analysis": (9300, 13320),
+    "analysis": (9300, 13319),
     "report": (2250, 3196),
     "chart export exporter prometheus": (2400, 3160),
     "pipeline": (800, 917),
@@ -39,7 +39,7 @@ PARTS = {
 TREES = {
     "lines of gpumon": (54_000, 80_255),
     "files of gpumon": (300, 544),
-    "lines of tests": (45_000, 75_899),
+    "lines of tests": (45_000, 75_895),
     "files of tests": (400, 517),
 }
 #: that may be missing in a budget: code lines, lines of a tree, files

@@ -35,23 +35,10 @@ def test_expand(text, hosts):
     assert expand(text) == hosts
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "n[3-1]",
-        "n[]",
-        "n[1,]",
-        "n[1-99999999]",
-        "n[1",
-        "n]1",
-        "n[a-b]",
-        "x[1-2]y",
-        "rack[0-1]n[01-02]-ib",
-        "c-[1-2].chameleon",
-        "a[1-300]b[1-300]",
-        "n[1-40000],m[1-40000]",
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "n[3-1]", "n[]", "n[1,]", "n[1-99999999]", "n[1", "n]1", "n[a-b]", "x[1-2]y",
+    "rack[0-1]n[01-02]-ib", "c-[1-2].chameleon", "a[1-300]b[1-300]", "n[1-40000],m[1-40000]",
+])  # fmt: skip
 def test_what_is_no_host_list_is_refused_in_a_sentence(text):
     with pytest.raises(ValueError, match="host list"):
         expand(text)

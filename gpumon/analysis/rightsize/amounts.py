@@ -131,11 +131,9 @@ def memory_need(run: RunData) -> Need | NotEvaluable:
     """Host memory without page cache, of the node that used most.
 
     The greatest of all sources counts. Samples of the whole run show it: margin 1.2, or 1.3 where
-    they are more than 5 s apart; up to 2 where they are more than 1.5 s apart, if the kernel's own
-    peak does not exclude that as much lies between them (`polled_s` where that may be even more, as
-    they are more than 5 s apart, or no such peak is known). Where they lack a part, or the kernel's
-    own peak (page cache included, since the job's start) exceeds what was sampled, that peak is an
-    upper bound: margin 1.2; of a part, Slurm's polls without page cache where they show less.
+    they are more than 5 s apart; up to 2 where more may lie between two of them (`most_between`;
+    `polled_s` where it may be even more). Where they lack a part, what lay there at most, by the
+    kernel's own peak, is an upper bound: margin 1.2; Slurm's polls where they show less.
     Page cache that was read more than once is added, as the program would wait for storage without.
     Accounting: 1.2 of the kernel's peak; 2 of what was polled, as polls miss short peaks.
     """
@@ -392,8 +390,7 @@ def cpus_need(run: RunData) -> CpusNeed | None:
     where one thread alone works.
 
     The peak of a minute, or a counter's mean over the part that was not recorded, where that is
-    more. None where most was not recorded, or nothing tells of the rest, and where
-    processes waited: what they used then is not what they need.
+    more. None where nothing tells of the rest, and where processes waited.
     """
     request, peak = requested(run), peak_cores(run)
     cpus, unseen = request.cpus, None if peak is None else _unseen_cores(run)

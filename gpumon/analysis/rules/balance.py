@@ -173,10 +173,7 @@ def _imbalance(
     if by_design:
         text = "If it is one program, check how it divides its work; separate runs may differ."
     elif kind_of(run, devices) is Kind.LEARNING:
-        text = (
-            "Check the shard and batch size of each rank; profile one with little and one with "
-            "much."
-        )
+        text = "Check each rank's shard and batch size; profile one with little, one with much."
     if any(map(is_server, devices)):
         text = "Check how the server shares its requests out among the GPUs."
     return finding(

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import inf
 from typing import NamedTuple
 
 from gpumon.analysis.finding import Action, Finding, Lack, to_write
@@ -142,6 +143,10 @@ def _full(run: RunData, found: Sequence[_Full]) -> Finding:
     )
 
 
+#: s between the loss of a device and that of its processes
+_TOGETHER_S = 60.0
+
+
 class GpuOomSuspect(NamedTuple):
     percent: Percent = 85  # of its device, that a process left with
 
@@ -219,16 +224,18 @@ def _failed_inside(
 
 
 def _ended_holding(device: DeviceData, *, logged: bool) -> Iterator[tuple[ProcessData, float]]:
-    """Processes that ended, and what they held; only if the log says so of those that reserve, and
-    of those that told to their end of no failed allocation.
+    """Processes that ended before their device was lost, if it was, and what they held; only if the
+    log says so of those that reserve, and of those that told to their end of no failed allocation.
     """
+    lost = min((each.time for each in device.states if each.text == "lost"), default=inf)
     kinds = {id(each.process): each.kind for each in mem_truth_of(device).processes}
     for process in job_processes(device):
         held = process.mem_bytes.known()
         pool = process.pool
         is_well = pool is not None and pool.ooms == 0 and pool.last >= process.last
         is_reserved = kinds.get(id(process)) in (*RESERVED, "early")
-        if process.ended and held and (logged or not (is_reserved or is_well)):
+        is_over = process.ended and process.last < lost - _TOGETHER_S
+        if is_over and held and (logged or not (is_reserved or is_well)):
             yield process, held[-1]
 
 

@@ -239,7 +239,9 @@ def test_time_that_was_not_measured_is_not_idle():
 
 def test_nobody_wastes_the_gpus_of_a_node_without_a_job():
     run = evidence(360, [device(360, 0, busy_percent=90), device(360, 1, busy_percent=0)])
+    run.devices[0].device = run.devices[0].device._replace(cuda_index=0)  # all that CUDA lists
     run.job, run.nodes[0].header = None, run.nodes[0].header._replace(job=None)
+    assert len(job_devices(run)) == 2
     assert not evaluate(run).raised
     assert evaluate(run).waste_gpu_hours == 0
 

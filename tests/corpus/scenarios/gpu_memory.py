@@ -38,6 +38,13 @@ def out_of_memory_and_on():
     return run(1300, Node([Gpu(90, procs)]), live=True)
 
 
+@case("gpu-health:critical", near="gpu-oom-suspect")
+def gone_with_its_gpu():
+    """A process with 91 % leaves the list as its GPU is lost."""
+    lost = Gpu(90, [Proc(4312, torch(0.91 * A100.total), until=610)], lost_at=620)
+    return run(1300, Node([Gpu(90), lost]), live=True)
+
+
 @case("alloc-all-tf:info", near="gpu-oom-suspect", unknown="gpu-mem-full")
 def reservation_leaves():
     """TensorFlow ends with 98 %: it always does."""
