@@ -14,6 +14,7 @@ from gpumon.analysis.rightsize.cores import threads_of_job, usable_cpus
 from gpumon.analysis.rightsize.proof import unrecorded_text
 from gpumon.analysis.rightsize.requested import cores_of
 from gpumon.analysis.rules.catalogue import evaluate
+from gpumon.analysis.rules.weight import preliminary
 from gpumon.analysis.rundata import Coverage, DeviceData, NodeData, RunData
 from gpumon.analysis.signals import job_devices
 from gpumon.analysis.steps import ranks_of
@@ -77,6 +78,7 @@ def build(run: RunData) -> Report:
         seff=_seff(run, job),
         devices=tuple(rows),
         findings=found.raised,
+        preliminary=preliminary(run) if any(e.confidence != "high" for e in found.raised) else "",
         suppressed=found.suppressed,
         not_evaluable=found.not_evaluable,
         recommendations=found.recommendations,

@@ -108,6 +108,7 @@ class Report:
     happenings: tuple[Happening, ...] = ()  # marks, Xids, lost and throttled GPUs, by time
     ranks: tuple[Rank, ...] = ()  # processes that the probe reports on
     tasks: Tasks | None = None
+    preliminary: str = ""  # why not all that is found is sure
     notes: tuple[str, ...] = ()
     version: str = ""  # gpumon's
 

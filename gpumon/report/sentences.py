@@ -37,6 +37,10 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:] if first.isalpha() and first.islower() else text
 
 
+#: to do first, at most; the changed request is one of them
+_MOST_STEPS = 3
+
+
 class Step(NamedTuple):
     """What to do: a sentence, and the line to write or to send; either may be empty."""
 
@@ -54,33 +58,41 @@ def brief_action(action: Action) -> str:
         return "Report the node"
     if action.before:
         return f"{action.before} → {action.after}"
-    return action.after or action.text.partition(",")[0].rstrip(".:")
+    return action.after or action.text.rstrip(".:")
+
+
+def first_steps(findings: Sequence[Finding], changes: Sequence[Recommendation]) -> list[Step]:
+    """What to do first beside the changes: a step of each finding that warns, worst first."""
+    warning = (each for each in findings if each.level != "info")
+    steps = (step for each in warning for step in steps_of(each, changes) if step.line or step.text)
+    return list(dict.fromkeys(steps))[: _MOST_STEPS - bool(changes)]
 
 
 def steps_of(finding: Finding, changes: Sequence[Recommendation]) -> list[Step]:
-    """What the page has room for: one step, and a check that comes before it. A change below is
-    named and not repeated.
+    """What the page has room for: one step, and a check that comes before it. Of changes that stand
+    first only what is said beside them, and which of them belong together.
     """
     for n, action in enumerate(finding.actions):
-        below = in_changes(action, changes)
-        if below:
+        if above := in_changes(action, changes):
             checks = [step_of(each) for each in finding.actions[:n] if each.kind == "shell"]
-            return [*checks[:1], Step(" ".join(filter(None, (below, action.text))))]
+            together = above if len(action.changes) > 1 else ""
+            text = " ".join(filter(None, (together, action.text)))
+            return [*checks[:1], *([Step(text)] if text else [])]
     return [each for each in map(step_of, finding.actions[:1]) if any(each)]
 
 
 def in_changes(action: Action, changes: Sequence[Recommendation]) -> str:
-    """The action in words, where "next time" below has its lines; else nothing."""
+    """The action in words, where the changes that stand first have its lines; else nothing."""
     known = [each.change for each in changes]
     if not action.changes:
-        return f"{action.after} (below)." if action.after in _scripts(known) else ""
+        return f"{action.after} (above)." if action.after in _scripts(known) else ""
     settings = [each.setting for each in known if each in action.changes]
     if len(settings) < len(action.changes):
         return ""
     *more, last = settings
     if more:
-        return f"Request {', '.join(more)} and {last}, all together (below)."
-    return f"Request {last} (below)."
+        return f"Request {', '.join(more)} and {last} only together (above)."
+    return f"Request {last} (above)."
 
 
 def _scripts(changes: Sequence[Change]) -> list[str]:

@@ -27,8 +27,8 @@ PARTS = {
     "store": (620, 678),
     "slurm": (2050, 2714),
     "site config toml": (450, 598),
-    "analysis": (9300, 13319),
-    "report": (2250, 3196),
+    "analysis": (9300, 13321),
+    "report": (2250, 3227),
     "chart export exporter prometheus": (2400, 3160),
     "pipeline": (800, 917),
     "services": (2500, 3937),
@@ -37,9 +37,9 @@ PARTS = {
 }
 #: lines and files, with blanks and comments, in the same way
 TREES = {
-    "lines of gpumon": (54_000, 80_255),
+    "lines of gpumon": (54_000, 80_300),
     "files of gpumon": (300, 544),
-    "lines of tests": (45_000, 75_895),
+    "lines of tests": (45_000, 75_893),
     "files of tests": (400, 517),
 }
 #: that may be missing in a budget: code lines, lines of a tree, files

@@ -36,18 +36,16 @@ def test_why_and_how_sure_follow():
     assert rest.endswith(f"{BY_ID['gpus-partly-idle'].why} 8 of 120 min observed.")
 
 
-def test_one_step_that_names_the_change_below():
+def test_one_step_that_names_changes_that_belong_together():
     less = Change("--mem", 64 << 30, 9 << 30)
     changes, line = (Recommendation(less, ""),), ask_for(less, text="Or less:")
-    assert steps_of(finding(actions=(line,)), changes) == [
-        Step("Request --mem=9G (below). Or less:")
-    ]
+    assert steps_of(finding(actions=(line,)), changes) == [Step("Or less:")]
     assert steps_of(finding(actions=(line,)), ()) == [Step("Or less:", "#SBATCH --mem=9G")]
     fewer = Change("--gres", Gpus("gpu:", 4), Gpus("gpu:", 1))
     both = (*changes, Recommendation(fewer, ""))
     together = (ask_for(fewer, less, text="Only if it can use no more."),)
     assert steps_of(finding(actions=together), both) == [
-        Step("Request --mem=9G and --gres=gpu:1, all together (below). Only if it can use no more.")
+        Step("Request --mem=9G and --gres=gpu:1 only together (above). Only if it can use no more.")
     ]
     staff = Action("staff", Line("node x: hot"), text="Report it to the staff.")
     assert steps_of(finding(actions=(staff,)), ()) == [

@@ -184,11 +184,14 @@ def weighed(run: RunData, found: Finding) -> Finding:
 
 
 def doubted(run: RunData, found: Finding) -> Finding:
-    """The finding, with the reason of a confidence that is not high, where the data has one."""
-    return found if found.confidence == "high" else replace(found, doubt=_doubt(run, found))
+    """The finding, with the reason of a low confidence that is its own and not the run's."""
+    if found.confidence != "low" or run.sibling_runs or preliminary(run):
+        return found
+    return replace(found, doubt="Uncertain: no reading shows it directly")
 
 
-def _doubt(run: RunData, found: Finding) -> str:
+def preliminary(run: RunData) -> str:
+    """Why nothing that is found in the run is sure; "" where nothing speaks for that."""
     if run.sibling_runs:
         return ""  # a task's figure has its source beside it
     if not run.has_samples:
@@ -199,4 +202,4 @@ def _doubt(run: RunData, found: Finding) -> str:
     if not is_whole(run) and run.nodes:
         seen_s = min(each.covered_s for each in run.nodes)
         return f"Preliminary: {measured_text(seen_s)} of {age_text(run.elapsed_s)} observed"
-    return "Uncertain: no reading shows it directly" if found.confidence == "low" else ""
+    return ""

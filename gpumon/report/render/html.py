@@ -1,7 +1,7 @@
 """The report as one HTML file that needs nothing else: style and charts are inside.
 
 Every text goes through `html.escape`. The page loads nothing, and its policy forbids it to. Its
-only script shows a button that copies the lines of "next time"; they can be selected without it.
+only script shows a button that copies the lines to change; they can be selected without it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from gpumon.report.render.used import (
     task_notes,
     task_table,
 )
-from gpumon.report.sentences import in_changes, sentences
+from gpumon.report.sentences import first_steps, in_changes, sentences
 from gpumon.report.verdict import in_words
 
 #: GPUs with a chart each; more share a heat map, which has at most so many rows
@@ -84,7 +84,7 @@ def _overview(reports: Sequence[Report]) -> str:
 
 def _body(report: Report) -> str:
     parts = [
-        *_head(report), *_findings(report), *_changes(report), *_used(report),
+        *_head(report), *_do_this(report), *_findings(report), *_used(report),
         *_tasks(report), *_attempts("Attempts", report), *_attempts("Segments", report),
         *_charts(report), *events_list(report), *_devices(report), *_steps(report),
         *_provenance(report),
@@ -96,7 +96,7 @@ def _head(report: Report) -> list[str]:
     name, *words = [f"job {heading.job_name(report)}", *heading.words(report)]
     if report.job.name:
         name, words = words[0], [name, *words[1:]]
-    rows = [" · ".join(words), heading.facts_text(report)]
+    rows = [" · ".join(words), heading.facts_text(report), report.preliminary]
     parts = [
         f"<h1>{_text(name)}</h1>",
         *(f'<p class="dim">{_text(row)}</p>' for row in rows if row),
@@ -120,9 +120,9 @@ def _finding(each: Finding, report: Report) -> str:
     title, rest = sentences(each)
     steps = []
     for action in each.actions:
-        below = in_changes(action, report.recommendations)
-        line = "" if below else _code(action.after)
-        steps.append(f"<li>{' '.join(filter(None, (_text(below), _text(action.text), line)))}</li>")
+        above = in_changes(action, report.recommendations)
+        line = "" if above else _code(action.after)
+        steps.append(f"<li>{' '.join(filter(None, (_text(above), _text(action.text), line)))}</li>")
     return (
         f'<div class="finding {_text(each.level)}"><span class="level">{SIGNS[each.level]}'
         f" {_text(each.level)}</span><b>{_text(title)}</b>"
@@ -132,9 +132,13 @@ def _finding(each: Finding, report: Report) -> str:
     )
 
 
-def _changes(report: Report) -> list[str]:
+def _do_this(report: Report) -> list[str]:
+    steps = first_steps(report.findings, report.recommendations)
+    first = ["<h2>Do this</h2>"] if steps or report.recommendations else []
+    listed = "".join(f"<li>{_text(each.text)} {_code(each.line)}</li>" for each in steps)
+    first += [f"<ul>{listed}</ul>"] if steps else []
     if not report.recommendations:
-        return []
+        return first
     changes = [(each.change, each.adds) for each in report.recommendations]
     lines = "\n".join(_text(change.line) for change, _ in changes if change.line)
     rows = [
@@ -143,11 +147,11 @@ def _changes(report: Report) -> list[str]:
         f'<td class="dim words">{_text(because)}</td></tr>'
         for change, because in changes
     ]
-    head = "<tr><th>line</th><th>now</th><th>then</th><th></th></tr>"
+    head = "<tr><th>next time</th><th>now</th><th>then</th><th></th></tr>"
     copy = '<button type="button" hidden>Copy</button>'
     shown = f'<div class="lines"><pre>{lines}</pre>{copy}</div>' if lines else ""
     return [
-        "<h2>Next time</h2>",
+        *first,
         shown,
         f'<div class="wide"><table>{head}{"".join(rows)}</table></div>',
     ]

@@ -29,7 +29,7 @@ from gpumon.report.render.used import (
     task_notes,
     task_table,
 )
-from gpumon.report.sentences import in_changes, sentences
+from gpumon.report.sentences import first_steps, in_changes, sentences
 from gpumon.report.verdict import in_words
 
 #: what is markup wherever it stands: emphasis, code, links, tags, cells, strikethrough, formulas …
@@ -70,7 +70,7 @@ def code(text: str) -> str:
 def markdown(report: Report) -> str:
     """One report; ends with a newline."""
     parts = [f"## gpumon report {escape(heading.job_name(report))}", *_summary(report)]
-    parts += [*_findings(report), *_changes(report)]
+    parts += [*_do_this(report), *_findings(report)]
     parts += [*_tasks(report), *_attempts("attempt", report), *_attempts("segment", report)]
     parts += [*_devices(report), *_steps(report), *_events(report), *_used(report), ""]
     parts += [f"- {escape(line)}" for line in provenance_lines(report)]
@@ -87,6 +87,7 @@ def markdown_table(reports: Sequence[Report]) -> str:
 def _summary(report: Report) -> list[str]:
     """A paragraph each, so that they stay apart in every reader of Markdown."""
     rows = [heading.words(report), [heading.facts_text(report)], [heading.cost_text(report)]]
+    rows += [[report.preliminary]]
     return [line for row in rows if any(row) for line in ("", " · ".join(map(escape, row)))]
 
 
@@ -99,15 +100,18 @@ def _findings(report: Report) -> list[str]:
         text = f"- **{each.level.capitalize()}: {escape(title)}** {escape(rest)}"
         lines.append(text.rstrip())
         for action in each.actions:
-            below = in_changes(action, report.recommendations)
-            words = (escape(below), escape(action.text), "" if below else code(action.after))
+            above = in_changes(action, report.recommendations)
+            words = (escape(above), escape(action.text), "" if above else code(action.after))
             lines.append(f"  - {' '.join(filter(None, words))}")
     return lines
 
 
-def _changes(report: Report) -> list[str]:
+def _do_this(report: Report) -> list[str]:
+    steps = first_steps(report.findings, report.recommendations)
+    lines = ["", "### Do this", ""] if steps or report.recommendations else []
+    lines += [f"- {' '.join(filter(None, (escape(e.text), code(e.line))))}" for e in steps]
     if not report.recommendations:
-        return []
+        return lines
     rows = [
         (
             code(change.option or "add"),
@@ -117,7 +121,7 @@ def _changes(report: Report) -> list[str]:
         )
         for change, because in ((each.change, each.adds) for each in report.recommendations)
     ]
-    return ["", "### Next time", "", *_table(("line", "now", "then", ""), rows)]
+    return [*lines, *([""] if steps else []), *_table(("next time", "now", "then", ""), rows)]
 
 
 def _tasks(report: Report) -> list[str]:

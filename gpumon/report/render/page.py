@@ -1,7 +1,7 @@
 """The report as rows of (text, role) runs: one page that fits 80 columns and a ticket.
 
 The terminal colours the roles, the screen too; joined they are the plain text. Order: what it is,
-what is wrong (worst first), what to change, each GPU, what happened when, requested against used,
+what to do, what is wrong (worst first), each GPU, what happened when, requested against used,
 and on what all of it rests.
 """
 
@@ -19,7 +19,7 @@ from gpumon.report.render.events import event_rows
 from gpumon.report.render.layout import ASCII_SIGNS, ROLES, SIGNS, Row, cut, flow, wrapped
 from gpumon.report.render.steps import step_rows
 from gpumon.report.render.used import attempt_rows, resource_rows, task_rows
-from gpumon.report.sentences import Step, sentences, step_of, steps_of
+from gpumon.report.sentences import Step, first_steps, sentences, step_of, steps_of
 from gpumon.report.verdict import in_words
 
 #: a page with plots is no longer than this
@@ -43,8 +43,8 @@ def page(
 def _page(report: Report, width: int, glyphs: str, plots: bool) -> list[Row]:
     parts = (
         _head(report, width),
+        _do_this(report, width, glyphs),
         _findings(report, width, glyphs),
-        _next_time(report, width),
         task_rows(report.tasks, width) if report.tasks else [],
         attempt_rows("attempt", report.attempts, width),
         attempt_rows("segment", report.segments, width),
@@ -63,11 +63,18 @@ def _page(report: Report, width: int, glyphs: str, plots: bool) -> list[Row]:
 
 def finding_places(report: Report, width: int = 80, glyphs: str = "braille") -> list[int]:
     """The row of the page on which each finding begins."""
-    at, found = len(_head(report, width)) + 1, []
+    do_this = _do_this(report, width, glyphs)
+    at, found = len(_head(report, width)) + 1 + (len(do_this) + 1 if do_this else 0), []
     for each in report.findings:
         found.append(at)
-        at += len(finding_rows(each, width, glyphs, steps_of(each, report.recommendations)))
+        at += len(finding_rows(each, width, glyphs, _further_steps(report, each)))
     return found
+
+
+def _further_steps(report: Report, finding: Finding) -> list[Step]:
+    """Those that do not stand first."""
+    first = first_steps(report.findings, report.recommendations)
+    return [each for each in steps_of(finding, report.recommendations) if each not in first]
 
 
 def finding_rows(
@@ -110,6 +117,8 @@ def _head(report: Report, width: int) -> list[Row]:
     if facts or cost:
         role = "bad" if heading.is_wasteful(report) else "dim"
         rows += flow([(facts, "dim"), (cost, role)], width)
+    if report.preliminary:
+        rows += wrapped("", f"{report.preliminary}.", width, "dim", "dim", indent=0)
     return rows
 
 
@@ -120,7 +129,7 @@ def _findings(report: Report, width: int, glyphs: str) -> list[Row]:
     rows = [
         row
         for each in report.findings
-        for row in finding_rows(each, width, glyphs, steps_of(each, report.recommendations))
+        for row in finding_rows(each, width, glyphs, _further_steps(report, each))
     ]
     sign, text = in_words(report)
     signs = ASCII_SIGNS if glyphs == "ascii" else SIGNS
@@ -128,11 +137,21 @@ def _findings(report: Report, width: int, glyphs: str) -> list[Row]:
     return rows + (wrapped(signs[sign], text, width, role, role) if text else [])
 
 
+def _do_this(report: Report, width: int, glyphs: str) -> list[Row]:
+    steps = first_steps(report.findings, report.recommendations)
+    if not steps and not report.recommendations:
+        return []
+    rows: list[Row] = [[("Do this", "title")]]
+    for step in steps:
+        rows += _step(step, "->" if glyphs == "ascii" else "→", width)
+    return rows + _next_time(report, width)
+
+
 def _next_time(report: Report, width: int) -> list[Row]:
     if not report.recommendations:
         return []
     sure = {each.id: each.confidence for each in report.findings}
-    rows: list[Row] = [[(f"{'Next time':<27} {'now':<19} then", "title")]]
+    rows: list[Row] = [[(f"{'  next time':<27} {'now':<19} then", "dim")]]
     for each in report.recommendations:
         change = each.change
         name = f"#SBATCH {change.option}" if change.option else "add to the script"
