@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from gpumon.model.units import plural
@@ -13,6 +14,7 @@ PROBLEM, NONE, NOT_JUDGED = "problem", "no problem", "not judged"
 _OF_GPUS = ("gpu-never-used", "gpus-partly-idle")
 _OF_NODE = ("suspected-hang", "low-busy")
 _OF_CORES = ("cpu-never-used",)
+_OF_ARRAY = ("array-gpu-idle",), ("array-cpu-over",)  # with GPUs, and without
 
 
 class Verdict(NamedTuple):
@@ -30,19 +32,32 @@ def verdict(report: Report) -> Verdict:
     events = [each for each in report.happenings if each.level != "info"]
     if worst or events:
         return Verdict(PROBLEM, (*dict.fromkeys(worst), *(["events"] if events else [])))
+    lacks = tuple(dict.fromkeys(_lacks(report)))
+    return Verdict(NOT_JUDGED, lacks) if lacks else Verdict(NONE)
+
+
+def _lacks(report: Report) -> Iterator[str]:
     asked = (_OF_GPUS if report.job.raw_id else _OF_NODE) if report.gpus else _OF_CORES
-    known = report.not_evaluable
-    lacks = dict.fromkeys(missing_text(known[each]) for each in asked if each in known)
-    return Verdict(NOT_JUDGED, tuple(lacks)) if lacks else Verdict(NONE)
+    if report.tasks is not None:
+        asked = _OF_ARRAY[not report.gpus]
+    yield from (missing_text(report.not_evaluable[e]) for e in asked if e in report.not_evaluable)
+    unrecorded = report.coverage.unrecorded
+    if unrecorded and report.coverage.interval_s is not None:
+        yield f"{plural(len(unrecorded), 'node')} not recorded"
+    elif any(each.id == "low-coverage" for each in report.findings):
+        yield "most of the run was not recorded"
+    if report.devices and len(report.devices) < (report.job.gpus or 0):
+        yield f"{report.job.gpus} GPUs allocated, {len(report.devices)} read"
 
 
 def in_words(report: Report) -> tuple[str, str]:
     """(sign, sentence) of what no finding says; "" and "" where they say all."""
     found = verdict(report)
-    if report.job.is_pending or (found.answer == PROBLEM and report.findings):
+    states = set(report.tasks.states) if report.tasks is not None else set()
+    if report.job.is_pending or states == {"PENDING"}:
         return "", ""
     if found.answer == PROBLEM:
-        return "warning", "No finding, but see the events below."
+        return ("warning", "See the events below.") if found.because == ("events",) else ("", "")
     skipped = plural(len(report.not_evaluable), "check")
     more = f" ({skipped} skipped, listed below)" if report.not_evaluable else ""
     if found.answer == NOT_JUDGED:

@@ -89,7 +89,9 @@ class Need:
 
     @property
     def in_all_with_margin(self) -> float | None:
-        return None if self.in_all is None else self.in_all * self.factor + self.cache_bytes
+        if self.in_all is None or self.grown_bytes:
+            return None
+        return self.in_all * self.factor + self.cache_bytes
 
 
 # -- how much is known -----------------------------------------------------------------------------
@@ -142,10 +144,11 @@ def memory_need(run: RunData) -> Need | NotEvaluable:
     figures = accounted(run)
     if peaks and len(peaks) >= nodes:
         known = _recorded_need(run, None if isinstance(figures, NotEvaluable) else figures)
-        if isinstance(known, NotEvaluable) or known.is_upper_bound:
+        if isinstance(known, NotEvaluable):
             return known
         grown = [each.needs_bytes(_LEAK_LONGER * run.elapsed_s) for each in host_leaks(run)]
-        return replace(known, cache_bytes=_active_cache(run), grown_bytes=max(grown, default=0.0))
+        cache = 0.0 if known.is_upper_bound else _active_cache(run)
+        return replace(known, cache_bytes=cache, grown_bytes=max(grown, default=0.0))
     if isinstance(figures, NotEvaluable):
         reason = f"{nodes - len(peaks)} of {nodes} nodes were not recorded"
         return NotEvaluable(Lack.READINGS, reason) if peaks else figures
@@ -168,8 +171,9 @@ def _recorded_need(run: RunData, figures: Used | None) -> Need | NotEvaluable:
     bounds = [kernel_peak(each) for each in run.nodes]
     if not whole:
         bounds = [most_between(run, each) for each in run.nodes]
-        if not run.coverage.to_end and (figures is None or not figures.is_upper_bound):
-            bounds = [None]
+        if not run.coverage.to_end:  # only Slurm's figure is of the end, too
+            told = figures.mem_bytes if figures and figures.is_upper_bound else None
+            bounds = [told] * len(bounds)
     sampled = [_sampled_peak(each) or 0.0 for each in run.nodes]
     polled = None if whole else _polled_need(run, sampled, figures)
     if not whole and None in bounds:
@@ -183,16 +187,17 @@ def _recorded_need(run: RunData, figures: Used | None) -> Need | NotEvaluable:
         basis = f"the kernel's own peak {bytes_text(most)}{where}, page cache included"
     if figures is not None and figures.mem_meaning is not None:
         is_more = not figures.is_upper_bound or slurm_peak(run) is not None
-        told = figures.mem_bytes or 0.0
-        if is_more and told > most:
-            most, is_bound = told, figures.is_upper_bound
-            basis = f"{figures.source}: {bytes_text(told)}, {figures.mem_meaning.words}"
+        slurm = figures.mem_bytes or 0.0
+        if is_more and slurm > most:
+            most, is_bound = slurm, figures.is_upper_bound
+            basis = f"{figures.source}: {bytes_text(slurm)}, {figures.mem_meaning.words}"
     sure = is_close(run) and not is_bound
     confidence = "low" if run.live else "high" if sure else "medium"
     factor = 1.2 if sure or is_bound else 1.3
     unseen = [most_between(run, each) for each in run.nodes]
     bound = highest(unseen) if None not in unseen else None
-    hidden, far_s = hidden_peak(run.coverage.interval_s, bound, most)
+    apart_s = max(run.coverage.interval_s or 0.0, run.coverage.longest_gap_s) or None
+    hidden, far_s = hidden_peak(apart_s, bound, most)
     factor = max(factor, hidden)
     need = Need(most, factor, basis, confidence, is_bound, far_s, in_all=max(most, sum(peaks)))
     return polled if polled is not None and polled.with_margin < need.with_margin else need
@@ -232,20 +237,23 @@ def most_between(run: RunData, node: NodeData) -> float | None:
     """Bytes, page cache not counted, that a node's job used at most between its samples; None where
     the kernel's own peak is not known.
 
-    No more was charged than that peak as it stood at the next sample, and of the page cache of that
-    sample no more can have been new than the cache ever grew in so much time: the rest was there.
+    No more was charged than that peak as it stood at the next sample, less the page cache that was
+    there at both, but for what may have been given back and read anew in so much time: no more than
+    the cache ever grew by. Before the first sample no cache is known.
     """
     marks, cache = (node.job.get(f"mem_{each}_bytes", Track()) for each in ("peak", "cache"))
-    if not marks.known() or not cache.known():
+    known = [n for n, mark in enumerate(marks.high) if mark == mark]
+    if not known or not cache.known():
         return node.mem_charged_peak_bytes
-    grown = [after - before for before, after in zip(cache.mean, cache.mean[1:]) if after > before]
+    pairs = list(zip(known, known[1:]))
+    level, low = cache.mean, cache.low
+    grown = [(level[n] - level[last]) / (n - last) for last, n in pairs if level[n] > level[last]]
     fill, step_s = max(grown, default=0.0) / run.bin_s, run.coverage.interval_s or run.bin_s
-    most, last = 0.0, -1.0 if run.coverage.from_start else -inf
-    for n, mark in enumerate(marks.high):
-        if mark == mark:
-            gap_s = step_s + (n - last - 1) * run.bin_s
-            most = max(most, mark - max(0.0, cache.low[n] - fill * gap_s))  # 0 of what is NaN
-            last = n
+    most = marks.high[known[0]]
+    for last, n in pairs:
+        new = fill * (step_s + (n - last - 1) * run.bin_s)
+        there = min(low[last], low[n]) - new if low[last] == low[last] and low[n] == low[n] else 0.0
+        most = max(most, marks.high[n] - max(0.0, there))
     return most
 
 

@@ -75,7 +75,7 @@ def _is_spare(run: RunData, device: DeviceData, working: set[int]) -> bool:
     if row is None or not row.is_known or not device.process_list_known:
         return False
     pids = {each.facts.pid for each in job_processes(device)}
-    if not pids and not row.count(*_OWN):  # only others worked there
+    if not pids and row.count(State.SHARED) and not row.count(*_OWN):  # only others worked there
         return True
     return ledger.is_unused(device) and (not pids or (pids <= working and not device.polled))
 

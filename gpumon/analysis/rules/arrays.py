@@ -217,7 +217,7 @@ def array_cpu_over(run: RunData, t: ArrayCpuOver) -> Checked:
         f"{figures.count} tasks used at most {figures.high:.1f} of {cpus} cores in any "
         f"minute (95th percentile {figures.p95:.1f})",
         tasks,
-        [changes.action_of(line)],
+        [changes.action_of(line)] if line else [],
         {"p95": figures.p95, "max": figures.high},
     )
 

@@ -134,11 +134,10 @@ def _finding(each: Finding, report: Report) -> str:
 
 def _do_this(report: Report) -> list[str]:
     steps = first_steps(report.findings, report.recommendations)
-    first = ["<h2>Do this</h2>"] if steps or report.recommendations else []
-    listed = "".join(f"<li>{_text(each.text)} {_code(each.line)}</li>" for each in steps)
-    first += [f"<ul>{listed}</ul>"] if steps else []
+    items = "".join(f"<li>{_text(each.text)} {_code(each.line)}</li>" for each in steps)
+    listed = [f"<ul>{items}</ul>"] if steps else []
     if not report.recommendations:
-        return first
+        return ["<h2>Do this</h2>", *listed] if steps else []
     changes = [(each.change, each.adds) for each in report.recommendations]
     lines = "\n".join(_text(change.line) for change, _ in changes if change.line)
     rows = [
@@ -151,9 +150,10 @@ def _do_this(report: Report) -> list[str]:
     copy = '<button type="button" hidden>Copy</button>'
     shown = f'<div class="lines"><pre>{lines}</pre>{copy}</div>' if lines else ""
     return [
-        *first,
+        "<h2>Do this</h2>",
         shown,
         f'<div class="wide"><table>{head}{"".join(rows)}</table></div>',
+        *listed,
     ]
 
 

@@ -108,10 +108,9 @@ def _findings(report: Report) -> list[str]:
 
 def _do_this(report: Report) -> list[str]:
     steps = first_steps(report.findings, report.recommendations)
-    lines = ["", "### Do this", ""] if steps or report.recommendations else []
-    lines += [f"- {' '.join(filter(None, (escape(e.text), code(e.line))))}" for e in steps]
+    listed = [f"- {' '.join(filter(None, (escape(e.text), code(e.line))))}" for e in steps]
     if not report.recommendations:
-        return lines
+        return ["", "### Do this", "", *listed] if listed else []
     rows = [
         (
             code(change.option or "add"),
@@ -121,7 +120,8 @@ def _do_this(report: Report) -> list[str]:
         )
         for change, because in ((each.change, each.adds) for each in report.recommendations)
     ]
-    return [*lines, *([""] if steps else []), *_table(("next time", "now", "then", ""), rows)]
+    table = _table(("next time", "now", "then", ""), rows)
+    return ["", "### Do this", "", *table, *(["", *listed] if listed else [])]
 
 
 def _tasks(report: Report) -> list[str]:

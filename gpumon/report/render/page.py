@@ -141,17 +141,17 @@ def _do_this(report: Report, width: int, glyphs: str) -> list[Row]:
     steps = first_steps(report.findings, report.recommendations)
     if not steps and not report.recommendations:
         return []
-    rows: list[Row] = [[("Do this", "title")]]
+    rows = _next_time(report, width) or [[("Do this", "title")]]
     for step in steps:
         rows += _step(step, "->" if glyphs == "ascii" else "→", width)
-    return rows + _next_time(report, width)
+    return rows
 
 
 def _next_time(report: Report, width: int) -> list[Row]:
     if not report.recommendations:
         return []
     sure = {each.id: each.confidence for each in report.findings}
-    rows: list[Row] = [[(f"{'  next time':<27} {'now':<19} then", "dim")]]
+    rows: list[Row] = [[(f"{'Do this':<27} {'now':<19} then", "title")]]
     for each in report.recommendations:
         change = each.change
         name = f"#SBATCH {change.option}" if change.option else "add to the script"

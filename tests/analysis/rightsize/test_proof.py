@@ -153,10 +153,11 @@ def test_a_peak_between_samples_is_the_kernels():
 
 
 def test_what_was_not_recorded_is_bounded_by_the_kernels_peak():
-    late = {"covered_percent": 12.0, "from_start": False}
+    late = {"covered_percent": 12.0, "from_start": False, "to_end": True}
     assert need(4 * GIB, **late).amount == 4 * GIB
     assert need(4 * GIB, 6 * GIB, **late).amount == 6 * GIB
     assert need(4 * GIB, None, **late).kind.value == "readings"
+    assert need(4 * GIB, **{**late, "to_end": False}).kind.value == "readings"
 
 
 def polled(kernel_peak=50 * GIB, rss=2 * GIB):
