@@ -49,13 +49,13 @@ KINDS = {
     "more time": Kind("--time=1 --mem=100M", "sleep 20\n", "timed-out",
                       {"--time": "00:02:00"}, "TIMEOUT"),
     "less of everything": Kind("--time=2:00:00 --mem=16G -c4", HARDLY,
-                               "mem-over", {"--time": "00:15:00", "--mem": "1G"}),
+                               "mem-over", {"--time": "00:05:00", "--mem": "1G"}),
     "fewer GPUs": Kind("-p faults -w {node} -c 1 --gres=gpu:a100:2 --mem=1G", RECORDED,
                        "gpus-partly-idle", {"--gres": "gpu:a100:1"}),
     "fewer nodes": Kind("-N2 -n2 -c1 --mem=700M", f"srun {jobs.hold(300, 5)}",
                         "few-cores-per-node", {"--nodes": "1", "--ntasks": "2", "--mem": "2G"}),
     "an array": Kind("-a 1-5 -t 1:00:00 --mem=4G", jobs.hold(90, 5), "array-time-over",
-                     {"--time": "00:15:00"}),
+                     {"--time": "00:05:00"}),
 }  # fmt: skip
 
 
