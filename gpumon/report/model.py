@@ -113,6 +113,11 @@ class Report:
     version: str = ""  # gpumon's
 
     @property
+    def has_job(self) -> bool:
+        """Whether it is of a job; else of a node."""
+        return bool(self.job.id or self.job.raw_id)
+
+    @property
     def gpus(self) -> int | None:
         """Of the job: those that were recorded, where all were."""
         told = self.job.gpus

@@ -49,7 +49,7 @@ def provenance_lines(report: Report) -> list[str]:
         words.append(plural(coverage.gaps, "gap") + (longest if coverage.longest_gap_s else ""))
     text = f"Source: {', '.join(words)}. gpumon {report.version}"
     if report.start is not None:
-        what = "job" if report.job.raw_id or report.job.id else "recording"
+        what = "job" if report.has_job else "recording"
         text += time.strftime(f", {what} began %Y-%m-%d %H:%M", time.localtime(report.start))
     missing = [f"{what}: {why}" for what, why in sorted(coverage.missing.items())]
     return [line for line in (text, *missing, *report.notes, _not_checked(report)) if line]

@@ -37,7 +37,7 @@ def verdict(report: Report) -> Verdict:
 
 
 def _lacks(report: Report) -> Iterator[str]:
-    asked = (_OF_GPUS if report.job.raw_id else _OF_NODE) if report.gpus else _OF_CORES
+    asked = (_OF_GPUS if report.has_job else _OF_NODE) if report.gpus else _OF_CORES
     if report.tasks is not None:
         asked = _OF_ARRAY[not report.gpus]
     yield from (missing_text(report.not_evaluable[e]) for e in asked if e in report.not_evaluable)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gpumon.analysis.reconcile import differences
-from gpumon.analysis.rightsize.amounts import cpus_need
+from gpumon.analysis.rightsize.cores import cpus_need
 from gpumon.analysis.rundata import Coverage
 from gpumon.analysis.whole_run import counted_core_s, host_peak, why_partly
 from gpumon.report.build import build

@@ -27,8 +27,8 @@ PARTS = {
     "store": (620, 678),
     "slurm": (2050, 2714),
     "site config toml": (450, 598),
-    "analysis": (9300, 13328),
-    "report": (2250, 3240),
+    "analysis": (9300, 13325),
+    "report": (2250, 3243),
     "chart export exporter prometheus": (2400, 3160),
     "pipeline": (800, 917),
     "services": (2500, 3937),
@@ -37,9 +37,9 @@ PARTS = {
 }
 #: lines and files, with blanks and comments, in the same way
 TREES = {
-    "lines of gpumon": (54_000, 80_323),
+    "lines of gpumon": (54_000, 80_324),
     "files of gpumon": (300, 544),
-    "lines of tests": (45_000, 75_894),
+    "lines of tests": (45_000, 75_897),
     "files of tests": (400, 517),
 }
 #: that may be missing in a budget: code lines, lines of a tree, files

@@ -46,6 +46,8 @@ def test_every_reading_that_is_kept_is_read_from_frames(tmp_path):
             row.update({"throttle_mask": 4} if "throttle_mask" in row else {})
         for row in sample.rows.get("program", {}).values():
             row["worker"] = UNSUPPORTED
+        for row in sample.rows.get("job", {}).values():
+            row.update({"mem_peak_bytes": 1 << 30} if "mem_peak_bytes" in row else {})
     path = record(tmp_path / "a.gpumon", [made.header(), *samples])
     found = set()
     with Recording(str(path)) as recording:

@@ -6,7 +6,8 @@ from dataclasses import replace
 from math import ceil
 
 from gpumon.analysis.finding import Action, Change, Gpus, Value, ask_for, to_do
-from gpumon.analysis.rightsize.amounts import GIB, MIB, fewer_cpus, round_memory
+from gpumon.analysis.rightsize.amounts import GIB, MIB, round_memory
+from gpumon.analysis.rightsize.cores import fewer_cpus
 from gpumon.analysis.rightsize.proof import is_worth
 from gpumon.analysis.rightsize.requested import Requested, requested
 from gpumon.analysis.rundata import RunData

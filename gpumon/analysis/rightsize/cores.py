@@ -6,13 +6,18 @@ from math import ceil, inf
 from statistics import fmean, median
 from typing import NamedTuple
 
-from gpumon.analysis.accounting import used
-from gpumon.analysis.known import highest
+from gpumon.analysis.accounting import Used, used
+from gpumon.analysis.known import highest, total
 from gpumon.analysis.ledger import State, ledger_of
 from gpumon.analysis.once import once
+from gpumon.analysis.rightsize.amounts import accounted
 from gpumon.analysis.rightsize.directives import options_of_submit_line
-from gpumon.analysis.rightsize.requested import requested
+from gpumon.analysis.rightsize.gpus import gpus_need
+from gpumon.analysis.rightsize.proof import is_worth
+from gpumon.analysis.rightsize.requested import cores_of, node_types, requested
 from gpumon.analysis.rundata import NodeData, RunData, Track
+from gpumon.analysis.signals import devices_on, job_devices, job_processes
+from gpumon.analysis.waiting import bound_nodes, is_blocked, sharing_one_core, threads_of_one_core
 from gpumon.model.reading import number
 from gpumon.slurm.job import Job
 
@@ -25,6 +30,12 @@ ONE_THREAD = 0.95, 1.15
 _SEEN_SHARE = 0.5
 #: times its time that a run may take with fewer cores
 LONGER = 1.1
+#: times the most of a minute
+_MORE_CORES = 1.2
+#: s without samples, and CPU time in this part of what was recorded, that count (proposed)
+_UNSEEN_S, _UNSEEN_SHARE = 60.0, 0.05
+#: part of the run that may be unknown but for its CPU time
+_MOST_UNSEEN = 0.5
 
 
 def cores_at_once(node: NodeData) -> float | None:
@@ -148,3 +159,151 @@ def usable_cpus(job: Job) -> int | None:
     """The allocated CPUs, as far as the job could use them."""
     cpus = job.allocated.cpus
     return cpus if cpus is None else cpus // (threads_of_job(job) or 1)
+
+
+# -- the request -----------------------------------------------------------------------------------
+
+
+def peak_cores(run: RunData) -> float | None:
+    """Largest mean of a minute on one node; None as soon as a node is missing: it may be it."""
+    peaks = [each.peak60_cores for each in run.nodes]
+    if len(peaks) < requested(run).nodes or None in peaks:
+        return None
+    return highest(peaks)
+
+
+def _processes_wait(run: RunData) -> bool:
+    may_be_bound = not run.devices and threads_of_one_core(run)
+    return bool(bound_nodes(run) or is_blocked(run) or sharing_one_core(run) or may_be_bound)
+
+
+class CpusNeed(NamedTuple):
+    """CPUs per node."""
+
+    cpus: int
+    because: str  # what decides their number
+    seen: int  # as far as samples show
+
+
+@once
+def cpus_need(run: RunData) -> CpusNeed | None:
+    """The most of: 1.2 × the most of a minute, cores at once, one for each process on a GPU and
+    one, the tasks, and with how many the run takes at most a tenth longer (`cores_to_last`). One,
+    where one thread alone works.
+
+    The peak of a minute, or a counter's mean over the part that was not recorded, where that is
+    more. None where nothing tells of the rest, and where processes waited.
+    """
+    request, peak = requested(run), peak_cores(run)
+    cpus, unseen = request.cpus, None if peak is None else _unseen_cores(run)
+    if peak is None or unseen is None or not cpus or _processes_wait(run):
+        return None
+    peak = max(peak, unseen.cores)
+    # one thread per core: two on a core are slower than on a core each
+    threads = threads_per_core(run) or 1
+    cores = highest(cores_at_once(each) for each in run.nodes) or 0.0
+    lasts = max(cores_to_last(run, each, cpus / threads, unseen) for each in run.nodes)
+    tasks = _parts(run)
+    if not _feeders(run) and tasks <= 1 and max(peak, cores, lasts) <= ONE_THREAD[1]:
+        return CpusNeed(1, "", 1)
+    needs = {
+        "1.2 × the most of any minute": _MORE_CORES * threads * peak,
+        "one for each process on a GPU, and one": 1.0 + _feeders(run),
+        f"{cores:.1f} in use at once": threads * cores,
+        f"{tasks} tasks": float(tasks),
+    }
+    seen = max(needs, key=lambda each: needs[each])
+    needed = _whole_cores(needs[seen], threads)
+    if threads * lasts <= needed:
+        return CpusNeed(needed, seen, needed)
+    return CpusNeed(_whole_cores(threads * lasts, threads), "else over 10 % slower", needed)
+
+
+def _parts(run: RunData) -> int:
+    """Tasks of a node; where the line would change their number, processes that were seen."""
+    request = requested(run)
+    tasks = request.tasks_per_node or ceil((request.tasks or 1) / request.nodes)
+    if tasks > 1 and (request.cpus_per_task or 1) == 1:
+        return max(1, *(len(each.processes) for each in run.nodes))
+    return tasks
+
+
+def _whole_cores(cpus: float, threads: int) -> int:
+    return threads * ceil(cpus / threads - 1e-9)
+
+
+def fewer_cpus(run: RunData) -> CpusNeed | None:
+    """Where they are so much fewer that the request is worth a change. Of a node on which
+    no other job can run none are of use to anybody.
+    """
+    need, request = cpus_need(run), requested(run)
+    if need is None or not request.cpus or request.is_alone:
+        return None
+    return need if is_worth(request.cpus, need.cpus) else None
+
+
+def _feeders(run: RunData) -> int:
+    """GPUs that the job needs, or processes on them, of the node with most."""
+    need = gpus_need(run)
+    feeders = need[0] if need else requested(run).gpus or 0
+    for devices in (devices_on(run, node) for node in run.nodes):
+        pids = {each.facts.pid for device in devices for each in job_processes(device)}
+        feeders = max(feeders, len(pids), 0 if need else len(devices))
+    return feeders
+
+
+def _unseen_cores(run: RunData) -> Unseen | None:
+    """By what accounting, or the kernel's counter where it knows the whole run, has more than the
+    samples; no cores where that is little. None where nothing tells, or most was not recorded.
+    """
+    covered_s = min(each.covered_s for each in run.nodes)
+    share = max(0.0, 1 - covered_s / run.elapsed_s) if run.elapsed_s else 0.0
+    if share * run.elapsed_s < _UNSEEN_S:
+        return Unseen(0.0, 0.0)
+    figures, is_counted = accounted(run), run.coverage.from_start and run.coverage.to_end
+    in_all = figures.cpu_core_s if isinstance(figures, Used) else None
+    if in_all is None and is_counted:
+        in_all = total(each.cpu_core_s for each in run.nodes)
+    if in_all is None or share > _MOST_UNSEEN or run.coverage.unrecorded:
+        return None
+    more = in_all - sum(
+        each.job.get("cpu_cores_used", Track()).total()[0] * run.bin_s for each in run.nodes
+    )
+    unseen_s = share * run.elapsed_s * len(run.nodes)
+    return Unseen(share, more / unseen_s if more > _UNSEEN_SHARE * in_all else 0.0)
+
+
+def _even(cores: float) -> int:
+    return 2 * ceil(cores / 2 - 1e-9)
+
+
+def cpus_for(peak: float, cpus: int, feeders: int) -> int:
+    """Of `cpus`, for tasks of which the peak of a minute alone is known; `feeders`: GPUs."""
+    is_one = ONE_THREAD[0] <= peak <= ONE_THREAD[1]
+    bursts = 0.0 if is_one else cores_for_bursts(peak, cpus)
+    return _even(max(1 + feeders, 1.1 * peak, bursts))
+
+
+def more_cpus(run: RunData) -> int | None:
+    """CPUs per node where the GPUs wait for data: ceil(CPUs · 0.9 / busy), at most the fair share.
+
+    None where that is no more, or the GPUs' mean busy is not known. Without the site's share, the
+    node's own processors are the bound.
+    """
+    request = requested(run)
+    values = [each.track("busy_percent").average() for each in job_devices(run)]
+    known = [value for value in values if value]
+    if not known or not request.cpus or not request.gpus:
+        return None
+    wanted = ceil(request.cpus * 0.9 / (sum(known) / len(known) / 100))
+    share = cores_per_gpu(run)
+    bound = highest(map(cores_of, run.nodes)) if share is None else share * request.gpus
+    if bound is None:
+        return None
+    wanted = min(wanted, int(bound))
+    return wanted if wanted > request.cpus else None
+
+
+def cores_per_gpu(run: RunData) -> float | None:
+    """A GPU's share of its node's cores; None where the site does not say."""
+    return highest(each.cores / each.gpus for each in node_types(run) if each.gpus)

@@ -44,7 +44,7 @@ _OF_USE = {
     for option in (*_MEMORY, "--cpus-per-task", "--cpus-per-gpu", "--ntasks", "--ntasks-per-node")
 }
 _ONE_TASK = "other tasks of the array may need more"
-_POLLED = "the memory was read every {:g} s only, and a short peak may need more"
+_POLLED = "readings of the memory were up to {:g} s apart, and a short peak may need more"
 
 #: (change, id of the finding that asks for it) -> why the run does not prove that less would do
 Refusal = Callable[[Change, str], str]

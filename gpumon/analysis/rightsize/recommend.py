@@ -18,8 +18,7 @@ from math import ceil
 from typing import NamedTuple
 
 from gpumon.analysis.finding import CONFIDENCES, Change, Finding, NotEvaluable, Recommendation
-from gpumon.analysis.rightsize import amounts, changes, nodes
-from gpumon.analysis.rightsize.cores import LONGER, largest_process
+from gpumon.analysis.rightsize import amounts, changes, cores, nodes
 from gpumon.analysis.rightsize.directives import family
 from gpumon.analysis.rightsize.gate import asks_for_less, refusals
 from gpumon.analysis.rightsize.gpus import gpus_need
@@ -145,7 +144,7 @@ class _Plan:
             return
         finding, wanted, because = self._cpus_wanted()
         if request.cpus_per_gpu and self.gpus_by is not None:
-            finding, need = self.gpus_by, amounts.cpus_need(self.run)
+            finding, need = self.gpus_by, cores.cpus_need(self.run)
             wanted = wanted or min(need.cpus if need else request.cpus, request.cpus)
         if finding is None or wanted is None:
             return
@@ -164,7 +163,7 @@ class _Plan:
         """
         if line is None or not asks_for_less(line) or changes.tasks_per_node(self.request) == 1:
             return line
-        most = largest_process(self.run)
+        most = cores.largest_process(self.run)
         if most is None or not isinstance(line.before, int) or not isinstance(line.after, int):
             return None
         if line.option != "--cpus-per-task":
@@ -183,8 +182,8 @@ class _Plan:
         finding = self._first(*_LESS_CPUS) if shrinks else None
         waiting = self._first(*_WAITING)
         if finding is None and waiting is not None and any(a.changes for a in waiting.actions):
-            return waiting, amounts.more_cpus(self.run), ""
-        need = amounts.fewer_cpus(self.run) if finding is not None else None
+            return waiting, cores.more_cpus(self.run), ""
+        need = cores.fewer_cpus(self.run) if finding is not None else None
         return finding, need.cpus if need else None, need.because if need else ""
 
     def _is_array(self) -> bool:
@@ -288,7 +287,7 @@ class _Plan:
             self._add(without, tail, "without the idle end", "medium")
         elif finding is not None and finding.change("--time") is not None:
             known = amounts.completed(self.run) or [self.run.elapsed_s]
-            more = 1.0 if self.cpus is None else LONGER
+            more = 1.0 if self.cpus is None else cores.LONGER
             if wanted := amounts.less_time(known, limit_s, more):
                 self._add(changes.time_line(limit_s, wanted), finding)
 

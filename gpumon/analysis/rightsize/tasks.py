@@ -15,6 +15,7 @@ from gpumon.analysis import accounting
 from gpumon.analysis.known import highest, largest, mean, total
 from gpumon.analysis.once import once
 from gpumon.analysis.rightsize import amounts
+from gpumon.analysis.rightsize.cores import cpus_for
 from gpumon.analysis.rightsize.gpus import was_never_opened
 from gpumon.analysis.rightsize.proof import is_worth
 from gpumon.analysis.rightsize.requested import requested
@@ -209,5 +210,5 @@ def array_cpus(run: RunData, tasks: Iterable[Task]) -> int | None:
     peaks = [task.peak_cores for task in tasks if task.peak_cores is not None]
     if not peaks or not request.cpus:
         return None
-    wanted = amounts.cpus_for(max(peaks), request.cpus, request.gpus or 0)
+    wanted = cpus_for(max(peaks), request.cpus, request.gpus or 0)
     return wanted if is_worth(request.cpus, wanted) else None

@@ -12,8 +12,8 @@ from gpumon.analysis.finding import Action, Finding, NotEvaluable, to_write
 from gpumon.analysis.kinds import Kind, kind_of
 from gpumon.analysis.ledger import HELD_BACK
 from gpumon.analysis.once import once
-from gpumon.analysis.rightsize.amounts import cores_per_gpu, more_cpus
 from gpumon.analysis.rightsize.changes import action_of, cpus_line
+from gpumon.analysis.rightsize.cores import cores_per_gpu, more_cpus
 from gpumon.analysis.rightsize.requested import cores_of, requested
 from gpumon.analysis.rules.gpu_ineffective import LowBusy, Shown
 from gpumon.analysis.rules.gpu_waits import (

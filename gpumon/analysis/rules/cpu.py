@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from gpumon.analysis.finding import Action, Lack, NotEvaluable, to_do
 from gpumon.analysis.programs import OF_A_COORDINATOR, coordinates
-from gpumon.analysis.rightsize import amounts, changes
-from gpumon.analysis.rightsize.cores import threads_per_core
+from gpumon.analysis.rightsize import changes
+from gpumon.analysis.rightsize.cores import peak_cores, threads_per_core
 from gpumon.analysis.rightsize.proof import is_whole, unproven
 from gpumon.analysis.rightsize.requested import requested
 from gpumon.analysis.rules.advice import AS_MANY, share_the_node
@@ -226,7 +226,7 @@ def cpu_mostly_idle(run: RunData, t: CpuMostlyIdle) -> Checked:
         return NotEvaluable(Lack.SLURM, "the job's number of cores is unknown")
     if elapsed_s(run) <= t.elapsed_s:
         return NotEvaluable(Lack.TIME)
-    if run.has_samples and is_whole(run) and amounts.peak_cores(run) is not None:
+    if run.has_samples and is_whole(run) and peak_cores(run) is not None:
         return None
     measured = core_time(run)
     if isinstance(measured, NotEvaluable):

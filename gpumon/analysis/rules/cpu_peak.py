@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from gpumon.analysis.finding import Lack, NotEvaluable, to_do, to_write
 from gpumon.analysis.rightsize import amounts, changes
-from gpumon.analysis.rightsize.cores import threads_per_core
+from gpumon.analysis.rightsize.cores import cpus_need, peak_cores, threads_per_core
 from gpumon.analysis.rightsize.proof import PARTLY, is_whole, is_worth
 from gpumon.analysis.rightsize.requested import cores_of, node_types, requested
 from gpumon.analysis.rules.bottleneck import nodes_short_of_cores
@@ -59,7 +59,7 @@ def _peak(run: RunData, recorded_s: float) -> tuple[float, int] | NotEvaluable:
         return NotEvaluable(Lack.RECORDING, detail)
     if run.elapsed_s < recorded_s:
         return NotEvaluable(Lack.TIME)
-    peak = amounts.peak_cores(run)
+    peak = peak_cores(run)
     if peak is None or not cpus:
         return NotEvaluable(Lack.READINGS, "cores used are not known on every node")
     if not is_whole(run):
@@ -90,7 +90,7 @@ def cpu_underused(run: RunData, t: CpuUnderused) -> Checked:
     peak, cpus = measured
     if cpus <= 2 or (threads_per_core(run) or 1) * peak >= t.share * cpus:
         return None
-    needed = amounts.cpus_need(run)
+    needed = cpus_need(run)
     if needed is None or not is_worth(cpus, needed.seen) or requested(run).is_alone:
         return None
     if is_serial(run) or _prepares(run):

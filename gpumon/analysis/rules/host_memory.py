@@ -11,6 +11,7 @@ from typing import NamedTuple
 from gpumon.analysis.finding import Action, Change, Lack, NotEvaluable, to_do
 from gpumon.analysis.rightsize import amounts, changes
 from gpumon.analysis.rightsize.amounts import GIB, Need
+from gpumon.analysis.rightsize.cores import fewer_cpus
 from gpumon.analysis.rightsize.gate import polled_s
 from gpumon.analysis.rightsize.proof import unproven
 from gpumon.analysis.rightsize.requested import Requested, cores_of, node_types, requested
@@ -88,7 +89,7 @@ def mem_over(run: RunData, t: MemOver) -> Checked:
 
 def _cpus_left(run: RunData, request: Requested) -> int | None:
     """Cores after the line that gives most of them back: a site's default of memory is for each."""
-    fewer = amounts.fewer_cpus(run)
+    fewer = fewer_cpus(run)
     is_most = fewer is not None and request.cpus and 2 * fewer.cpus <= request.cpus
     return fewer.cpus if fewer is not None and is_most else None
 

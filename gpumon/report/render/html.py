@@ -52,7 +52,7 @@ def html_page(reports: Sequence[Report]) -> str:
     titles = ", ".join(heading.job_name(report) for report in reports)
     bodies = "\n<hr>\n".join(_body(report) for report in reports)
     style, script = (
-        Path(__file__).with_name(f"report.{kind}").read_text() for kind in ("css", "js")
+        Path(__file__).with_name(f"report.{kind}").read_text("utf-8") for kind in ("css", "js")
     )
     digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"

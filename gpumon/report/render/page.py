@@ -1,8 +1,7 @@
 """The report as rows of (text, role) runs: one page that fits 80 columns and a ticket.
 
-The terminal colours the roles, the screen too; joined they are the plain text. Order: what it is,
-what to do, what is wrong (worst first), each GPU, what happened when, requested against used,
-and on what all of it rests.
+The terminal colours the roles, the screen too; joined they are the plain text. Order: heading, what
+to do, findings (worst first), a row for each GPU, events, requested against used, sources.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def resources(report: Report) -> list[Resource]:
 
 def given_words(report: Report) -> tuple[str, str]:
     """What there was of each resource: in a word, and in a title with its use."""
-    if report.job.raw_id or report.job.id:
+    if report.has_job:
         return "requested", "Requested and used"
     return "on node", "On the node and used"
 
