@@ -151,8 +151,9 @@ def _works(run: RunData, ranks: Sequence[ProgramData], span: Span) -> bool:
 
 _MIB = 1 << 20
 _NEEDED = ("busy_percent", "mem_used_bytes")
-#: a kernel that waits keeps its GPU busy without a pause; % and its deviation
-_BUSY_PERCENT, _BUSY_DEVIATION = 98.0, 1.5
+#: a kernel that waits keeps its GPU busy without a pause: % and its deviation, of all GPUs of a
+#: program; few readings of one of many may show less, and twice the deviation
+_BUSY_PERCENT, _LEAST_BUSY_PERCENT, _BUSY_DEVIATION = 98.0, 96.0, 1.5
 #: power that does not move: W, or part of its mean
 _POWER_W, _POWER_SHARE = 3.0, 0.04
 #: a bin differs from those of a standstill: %, part of their power; so many in a row end it
@@ -166,7 +167,7 @@ _STILL_BYTES = 8 * _MIB
 #: where power is not known: B/s that ranks exchanged while they worked; times the duration
 _EXCHANGED_BYTES_PER_S, _LONGER = 50 * _MIB, 2
 #: B/s of the job's I/O for which it must stand still once more as long; from which on it is work
-_SLOW_IO_BYTES_PER_S, _IO_BYTES_PER_S = 1e6, 50e6
+_SLOW_IO_BYTES_PER_S, _IO_BYTES_PER_S = 2.5e6, 50e6
 #: cores that a waiting rank takes, for its own thread and the one of its transport
 _CORES_A_RANK = 2.2
 _TOGETHER_S = 180.0  # between the end of a rank and the standstill of the others
@@ -180,6 +181,8 @@ class Still(NamedTuple):
     power_w: float | None
     power_before_w: float | None  # while it worked; None where it never did for long
     links_known: bool
+    busy_percent: float
+    deviation: float  # of it
 
 
 class Hang(NamedTuple):
@@ -248,6 +251,10 @@ def _standstill(run: RunData, devices: Sequence[DeviceData]) -> Hang | list[NotE
     still = [one for each in spinning if (one := _still(run, each, recent)) is not None]
     if not still or len(still) < len(spinning):
         return []
+    if fmean(each.busy_percent for each in still) < _BUSY_PERCENT:
+        return []
+    if fmean(each.deviation for each in still) >= _BUSY_DEVIATION:
+        return []
     since = max(each.since for each in still)
     stood_s = (recent.last - since) * run.bin_s
     if stood_s < least_s * _patience(run, still, recent):
@@ -309,7 +316,8 @@ def _still(run: RunData, device: DeviceData, recent: Span) -> Still | None:
     load = device.track("busy_percent").known(*recent)
     watts = device.track("power_w").known(*recent) if _has_power(device, recent) else ()
     mean_w = fmean(watts) if watts else None
-    if fmean(load) < _BUSY_PERCENT or pstdev(load) >= _BUSY_DEVIATION:
+    busy = fmean(load), pstdev(load)
+    if busy[0] < _LEAST_BUSY_PERCENT or busy[1] >= 2 * _BUSY_DEVIATION:
         return None
     if mean_w is not None and pstdev(watts) >= max(_POWER_W, _POWER_SHARE * mean_w):
         return None
@@ -322,12 +330,12 @@ def _still(run: RunData, device: DeviceData, recent: Span) -> Still | None:
         return None
     if mean_w is None:
         is_known = _exchanged(run, device, before)
-        return Still(device, since, None, None, links_known=True) if is_known else None
+        return Still(device, since, None, None, True, *busy) if is_known else None
     before_w = _healthy_w(run, device, before)
     most_w = power_at(device, _LOW_POWER) if before_w is None else _DROPPED * before_w
     if mean_w >= (most_w or 0.0):
         return None
-    return Still(device, since, mean_w, before_w, bool(links))
+    return Still(device, since, mean_w, before_w, bool(links), *busy)
 
 
 def _still_since(device: DeviceData, first: int, power_w: float | None) -> int:

@@ -78,7 +78,8 @@ _RESTING_CORES, _RESTING_SHARE, _LAUNCHED_S, _SMOOTH_S = 0.1, 0.01, 120.0, 120.0
 
 @dataclass
 class Row:
-    """One device: by bucket its state, and the share of it in which it did something. `waits`:
+    """One device: by bucket its state, and the share of it in which it did something for the job
+    (of a node: for anybody). `waits`:
     those in which its kernels wait for another rank of the program.
     """
 
@@ -170,6 +171,18 @@ class Ledger:
         rows = self.rows if self.is_held else ()
         return sum(self.unused_s(row, range(len(row.states))) for row in rows)
 
+    def shared_s(self) -> float:
+        """Device seconds of the job in which another user's program worked, and none of its own."""
+        rows = self.rows if self.is_held else ()
+        return sum(self.in_bins(row.bins(State.SHARED)) for row in rows)
+
+    def tail_of(self, row: Row) -> Span:
+        """In which it is idle up to the end; where no device works any more, but for moments."""
+        first = self.idle_now.first if self.idle_now is not None else self.whole.last
+        while first > 0 and row.states[first - 1] in IDLE:
+            first -= 1
+        return Span(first, self.whole.last)
+
     def worth(self) -> float | None:
         """How many GPUs would have done the work, had they worked all the time; None: unknown."""
         if not all(row.is_known for row in self.rows):
@@ -259,7 +272,7 @@ def _own(run: RunData, device: DeviceData) -> Row:
     active, busy = _full(device.active, run), _full(busy_track(device), run)
     engines = [_full(device.tracks[each], run) for each in ENGINES if each in device.tracks]
     lost, others, copies = _lost(run, device), _foreign(run, device), other_use(device).bins
-    missed = between_polls(run, device)
+    missed, held = between_polls(run, device), is_allocated(run)
     row = Row(device, [State.UNMEASURED] * run.count, [0.0] * run.count)
     for n in range(*observed(run)):
         share = active[n]
@@ -270,7 +283,8 @@ def _own(run: RunData, device: DeviceData) -> Row:
         elif share > 0 or n in missed.worked:
             row.states[n] = State.SHARED if n in others else State.WORKING
             loads = [each[n] / 100 for each in (busy, *engines) if each[n] >= 0]
-            row.used[n] = min(1.0, max(loads, default=share))
+            is_theirs = held and n in others
+            row.used[n] = 0.0 if is_theirs else min(1.0, max(loads, default=share))
         elif n in copies:
             row.states[n], row.used[n] = State.COPYING, 1.0
         elif share == 0:

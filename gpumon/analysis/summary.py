@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from math import isnan
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpumon.analysis.ledger import ledger_of
 from gpumon.analysis.memory import mem_truth_of
 from gpumon.analysis.reservation import reserves
 from gpumon.analysis.signals import busy_track, is_of_job, node_of
@@ -190,11 +191,14 @@ def _percentile(known: Sequence[float], percent: float) -> float | None:
 
 
 def _idle_tail_s(run: RunData, device: DeviceData) -> float | None:
-    """Known to be idle without a break until the end; None where its end is not known."""
+    """Known to be idle until the end, without a break before no GPU of the job worked any more;
+    None where its end is not known.
+    """
     active = device.active.mean
     if not active or isnan(active[-1]):
         return None
-    bins = range(len(active) - 1, -1, -1)
+    tail = ledger_of(run).idle_now
+    bins = range((len(active) if tail is None else tail.first) - 1, -1, -1)
     first = next((n + 1 for n in bins if active[n] != 0), 0)  # a gap is no 0
     begin, end = (run.grid_start + n * run.bin_s for n in (first, len(active)))
     node = node_of(run, device)

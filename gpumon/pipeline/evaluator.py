@@ -22,9 +22,10 @@ from gpumon.model import clock
 from gpumon.model.sample import Header, Sample
 from gpumon.model.view import LEFT, Status
 from gpumon.pipeline.backlog import Backlog, Frames
+from gpumon.report.advice import Box, box
 
 if TYPE_CHECKING:
-    from gpumon.analysis.finding import Finding
+    from gpumon.analysis.finding import Finding, Recommendation
     from gpumon.analysis.rules.hysteresis import Live
     from gpumon.analysis.run import Run
     from gpumon.analysis.rundata import RunData
@@ -54,6 +55,12 @@ class LiveEvaluation(NamedTuple):
     report: Report | None  # as if the job ended now; only where somebody looks at it
     left_out: Sequence[str] = ()  # what these do not rest on, in sentences
     steps: StepsNow | None = None  # where the probe reports on the job's processes
+    changes: Sequence[Recommendation] = ()  # of the request, that follow from the findings
+
+    @property
+    def box(self) -> Box:
+        """What to do about the findings."""
+        return box(self.findings, self.changes)
 
 
 class Evaluator:
@@ -217,7 +224,8 @@ class Evaluator:
 
         site = self._site()
         data = run.data(job, site, live=True, shared=True)
-        findings, report = live.update(evaluate(data), data.end), None
+        found, report = evaluate(data), None
+        findings = live.update(found, data.end)
         charted, steps = _charted(data), steps_now(data)
         if self.wants_report:
             data = run.data(job, site, shared=True)
@@ -226,7 +234,7 @@ class Evaluator:
         if self.backlog.left_out:
             count = f"{self.backlog.left_out:,}"
             left_out.append(f"{count} samples that arrived too fast are not in the findings.")
-        return LiveEvaluation(findings, charted, report, left_out, steps)
+        return LiveEvaluation(findings, charted, report, left_out, steps, found.recommendations)
 
 
 def _while_running(frame: Frame, job: Job | None) -> Frame:

@@ -59,7 +59,7 @@ def build_array(
         efficiency={},
         efficiency_missing={},
         gpu_hours=sum(map(gpu_hours, jobs)) or None,
-        waste_gpu_hours=found.waste_gpu_hours,
+        waste_gpu_hours=sum(each.waste_gpu_hours for each in found.raised),
         unattributed_gpu_hours=found.unattributed_gpu_hours,
         tasks=Tasks(dict(outcomes(jobs)), len(counted), tuple(_spreads(run, counted))),
         version=__version__,

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from gpumon.analysis.finding import LEVELS, Finding
+from gpumon.analysis.finding import LEVELS
+from gpumon.report.advice import box_of
 from gpumon.report.model import Report
-from gpumon.report.sentences import brief_action
 from gpumon.report.usage import NO_GPUS, Figures, Use, total
+from gpumon.report.verdict import ANSWERS, verdict
+from gpumon.report.verdict import Verdict as Answer
 from gpumon.slurm.groups import JobGroup
 
 NOT_RECORDED = "not recorded"
@@ -20,13 +22,14 @@ READING = "reading"
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the findings on a job come to."""
+    """What the report of a job comes to."""
 
     waste_gpu_hours: float | None = None
-    advice: str = ""  # what to do about the worst finding
-    title: str = ""  # of it
+    advice: str = ""  # all of its box, in brief
+    title: str = ""  # of the worst finding
     level: str = ""  # LEVELS
     missing: str = ""  # why the waste is not known
+    told: Answer | None = None  # the report's; None before anything was read
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ def run_figures(report: Report) -> Figures:
 
 def verdict_of(report: Report) -> Verdict:
     """Of one job. The waste counts only where its GPUs were measured."""
-    worst = report.findings[0] if report.findings else None
+    worst, told = next(iter(report.findings), None), verdict(report)
     waste: float | None = report.waste_gpu_hours
     missing = ""
     if report.job.gpus and report.used.busy.used is None and not waste:
@@ -74,19 +77,20 @@ def verdict_of(report: Report) -> Verdict:
     elif not report.job.gpus and not report.devices:
         waste, missing = None, NO_GPUS
     if worst is None:
-        return Verdict(waste, missing=missing)
-    return Verdict(waste, _advice(worst), worst.title, worst.level, missing)
-
-
-def _advice(finding: Finding) -> str:
-    """Its first action in a few words, else what was found."""
-    text = brief_action(finding.actions[0]) if finding.actions else finding.title
-    return text.replace("#SBATCH ", "")
+        return Verdict(waste, missing=missing, told=told)
+    advice = box_of(report).brief or worst.title
+    return Verdict(waste, advice, worst.title, worst.level, missing, told)
 
 
 def worst_of(verdicts: Sequence[Verdict]) -> Verdict:
-    """Of several jobs as one: what all of them wasted, and the worst finding."""
+    """Of several jobs as one: what all of them wasted, the worst finding, and no better answer than
+    any of them has.
+    """
     first = min(verdicts, key=lambda each: (*LEVELS, "").index(each.level))
+    answers = [each.told for each in verdicts if each.told is not None]
+    told = min(answers, key=lambda each: ANSWERS.index(each.answer), default=None)
     with_gpus = [each for each in verdicts if each.missing != NO_GPUS] or verdicts
     waste = total(Use(each.waste_gpu_hours, why=each.missing) for each in with_gpus)
-    return replace(first, waste_gpu_hours=waste.used, missing=waste.why)
+    return replace(
+        first, waste_gpu_hours=waste.used, missing=waste.why, told=told
+    )  # fmt: skip

@@ -103,6 +103,7 @@ class Report:
     gpu_hours: float | None = None  # allocated
     waste_gpu_hours: float = 0.0
     unattributed_gpu_hours: float = 0.0  # of it: what no finding explains
+    others_gpu_hours: float = 0.0  # beside it: in which only others' programs worked on its GPUs
     attempts: tuple[Attempt, ...] = ()
     segments: tuple[Attempt, ...] = ()  # between the user's marks
     happenings: tuple[Happening, ...] = ()  # marks, Xids, lost and throttled GPUs, by time

@@ -29,8 +29,9 @@ PARTS = {
     path: tuple(names.split())
     for path, names in {
         "": "version gpumon job requested allocated used efficiency seff devices ranks events "
-            "verdict findings recommendations waste_gpu_hours unattributed_gpu_hours gpu_hours "
-            "not_evaluable coverage missing notes attempts segments tasks",
+            "verdict findings recommendations waste_gpu_hours unattributed_gpu_hours "
+            "others_gpu_hours gpu_hours not_evaluable coverage missing notes attempts segments "
+            "tasks",
         "job": "id raw_id name user account partition state exit_code cluster nodes submit start "
                "end running elapsed_s suspended_s time_limit_s time_limit restarts "
                "sources",

@@ -10,6 +10,7 @@ from gpumon.report.model import Report
 from gpumon.report.provenance import missing_text
 
 PROBLEM, NONE, NOT_JUDGED = "problem", "no problem", "not judged"
+ANSWERS = (PROBLEM, NOT_JUDGED, NONE)  # of several jobs the first that one of them has
 #: checks without which nobody knows whether a job, a node's GPUs, or a job without GPUs did well
 _OF_GPUS = ("gpu-never-used", "gpus-partly-idle")
 _OF_NODE = ("suspected-hang", "low-busy")

@@ -86,6 +86,8 @@ def test_wasted_and_held_hours_are_of_the_same_time(source):
     assert cost_text(lacks) == "1.1 GPU-h wasted on the nodes recorded (17.9 GPU-h in all)"
     unexplained = report(unattributed_gpu_hours=2.5)
     assert cost_text(unexplained) == "4.5 of 17.9 GPU-h wasted, 2.5 of it unexplained"
+    shared = replace(unexplained, others_gpu_hours=4)
+    assert cost_text(shared).endswith(", 2.5 of it unexplained, 4.0 used by others")
     assert cost_text(report(waste_gpu_hours=0.9, unattributed_gpu_hours=0.9)) == "17.9 GPU-h"
     assert cost_text(report(waste_gpu_hours=0.1)) == "17.9 GPU-h"
 

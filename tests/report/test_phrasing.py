@@ -9,11 +9,12 @@ from gpumon.analysis.rules.catalogue import Evaluation, ranked
 from gpumon.analysis.rules.hysteresis import Live
 from gpumon.pipeline.evaluator import LiveEvaluation
 from gpumon.report import build as building
+from gpumon.report.advice import step_of, steps_of
 from gpumon.report.render.json import document
 from gpumon.report.render.layout import plain
 from gpumon.report.render.markdown import markdown
 from gpumon.report.render.page import finding_rows, page
-from gpumon.report.sentences import capital, sentences, step_of, steps_of
+from gpumon.report.sentences import capital, sentences
 from gpumon.tui.screens.job.notes import notes
 from tests.corpus.cases import all_cases
 from tests.tui.looking import Looking

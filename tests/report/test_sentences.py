@@ -4,10 +4,11 @@ from gpumon.analysis.finding import Action, Change, Gpus, Recommendation, ask_fo
 from gpumon.analysis.rules import phrasing
 from gpumon.analysis.rules.catalogue import BY_ID
 from gpumon.model.lines import Line
+from gpumon.report.advice import Step, steps_of
 from gpumon.report.render.layout import plain
 from gpumon.report.render.page import finding_rows, page
 from gpumon.report.render.plots import plot_rows
-from gpumon.report.sentences import Step, sentences, steps_of
+from gpumon.report.sentences import sentences
 from tests.analysis.build import evidence
 
 from .made import finding, report, row
@@ -49,7 +50,7 @@ def test_one_step_that_names_changes_that_belong_together():
     ]
     staff = Action("staff", Line("node x: hot"), text="Report it to the staff.")
     assert steps_of(finding(actions=(staff,)), ()) == [
-        Step("Report it to the staff.", "node x: hot")
+        Step("Report it to the staff.", "node x: hot", "Report the node")
     ]
     assert steps_of(finding(actions=()), changes) == []
 

@@ -102,13 +102,15 @@ def _waste(page: Page) -> Iterator[str]:
 
 
 def _worth(page: Page) -> Iterator[str]:
-    """GPUs that would have done the work, and the hours in which they did none, of those seen."""
+    """GPUs that would have done the work, and the hours in which they did none, of those seen, nor
+    others did.
+    """
     report = page.report
     worth, gpus, held = report.used.gpus.used, report.gpus, report.gpu_hours
     if worth is None or not gpus or not held or report.coverage.interval_s is None:
         return
     seen = held * report.coverage.covered_percent / 100
-    unused = (1 - worth / gpus) * seen
+    unused = (1 - worth / gpus) * seen - report.others_gpu_hours
     if abs(unused - report.waste_gpu_hours) > _ROUNDING * seen:
         yield (f"{worth:.1f} of {gpus} GPUs' worth leaves {unused:.2f} GPU-h unused, and "
                f"{report.waste_gpu_hours:.2f} are called wasted")  # fmt: skip

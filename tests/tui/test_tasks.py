@@ -12,6 +12,7 @@ import pytest
 from gpumon import demos
 from gpumon.config import Settings
 from gpumon.pipeline.pipeline import Pipeline
+from gpumon.report.advice import box_of
 from gpumon.sources.files import tracks_of
 from gpumon.sources.replay import ReplaySource
 from gpumon.tui.app import GpumonApp
@@ -85,7 +86,7 @@ async def test_four_keys_end_a_process(monkeypatch):
         await reached(pilot, lambda: sent)
 
 
-async def test_two_keys_copy_the_lines_of_a_finding(
+async def test_two_keys_copy_what_to_do_first(
     app,
     evaluation,  # noqa: F811
     monkeypatch,
@@ -96,9 +97,7 @@ async def test_two_keys_copy_the_lines_of_a_finding(
         await pilot.press("5")
         ready(app, evaluation)
         await pilot.press("y")
-    first = evaluation.report.findings[0]
-    said = [each.after for each in first.actions if each.after] or [first.title]
-    assert copied == ["\n".join(said) + "\n"]
+    assert copied == [box_of(evaluation.report).lines[0].removeprefix("# ") + "\n"]
 
 
 async def test_a_key_keeps_the_screen_as_a_picture_that_asks_nobody(app, tmp_path, monkeypatch):

@@ -115,9 +115,10 @@ def memory_need(run: RunData) -> Need | NotEvaluable:
     """Host memory without page cache, of the node that used most.
 
     The greatest of all sources counts. Samples of the whole run show it: margin 1.2, or 1.3 where
-    they are more than 5 s apart; up to 2 where more may lie between two of them (`most_between`;
-    `polled_s` where it may be even more). Where they lack a part, what lay there at most, by the
-    kernel's own peak, is an upper bound: margin 1.2; Slurm's polls where they show less.
+    they are more than 5 s apart; up to 2 where more may lie between two of them (`most_between`).
+    Where it may be even more, what may is asked for if that is still much less than was, else no
+    less is sure (`polled_s`). Where they lack a part, what lay there at most, by the kernel's own
+    peak, is an upper bound: margin 1.2; Slurm's polls where they show less and that frees nothing.
     Page cache that was read more than once is added, as the program would wait for storage without.
     Accounting: 1.2 of the kernel's peak; 2 of what was polled, as polls miss short peaks.
     """
@@ -182,6 +183,11 @@ def _recorded_need(run: RunData, figures: Used | None) -> Need | NotEvaluable:
     hidden, far_s = hidden_peak(apart_s, bound, most)
     factor = max(factor, hidden)
     need = Need(most, factor, basis, confidence, is_bound, far_s, in_all=max(most, sum(peaks)))
+    safe = need
+    if far_s and bound:
+        safe = replace(need, factor=max(factor, 1.2 * bound / most), polled_s=None)
+    if less_memory(run, safe) is not None:
+        return safe
     return polled if polled is not None and polled.with_margin < need.with_margin else need
 
 

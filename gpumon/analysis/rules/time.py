@@ -8,7 +8,7 @@ from statistics import median
 from typing import NamedTuple
 
 from gpumon.analysis.finding import Lack, NotEvaluable, to_do
-from gpumon.analysis.ledger import State, ledger_of
+from gpumon.analysis.ledger import Ledger, State, ledger_of
 from gpumon.analysis.rightsize import amounts, changes
 from gpumon.analysis.rightsize.directives import options_of_submit_line
 from gpumon.analysis.rightsize.proof import RESTARTED, is_restarted, unproven
@@ -48,6 +48,8 @@ _CONTINUED = re.compile(
 _ALIKE = 1.5
 #: s; GPUs that were idle for so long at the end did not work until the end
 _PAUSE_S = 60.0
+#: … and one that was, while others worked, rested
+_RESTS_S = 600.0
 #: a user's mark of progress: `epoch 3/10`
 _PROGRESS = re.compile(r"(\d{1,9})\s*/\s*(\d{1,9})")
 
@@ -249,7 +251,7 @@ def timed_out(run: RunData) -> Checked:
     elif is_signalled:
         actions = [_SIGNALLED]
     else:
-        more = [changes.action_of(line, f"Only {changes.IF_ALLOWED}.")] if line else []
+        more = [changes.action_of(line)] if line else []
         is_long = known_s is not None and known_s >= _LONG_S
         actions = [_SIGNAL, *more] if is_long else [*more, _SIGNAL]
     return finding(run, "warning", text, numbers=numbers, actions=actions)
@@ -280,6 +282,20 @@ def _end_of(run: RunData) -> _End:
     if run.end - ledger.end >= _PAUSE_S or ledger.ends_unmeasured:
         return _End("", stood=False)
     tail_s = ledger.seconds([ledger.idle_now] if ledger.idle_now else [])
-    if tail_s < _PAUSE_S:
-        return _End("its GPUs worked until the end", stood=False)
-    return _End(f"its GPUs were idle for the last {age_text(tail_s)}", tail_s >= least_s)
+    if tail_s >= _PAUSE_S:
+        return _End(f"its GPUs were idle for the last {age_text(tail_s)}", tail_s >= least_s)
+    return _end_of_some(run, ledger, least_s) or _End("its GPUs worked until the end", stood=False)
+
+
+def _end_of_some(run: RunData, ledger: Ledger, least_s: float) -> _End | None:
+    """Where not all did the same: those that rested, while the others worked or waited for them."""
+    tails = [(ledger.seconds([ledger.tail_of(row)]), row.device) for row in ledger.rows]
+    resting = [each for each in tails if each[0] >= _RESTS_S]
+    if not resting:
+        return None
+    idle = gpus_text(run, [device for _, device in resting])
+    waited_s = run.end - (ledger.last_work() or run.end)
+    if waited_s >= least_s:
+        return _End(f"its GPUs waited for {idle} for the last {age_text(waited_s)}", stood=True)
+    rested = age_text(min(seconds for seconds, _ in resting))
+    return _End(f"for the last {rested} {idle} did nothing, and the others worked", stood=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpumon.analysis.rules.phrasing import labels_text, range_text
 from gpumon.analysis.summary import DeviceRow
 from gpumon.chart.bars import spark_of_all
 from gpumon.model.text import clean
@@ -42,7 +43,11 @@ def device_rows(report: Report, width: int, glyphs: str, plots: bool) -> list[Ro
     note = star_note(report.devices)
     notes = [f"* {note}"] if note else []
     notes += need_notes(report.devices[:_MAX_DEVICES])
-    return [*rows, *([(each, "dim")] for each in notes), *drawn]
+    return [
+        *rows,
+        *(row for each in notes for row in wrapped("", each, width, "", "dim", 0)),
+        *drawn,
+    ]
 
 
 def _has_gpu_use(report: Report) -> bool:
@@ -61,14 +66,22 @@ def star_note(devices: Sequence[DeviceRow]) -> str:
 
 
 def need_notes(devices: Sequence[DeviceRow]) -> list[str]:
-    """What was in use of what frameworks reserved, where that was measured: `gpu01:0: 9.4 GiB
-    in use, 77.4 GiB reserved; needs at least 10.1 GiB`.
+    """What was in use of what frameworks reserved, where that was measured, once for all GPUs that
+    need as much: `gpu01:0: 9.4 GiB in use, 77.4 GiB reserved; needs at least 10.1 GiB`.
     """
-    return [
-        f"{clean(row.label, 24)}: {memory_text(row)}{_need(row)}"
-        for row in devices
-        if row.mem_in_use_peak_bytes is not None
-    ]
+    alike: dict[tuple[str, str], list[DeviceRow]] = {}
+    for row in devices:
+        if row.mem_in_use_peak_bytes is not None:
+            alike.setdefault((bytes_text(row.mem_in_use_peak_bytes), _need(row)), []).append(row)
+    found = []
+    for (used, need), rows in alike.items():
+        who = labels_text(clean(row.label, 24) for row in rows)
+        if len(rows) == len(devices) > 1:
+            who = "each GPU"
+        peaks = [row.mem_peak_bytes for row in rows if row.mem_peak_bytes is not None]
+        reserved = range_text(peaks, bytes_text) if peaks else NOT_KNOWN
+        found.append(f"{who}: {used} in use, {reserved} reserved{need}")
+    return found
 
 
 def _need(row: DeviceRow) -> str:

@@ -89,9 +89,11 @@ def cost_text(report: Report) -> str:
         text += in_all
     else:
         text = f"{wasted} of {hours_text(held)} GPU-h wasted"
-    if not _is_much(report, report.unattributed_gpu_hours, _UNEXPLAINED):
-        return text
-    return f"{text}, {hours_text(report.unattributed_gpu_hours)} of it unexplained"
+    if _is_much(report, rest := report.unattributed_gpu_hours, _UNEXPLAINED):
+        text += f", {hours_text(rest)} of it unexplained"
+    if _is_much(report, others := report.others_gpu_hours, _UNEXPLAINED):
+        text += f", {hours_text(others)} used by others"
+    return text
 
 
 def is_wasteful(report: Report) -> bool:

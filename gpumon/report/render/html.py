@@ -17,6 +17,7 @@ from gpumon.analysis.finding import Finding
 from gpumon.analysis.summary import DeviceRow
 from gpumon.model.text import clean
 from gpumon.model.units import plural
+from gpumon.report.advice import box_of, in_changes
 from gpumon.report.model import Report
 from gpumon.report.provenance import missing_text, provenance_lines
 from gpumon.report.render import heading
@@ -37,7 +38,7 @@ from gpumon.report.render.used import (
     task_notes,
     task_table,
 )
-from gpumon.report.sentences import first_steps, in_changes, sentences
+from gpumon.report.sentences import sentences
 from gpumon.report.verdict import in_words
 
 #: GPUs with a chart each; more share a heat map, which has at most so many rows
@@ -133,12 +134,12 @@ def _finding(each: Finding, report: Report) -> str:
 
 
 def _do_this(report: Report) -> list[str]:
-    steps = first_steps(report.findings, report.recommendations)
+    recommended, steps = box_of(report)
     items = "".join(f"<li>{_text(each.text)} {_code(each.line)}</li>" for each in steps)
     listed = [f"<ul>{items}</ul>"] if steps else []
-    if not report.recommendations:
+    if not recommended:
         return ["<h2>Do this</h2>", *listed] if steps else []
-    changes = [(each.change, each.adds) for each in report.recommendations]
+    changes = [(each.change, each.adds) for each in recommended]
     lines = "\n".join(_text(change.line) for change, _ in changes if change.line)
     rows = [
         f"<tr><td>{_code(change.option or 'add to the script')}</td>"

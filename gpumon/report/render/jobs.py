@@ -7,7 +7,7 @@ from typing import Any
 
 from gpumon.model.text import clean
 from gpumon.model.units import age_text, bytes_text
-from gpumon.report.jobs import JobLine, Listing
+from gpumon.report.jobs import JobLine, Listing, Verdict
 from gpumon.report.render.layout import aligned
 from gpumon.report.usage import NOT_MEASURED, Figures, Use, size_text
 from gpumon.slurm.groups import JobGroup
@@ -38,7 +38,7 @@ def cells(line: JobLine, now: float) -> list[str]:
         _memory(figures.gpu_mem, is_need=figures.is_need),
         _memory(figures.mem),
         NONE if verdict.waste_gpu_hours is None else f"{verdict.waste_gpu_hours:.1f}",
-        clean(advice(line), _MAX_CELL) or NONE,
+        clean(advice(line) or answer(verdict), _MAX_CELL) or NONE,
     ]
 
 
@@ -88,8 +88,12 @@ def _memory(use: Use, *, is_need: bool = True) -> str:
     return text if is_need else f"{text}*"
 
 
+def answer(verdict: Verdict) -> str:
+    return verdict.told.answer if verdict.told is not None else ""
+
+
 def advice(line: JobLine) -> str:
-    """What to do about the worst finding; of a pending job, why it waits."""
+    """What to do first, in brief; of a pending job, why it waits."""
     first = line.group.jobs[0]
     if line.group.is_pending:
         return first.reason if first.reason not in ("", "None") else ""
@@ -155,6 +159,7 @@ def _body(line: JobLine, now: float) -> dict[str, Any]:
         "mem_bytes": mem.used,
         "mem_limit_bytes": mem.given,
         "waste_gpu_hours": verdict.waste_gpu_hours,
+        "verdict": verdict.told and verdict.told._asdict(),
         "finding": verdict.title or None,
         "level": verdict.level or None,
         "action": advice(line) or None,

@@ -58,6 +58,7 @@ def document(report: Report) -> Json:
         "recommendations": [_recommendation(each) for each in report.recommendations],
         "waste_gpu_hours": round(report.waste_gpu_hours, 3),
         "unattributed_gpu_hours": round(report.unattributed_gpu_hours, 3),
+        "others_gpu_hours": round(report.others_gpu_hours, 3),
         "gpu_hours": None if report.gpu_hours is None else round(report.gpu_hours, 3),
         "not_evaluable": {id: missing_text(each) for id, each in report.not_evaluable.items()},
         "coverage": _values(

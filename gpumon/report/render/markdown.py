@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from gpumon.analysis.summary import DeviceRow
 from gpumon.chart.bars import spark_of_all
 from gpumon.model.text import clean
+from gpumon.report.advice import box_of, in_changes
 from gpumon.report.model import Report
 from gpumon.report.provenance import provenance_lines
 from gpumon.report.render import heading
@@ -29,7 +30,7 @@ from gpumon.report.render.used import (
     task_notes,
     task_table,
 )
-from gpumon.report.sentences import first_steps, in_changes, sentences
+from gpumon.report.sentences import sentences
 from gpumon.report.verdict import in_words
 
 #: what is markup wherever it stands: emphasis, code, links, tags, cells, strikethrough, formulas …
@@ -107,9 +108,9 @@ def _findings(report: Report) -> list[str]:
 
 
 def _do_this(report: Report) -> list[str]:
-    steps = first_steps(report.findings, report.recommendations)
+    changes, steps = box_of(report)
     listed = [f"- {' '.join(filter(None, (escape(e.text), code(e.line))))}" for e in steps]
-    if not report.recommendations:
+    if not changes:
         return ["", "### Do this", "", *listed] if listed else []
     rows = [
         (
@@ -118,7 +119,7 @@ def _do_this(report: Report) -> list[str]:
             code(change.after_line),
             escape(because),
         )
-        for change, because in ((each.change, each.adds) for each in report.recommendations)
+        for change, because in ((each.change, each.adds) for each in changes)
     ]
     table = _table(("next time", "now", "then", ""), rows)
     return ["", "### Do this", "", *table, *(["", *listed] if listed else [])]

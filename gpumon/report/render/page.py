@@ -6,10 +6,12 @@ to do, findings (worst first), a row for each GPU, events, requested against use
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
-from gpumon.analysis.finding import Finding
+from gpumon.analysis.finding import Finding, Recommendation
 from gpumon.model.text import clean
+from gpumon.report.advice import Box, Step, box_of, step_of
 from gpumon.report.model import Report
 from gpumon.report.provenance import provenance_lines
 from gpumon.report.render import heading
@@ -18,11 +20,21 @@ from gpumon.report.render.events import event_rows
 from gpumon.report.render.layout import ASCII_SIGNS, ROLES, SIGNS, Row, cut, flow, wrapped
 from gpumon.report.render.steps import step_rows
 from gpumon.report.render.used import attempt_rows, resource_rows, task_rows
-from gpumon.report.sentences import Step, first_steps, sentences, step_of, steps_of
+from gpumon.report.sentences import sentences
 from gpumon.report.verdict import in_words
 
 #: a page with plots is no longer than this
 _MAX_ROWS = 60
+
+
+class Block(NamedTuple):
+    """Rows of the page that belong together. `lines`: what is copied of them, where a cursor can
+    stand on them; `finding`: the one that they are of.
+    """
+
+    rows: list[Row]
+    lines: tuple[str, ...] = ()
+    finding: Finding | None = None
 
 
 def page(
@@ -32,18 +44,16 @@ def page(
 
     `plots`: of up to four GPUs, where the page stays on one screen; they need colours.
     """
-    if plots:
-        rows = _page(report, width, glyphs, plots=True)
+    for with_plots in (True, False) if plots else (False,):
+        rows = [row for block in blocks(report, width, glyphs, with_plots) for row in block.rows]
         if len(rows) <= _MAX_ROWS:
-            return rows
-    return _page(report, width, glyphs, plots=False)
+            break
+    return rows
 
 
-def _page(report: Report, width: int, glyphs: str, plots: bool) -> list[Row]:
-    parts = (
-        _head(report, width),
-        _do_this(report, width, glyphs),
-        _findings(report, width, glyphs),
+def blocks(report: Report, width: int, glyphs: str = "braille", plots: bool = False) -> list[Block]:
+    """The page's rows, in blocks."""
+    rest = (
         task_rows(report.tasks, width) if report.tasks else [],
         attempt_rows("attempt", report.attempts, width),
         attempt_rows("segment", report.segments, width),
@@ -53,57 +63,47 @@ def _page(report: Report, width: int, glyphs: str, plots: bool) -> list[Row]:
         resource_rows(report, width),
         _provenance(report, width),
     )
-    rows: list[Row] = []
-    for part in parts:
-        if part:
-            rows += [[], *part] if rows else part
-    return [cut(row, width) for row in rows]
+    box = box_of(report)
+    head, first = [Block(_head(report, width))], _do_this(report, box, width, glyphs)
+    found: list[Block] = []
+    for part in (head, first, _findings(report, box, width, glyphs), *([Block(e)] for e in rest)):
+        if any(block.rows for block in part):
+            found += [Block([[]]), *part] if found else part
+    return [block._replace(rows=[cut(row, width) for row in block.rows]) for block in found]
 
 
-def finding_places(report: Report, width: int = 80, glyphs: str = "braille") -> list[int]:
-    """The row of the page on which each finding begins."""
-    do_this = _do_this(report, width, glyphs)
-    at, found = len(_head(report, width)) + 1 + (len(do_this) + 1 if do_this else 0), []
-    for each in report.findings:
-        found.append(at)
-        at += len(finding_rows(each, width, glyphs, _further_steps(report, each)))
-    return found
+def finding_rows(finding: Finding, width: int, glyphs: str = "braille") -> list[Row]:
+    """One finding with all that there is to do about it."""
+    steps = map(step_of, finding.actions)
+    return [row for each in _finding(finding, steps, width, glyphs) for row in each.rows]
 
 
-def _further_steps(report: Report, finding: Finding) -> list[Step]:
-    """Those that do not stand first."""
-    first = first_steps(report.findings, report.recommendations)
-    return [each for each in steps_of(finding, report.recommendations) if each not in first]
-
-
-def finding_rows(
-    finding: Finding, width: int, glyphs: str = "braille", steps: Sequence[Step] | None = None
-) -> list[Row]:
-    """One finding: what was measured, why it matters, and what to do; hanging behind its sign.
-
-    `steps`: what to do; without it all of the finding's actions. A line to write or to send stands
-    on a row of its own, unless one row holds it and its sentence.
-    """
+def _finding(finding: Finding, steps: Iterable[Step], width: int, glyphs: str) -> Iterator[Block]:
+    """What was measured, why it matters, and what to do; hanging behind its sign."""
     signs = ASCII_SIGNS if glyphs == "ascii" else SIGNS
     role = ROLES[finding.level]
     title, rest = sentences(finding)
-    rows = wrapped(signs[finding.level], title, width, role, "" if role == "dim" else role)
+    titled = wrapped(signs[finding.level], title, width, role, "" if role == "dim" else role)
+    yield Block(titled, (title,), finding)
     if rest:
-        rows += wrapped("", rest, width, "dim", "dim")
+        yield Block(wrapped("", rest, width, "dim", "dim"))
+    for step in steps:
+        yield _step(step, width, glyphs, finding)
+
+
+def _step(step: Step, width: int, glyphs: str, finding: Finding | None = None) -> Block:
+    """A line to write or to send stands on a row of its own, unless one row holds it and its
+    sentence.
+    """
     arrow = "->" if glyphs == "ascii" else "→"
-    for step in map(step_of, finding.actions) if steps is None else steps:
-        rows += _step(step, arrow, width)
-    return rows
-
-
-def _step(step: Step, arrow: str, width: int) -> list[Row]:
     if step.text and step.line and len(f"{arrow} {step.text}  {step.line}") <= width:
-        return [[(f"{arrow} ", "key"), (clean(step.text, 2000), ""), (f"  {step.line}", "key")]]
+        row: Row = [(f"{arrow} ", "key"), (clean(step.text, 2000), ""), (f"  {step.line}", "key")]
+        return Block([row], (step.copied,), finding)
     rows: list[Row] = []
     for text, role in ((step.text, ""), (step.line, "key")):
         if text:
             rows += wrapped("" if rows else arrow, text, width, "key", role, 4 if rows else 2)
-    return rows
+    return Block(rows, (step.copied,), finding)
 
 
 # -- head ----------------------------------------------------------------------------------------
@@ -124,50 +124,46 @@ def _head(report: Report, width: int) -> list[Row]:
 # -- findings and changes ------------------------------------------------------------------------
 
 
-def _findings(report: Report, width: int, glyphs: str) -> list[Row]:
-    rows = [
-        row
+def _findings(report: Report, box: Box, width: int, glyphs: str) -> list[Block]:
+    found = [
+        block
         for each in report.findings
-        for row in finding_rows(each, width, glyphs, _further_steps(report, each))
+        for block in _finding(each, box.beside(each), width, glyphs)
     ]
     sign, text = in_words(report)
     signs = ASCII_SIGNS if glyphs == "ascii" else SIGNS
     role = ROLES.get(sign, sign)
-    return rows + (wrapped(signs[sign], text, width, role, role) if text else [])
+    return found + ([Block(wrapped(signs[sign], text, width, role, role))] if text else [])
 
 
-def _do_this(report: Report, width: int, glyphs: str) -> list[Row]:
-    steps = first_steps(report.findings, report.recommendations)
-    if not steps and not report.recommendations:
+def _do_this(report: Report, box: Box, width: int, glyphs: str) -> list[Block]:
+    if not any(box):
         return []
-    rows = _next_time(report, width) or [[("Do this", "title")]]
-    for step in steps:
-        rows += _step(step, "->" if glyphs == "ascii" else "→", width)
-    return rows
+    title = f"{'Do this':<27} {'now':<19} then" if box.changes else "Do this"
+    by_id = {each.id: each for each in report.findings}
+    changes = [_change(each, width, by_id.get(each.finding)) for each in box.changes]
+    steps = [_step(each, width, glyphs, box.cause(each, report.findings)) for each in box.steps]
+    return [Block([[(title, "title")]]), *changes, *steps]
 
 
-def _next_time(report: Report, width: int) -> list[Row]:
-    if not report.recommendations:
-        return []
-    sure = {each.id: each.confidence for each in report.findings}
-    rows: list[Row] = [[(f"{'Do this':<27} {'now':<19} then", "title")]]
-    for each in report.recommendations:
-        change = each.change
-        name = f"#SBATCH {change.option}" if change.option else "add to the script"
-        line = f"  {name:<25} {clean(change.before_line, 60):<19} "
-        after = clean(change.after_line, 200)
-        if len(line) + len(after) > width:
-            rows.append([(line.rstrip(), "")])
-            line = " " * 6
-        rows.append([(line, ""), (after, "key")])
-        basis = each.adds
-        if each.confidence not in ("high", sure.get(each.finding)):
-            basis = ", ".join(filter(None, (basis, "an estimate")))
-        if len(line) + len(after) + 2 + len(basis) <= width:
-            rows[-1].append((f"  {basis}" if basis else "", "dim"))
-        else:
-            rows += wrapped("", basis, width, "dim", "dim", indent=6)
-    return rows
+def _change(recommended: Recommendation, width: int, finding: Finding | None) -> Block:
+    change = recommended.change
+    name = f"#SBATCH {change.option}" if change.option else "add to the script"
+    line = f"  {name:<25} {clean(change.before_line, 60):<19} "
+    after = clean(change.after_line, 200)
+    rows: list[Row] = []
+    if len(line) + len(after) > width:
+        rows.append([(line.rstrip(), "")])
+        line = " " * 6
+    rows.append([(line, ""), (after, "key")])
+    basis = recommended.adds
+    if recommended.confidence not in ("high", finding and finding.confidence):
+        basis = ", ".join(filter(None, (basis, "an estimate")))
+    if len(line) + len(after) + 2 + len(basis) <= width:
+        rows[-1].append((f"  {basis}" if basis else "", "dim"))
+    else:
+        rows += wrapped("", basis, width, "dim", "dim", indent=6)
+    return Block(rows, (change.line,) if change.line else (), finding)
 
 
 # -- provenance ------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from gpumon.model.units import age_text
 from gpumon.report.jobs import JobLine
 from gpumon.report.render.jobs import HEAD, cells
 from gpumon.report.usage import Figures, Use, size_text
+from gpumon.report.verdict import NOT_JUDGED
 from gpumon.slurm.groups import JobGroup
 from gpumon.tui.columns import GAP, Column, placed
 from gpumon.tui.columns import cells as fitted
@@ -184,6 +185,9 @@ def details(line: JobLine, now: float, glyphs: str) -> list[Row]:
         rows.append([(f"   {clean(verdict.advice, 200)}", "")])
     elif group.is_pending:
         rows.append([(f"   {reason_text(first.reason)}", "")])
+    elif verdict.told is not None and verdict.told.answer == NOT_JUDGED:
+        why = clean("; ".join(verdict.told.because), 200)
+        rows.append([(f" {signs(glyphs)['unknown']} Not judged: {why}", "unknown")])
     return rows
 
 

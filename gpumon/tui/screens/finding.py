@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 from gpumon.chart.canvas import Canvas
 from gpumon.chart.figure import Line, dot_columns, draw, stretched
 from gpumon.model.units import measured_text
+from gpumon.report.sentences import sentences
 from gpumon.tui.lines import Row
 from gpumon.tui.moment import Moment
 from gpumon.tui.moment.remarks import label
 from gpumon.tui.parts.view import View
 from gpumon.tui.screens.base import Pane, Shell
 from gpumon.tui.screens.processes.stack import stack_rows
-from gpumon.tui.screens.report import ReportPane, lines_of
+from gpumon.tui.screens.report import ReportPane, copy
 from gpumon.tui.selection import Selection
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class FindingPane(Pane):
         self._stacks = stacks
         self._run: RunData | None = None  # what the plot was made of, and its rows
         self._made_of: tuple[object, ...] = ()
+        self._lines: list[str] = []  # to copy, as far as they are in sight
         self._plot: list[Row] = []
 
     def draw(self, moment: Moment, width: int, height: int) -> View:
@@ -56,10 +58,11 @@ class FindingPane(Pane):
             rows += wrapped("", details, min(width - 2, 100), "dim", "dim")
         rows.append([(" " + " · ".join(_facts(finding)), "dim")])
         rows += self._stack(finding, moment, width, height)
-        lines = lines_of(finding)
-        if lines:
+        self._lines = [line for each in finding.actions if (line := each.after)]
+        if self._lines:
             rows += [[], [(" to copy (y):", "dim")]]
-            rows += [[("   ", ""), (line, "key")] for line in lines]
+            del self._lines[max(0, height - len(rows)) :]
+            rows += [[("   ", ""), (line, "key")] for line in self._lines]
         run, room = moment.evaluation.run, height - len(rows) - 1
         rows += [[], *self._window(run, finding, width, room, moment.glyphs)]
         return View(rows[:height])
@@ -101,10 +104,11 @@ class FindingPane(Pane):
         self.shell.show(self._report.name)
 
     def action_copy(self) -> None:
+        """The lines shown; of a finding without them its sentence."""
         if self._report.opened is None:
             self._report.action_copy()
         else:
-            self._report.copy(lines_of(self._report.opened) or [self._report.opened.title])
+            copy(self.shell, self._lines or [sentences(self._report.opened)[0]])
 
 
 def _hanging(finding: Finding, moment: Moment) -> tuple[str, int] | None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gpumon.model.text import clean
+from gpumon.model.units import plural
+from gpumon.report.advice import box_of
 from gpumon.tui.keys import Key, grouped
 from gpumon.tui.lines import Row, fit_row
 from gpumon.tui.moment import Moment
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from gpumon.analysis.finding import Finding
     from gpumon.pipeline.pipeline import Pipeline
     from gpumon.report.model import Report
+    from gpumon.report.render.page import Block
 
 _HERE = ("report", "finding")
 _TWO_COLUMNS, _WIDEST = 170, 100  # cells: of a screen with the page in two columns, and of each
@@ -25,21 +29,31 @@ _WITH_ALL_KEYS = 100
 
 
 class ReportPane(Pane):
-    """The page, scrolled; the finding under the cursor opens with Enter."""
+    """The page, scrolled. The cursor stands on what can be copied: a line of *Do this*, a finding,
+    a step of it; Enter opens the finding.
+    """
 
     name = "report"
     wheel = 3
     keys = grouped(
         "Report",
-        Key("y", "copy", "y", "Copy", "copy the lines of the finding under the cursor", _HERE),
-        Key("Y", "copy_all", "Y", "", "copy all lines that the report recommends"),
+        Key(
+            "y",
+            "copy",
+            "y",
+            "Copy",
+            "copy what the cursor is on: a line to change, a finding",
+            _HERE,
+        ),
+        Key("Y", "copy_all", "Y", "", "copy all of Do this, on this screen and on the first"),
         Key("e", "save", "e", "Save", "save the report as Markdown in this folder", _HERE),
     )
 
     def __init__(self, shell: Shell, selection: Selection, pipeline: Pipeline) -> None:
         super().__init__(shell, selection)
         self._pipeline = pipeline
-        self._cursor = 0  # the selected finding
+        self._places: list[Block] = []  # on which the cursor can stand, as they were drawn last
+        self._cursor = 0  # the selected one
         self._scroll = 0  # rows below where the cursor alone would put the page
         self.opened: Finding | None = None
 
@@ -49,41 +63,42 @@ class ReportPane(Pane):
             text = self._pipeline.trouble or "collecting data for the report …"
             return View([[(f" {text}", "dim")]])
         # with all rules, which the first screen does without
-        from gpumon.report.render.page import finding_places, page
+        from gpumon.report.render.page import blocks
 
         columns = 2 if width >= _TWO_COLUMNS else 1
         each = min(width // columns - 2, _WIDEST)
-        how = (each, "ascii" if moment.glyphs == "ascii" else "braille")
-        rows, places = page(report, *how), finding_places(report, *how)
-        self._cursor = min(self._cursor, max(0, len(places) - 1))
+        rows: list[Row] = []
+        starts, self._places = [], []
+        for block in blocks(report, each, "ascii" if moment.glyphs == "ascii" else "braille"):
+            if block.lines:
+                starts.append(len(rows))
+                self._places.append(block)
+            rows += block.rows
+        self._cursor = min(self._cursor, max(0, len(starts) - 1))
         room = height - 1
-        top = self._top(len(rows), places, columns * room)
-        head: Row = [(" the report as if the job ended now ", "dim"), ("  Enter", "key")]
-        head += [(" why  ", "dim"), ("y", "key"), (" copy its lines  ", "dim"), ("e", "key")]
-        head.append((" save", "dim"))
-        if width >= _WITH_ALL_KEYS:
-            head += [("  ↑↓", "key"), (" finding, then scroll", "dim")]
+        top = self._top(len(rows), starts, columns * room)
+        first = starts[self._cursor] if starts else 0
+        under = range(first, first + len(self._places[self._cursor].rows) if starts else 0)
+        second = top + _second_column(rows[top:], starts, room) if columns == 2 else len(rows)
         shown: list[Row] = []
         zones = []
-        second = top + _second_column(rows[top:], places, room) if columns == 2 else len(rows)
         for place, row in enumerate(rows[top : top + columns * room], top):
-            here = places and place == places[self._cursor]
-            marked = [(text, f"{role}+selected") for text, role in row] if here else row
+            marked = [(text, f"{role}+selected") for text, role in row] if place in under else row
             x, y = (0, place - top) if place < second else (each + 2, place - second)
-            if place in places:
-                zones.append(Zone(x, 1 + y, each, 1, f"pick_finding({places.index(place)})"))
+            if place in starts:
+                zones.append(Zone(x, 1 + y, each, 1, f"pick_place({starts.index(place)})"))
             if y < len(shown):
                 shown[y] = [*fit_row(shown[y], x), (" ", ""), *marked]
             else:
                 shown.append([*fit_row([], x), (" ", ""), *marked])
-        return View([head, *shown[:room]], zones)
+        return View([_head(width), *shown[:room]], zones)
 
-    def _top(self, count: int, places: list[int], room: int) -> int:
+    def _top(self, count: int, starts: list[int], room: int) -> int:
         """The first row shown: the cursor in sight, then wherever it was scrolled to."""
         most = max(0, count - room)
-        if places and self._scroll == 0:
-            return min(max(0, places[self._cursor] - room // 2), most)
-        start = min(max(0, places[-1] - room // 2), most) if places else 0
+        if starts and self._scroll == 0:
+            return min(max(0, starts[self._cursor] - room // 2), most)
+        start = min(max(0, starts[-1] - room // 2), most) if starts else 0
         self._scroll = min(self._scroll, max(0, most - start))
         return start + self._scroll
 
@@ -92,57 +107,41 @@ class ReportPane(Pane):
         self.shell.show(self.name)
 
     def action_move(self, step: int) -> None:
-        """Up and down go from finding to finding, and below the last one through the page."""
-        report = _report(self.shell.moment)
-        last = max(0, len(report.findings) - 1 if report is not None else 0)
+        """Up and down go from place to place, and below the last one through the page."""
+        last = max(0, len(self._places) - 1)
         if abs(step) > 1 or self._scroll or (step > 0 and self._cursor >= last):
             self._scroll = max(0, self._scroll + step)
         else:
             self._cursor = min(max(self._cursor + step, 0), last)
 
-    def action_pick_finding(self, place: int) -> None:
+    def action_pick_place(self, place: int) -> None:
         self._cursor = place
-
-    def _selected(self, report: Report) -> Finding | None:
-        """The finding under the cursor."""
-        found = report.findings
-        return found[min(self._cursor, len(found) - 1)] if found else None
 
     def action_open(self) -> None:
         """Enter: the finding under the cursor."""
-        report = _report(self.shell.moment)
-        if report is not None and (finding := self._selected(report)) is not None:
+        if self._places and (finding := self._places[self._cursor].finding) is not None:
             self.opened = finding
             self.shell.show("finding")
 
     def action_copy(self) -> None:
-        """What the finding under the cursor says to change, else what it says."""
-        report = self._asked()
-        if report is not None and (finding := self._selected(report)) is not None:
-            self.copy(lines_of(finding) or [finding.title])
+        """What is highlighted; it comes into sight, if it was scrolled away."""
+        if not self._is_shown():
+            self.shell.say("y copies what the cursor is on; press 5 for the report")
+        elif self._places:
+            self._scroll = 0
+            copy(self.shell, self._places[self._cursor].lines)
 
     def action_copy_all(self) -> None:
-        """The lines to change: all that the report recommends."""
-        report = self._asked()
-        if report is not None:
-            changes = (each.change.line for each in report.recommendations)
-            self.copy([line for line in changes if line])
-
-    def _asked(self) -> Report | None:
-        """The report, if its screen is shown; else it is said where it is."""
+        """All of the box, which comes into sight."""
         report = _report(self.shell.moment)
-        if report is None or self.shell.pane.name not in _HERE:
-            self.shell.say("y copies the lines of a finding; press 5 for the report")
-            return None
-        return report
-
-    def copy(self, lines: list[str]) -> None:
-        if not lines:
-            self.shell.say("there are no lines to copy")
+        if report is None or not self._is_shown():
+            self.shell.say("Y copies all of Do this; press 5 for the report")
             return
-        self.shell.copy_to_clipboard("\n".join(lines) + "\n")
-        plural = "s" if len(lines) > 1 else ""
-        self.shell.say(f"copied {len(lines)} line{plural}, if the terminal allows it")
+        self._cursor = self._scroll = 0
+        copy(self.shell, box_of(report).lines)
+
+    def _is_shown(self) -> bool:
+        return self.shell.pane is self and _report(self.shell.moment) is not None
 
     def action_save(self) -> None:
         """The report as Markdown in the folder where gpumon was started."""
@@ -164,16 +163,29 @@ class ReportPane(Pane):
             self.shell.say(f"saved as {os.path.abspath(name)}")
 
 
-def _second_column(rows: list[Row], places: list[int], room: int) -> int:
+def _second_column(rows: list[Row], starts: list[int], room: int) -> int:
     """The row with which it begins: that behind the findings, if the rest then has room."""
-    behind = places[-1] if places else 0
+    behind = starts[-1] if starts else 0
     blank = next((y for y in range(behind, len(rows)) if not rows[y]), room)
     return blank + 1 if blank < room and len(rows) - blank <= room else room
 
 
-def lines_of(finding: Finding) -> list[str]:
-    """What to copy of it."""
-    return [each.after for each in finding.actions if each.after]
+def _head(width: int) -> Row:
+    row: Row = [(" the report as if the job ended now ", "dim"), ("  Enter", "key")]
+    row += [(" why  ", "dim"), ("y", "key"), (" copy  ", "dim"), ("Y", "key")]
+    row += [(" copy all to do  ", "dim"), ("e", "key"), (" save", "dim")]
+    if width >= _WITH_ALL_KEYS:
+        row += [("  ↑↓", "key"), (" select, then scroll", "dim")]
+    return row
+
+
+def copy(shell: Shell, lines: Sequence[str]) -> None:
+    """To the terminal's clipboard; it is said what became of it."""
+    if not lines:
+        shell.say("there is nothing to copy")
+        return
+    shell.copy_to_clipboard("\n".join(lines) + "\n")
+    shell.say(f"copied {plural(len(lines), 'line')}, if the terminal allows it")
 
 
 def _report(moment: Moment) -> Report | None:

@@ -14,7 +14,9 @@ from gpumon.config import Settings
 from gpumon.pipeline.evaluator import LiveEvaluation
 from gpumon.pipeline.pipeline import Pipeline
 from gpumon.recording import Recording
+from gpumon.report.advice import box_of
 from gpumon.report.build import build
+from gpumon.report.sentences import sentences
 from gpumon.site.read import load_site
 from gpumon.tui.app import GpumonApp
 from gpumon.tui.lines import plain
@@ -51,10 +53,21 @@ def judged(looking, evaluation):
     return looking.at(evaluation=evaluation)
 
 
+def opened(judged, number=0):
+    """One of the findings, as Enter opens it; the screen of the report."""
+    pane = judged.panes["report"]
+    judged.draw("report", 119, 38)
+    finding = judged.moment.evaluation.report.findings[number]
+    titles = [each.lines[0] for each in pane._places]
+    pane.action_pick_place(titles.index(sentences(finding)[0]))
+    pane.action_open()
+    return pane
+
+
 def test_the_plot_of_a_finding_is_drawn_once(judged, monkeypatch):
     drawn = []
     monkeypatch.setattr(finding, "draw", lambda *how: drawn.append(how) or draw(*how))
-    judged.panes["report"].action_open()
+    opened(judged)
     for width in (119, 119, 121, 121, 119):  # of which no other test draws it
         assert "busy and memory %" in plain(judged.draw("finding", width, 38).rows)
     assert len(drawn) == 3
@@ -64,7 +77,7 @@ def test_between_two_evaluations_no_values_of_a_finding_are_looked_at(judged, mo
     looked = []
     line = finding._line
     monkeypatch.setattr(finding, "_line", lambda *how: looked.append(how) or line(*how))
-    judged.panes["report"].action_open()
+    opened(judged)
     for _ in range(3):
         judged.draw("finding", 117, 38)
     assert len(looked) == 2  # memory and busy
@@ -85,12 +98,66 @@ def test_findings_take_the_place_of_what_can_be_seen_at_once(looking, evaluation
 
 
 def test_clicks_and_cursor_name_findings(judged):
-    judged.panes["report"].action_move(1)
+    pane = opened(judged, 1)
     view = judged.draw("report", 120, 58)
-    assert [zone.action for zone in view.zones[:2]] == ["pick_finding(0)", "pick_finding(1)"]
-    selected = [row for row in view.rows if any(role.endswith("+selected") for _, role in row)]
+    assert [zone.action for zone in view.zones] == [
+        f"pick_place({n})" for n in range(len(pane._places))
+    ]
     title = judged.moment.evaluation.report.findings[1].title
-    assert title.rstrip(".")[:40] in plain(selected)
+    assert title.rstrip(".")[:40] in plain(selected(view))
+
+
+def selected(view):
+    return [row for row in view.rows if any(role.endswith("+selected") for _, role in row)]
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_y_copies_what_is_highlighted_and_in_sight(judged, width, height):
+    """On each place from the first to the last, also where the page was scrolled on."""
+    judged.show("report")
+    pane = judged.pane
+    judged.draw("report", width, height)
+    assert len(pane._places) > 4
+    seen = []
+    for n, place in enumerate(pane._places):
+        pane.action_pick_place(n)
+        pane.action_move(30)
+        pane.action_copy()
+        *_, copied, said = judged.said
+        assert copied == "".join(f"{line}\n" for line in place.lines)
+        assert said == "copied 1 line, if the terminal allows it"
+        (row, *_) = shown = selected(judged.draw("report", width, height))
+        assert len(shown) == len(place.rows)
+        words = copied.removeprefix("#SBATCH ").split("=")[-1].split()
+        assert all(word in plain(shown) for word in words), row
+        seen.append(copied)
+    assert len(set(seen)) == len(seen)
+
+
+def test_all_to_do_is_copied_where_it_is_in_sight(judged):
+    box = judged.moment.evaluation.report
+    whole = "".join(f"{line}\n" for line in box_of(box).lines)
+    judged.show("report")
+    judged.draw("report", 80, 22)
+    judged.pane.action_move(30)
+    judged.pane.action_copy_all()
+    assert judged.said[-2] == whole
+    assert "Do this" in judged.text("report", 80, 22)
+    judged.show("nodes")
+    judged.panes["report"].action_copy_all()
+    assert "press 5" in judged.said[-1]
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_the_first_screen_says_what_to_do_and_copies_no_more(judged, width, height):
+    judged.show("job")
+    shown = judged.text("job", width, height)
+    judged.pane.action_copy_all()
+    assert "Do this" in shown
+    *_, copied, said = judged.said
+    assert "copied" in said
+    for line in copied.splitlines():
+        assert all(word in shown for word in line.removeprefix("# ").split()), line
 
 
 @pytest.mark.parametrize("height", [16, 30, 58, 78])
@@ -105,7 +172,7 @@ def test_a_wide_screen_has_the_page_in_two_columns(judged, height):
     assert len(seen) > height or len(seen) == len(list(filter(None, rows)))
     for zone in view.zones:
         row = plain(view.rows).splitlines()[zone.y]
-        assert row[zone.x : zone.x + 3].strip()[:1] in ("▲", "·", "●")
+        assert row[zone.x : zone.x + 3].strip()[:1] in ("▲", "·", "●", "→", "#")
 
 
 def test_without_a_verdict_it_says_what_it_waits_for(looking):
@@ -133,11 +200,13 @@ async def test_keys_of_the_report(tmp_path, monkeypatch, evaluation):
         assert "press 5 for the report" in text(app)
         await pilot.press("5")
         ready(app, evaluation)
-        await pilot.press("down", "enter")
-        assert app.pane.name == "finding"
         pane = app.panes["report"]
         assert isinstance(pane, ReportPane)
-        assert pane.opened is evaluation.report.findings[1]
+        findings = evaluation.report.findings
+        place = [each.finding for each in pane._places].index(findings[1])
+        await pilot.press(*["down"] * place, "enter")
+        assert app.pane.name == "finding"
+        assert pane.opened is findings[1]
         await pilot.press("y", "escape")
         assert app.pane.name == "report"
         await pilot.press("e")
@@ -147,13 +216,12 @@ async def test_keys_of_the_report(tmp_path, monkeypatch, evaluation):
         await pilot.press("pagedown", "end", "home", "up", "escape")
         assert app.pane.name == "job"
     finding = evaluation.report.findings[1]
-    said = [each.after for each in finding.actions if each.after] or [finding.title]
+    said = [each.after for each in finding.actions if each.after] or [sentences(finding)[0]]
     assert copied == ["\n".join(said) + "\n"]
 
 
 def test_a_suspected_hang_shows_where_its_process_is(judged):
-    report, pane = judged.panes["report"], judged.panes["finding"]
-    report.action_open()
+    report, pane = opened(judged), judged.panes["finding"]
     node, device = next(each for each in judged.moment.devices if each[0].keys("usage"))
     hang = replace(report.opened, id="suspected-hang", devices=(label(node, device),))
     pids = {key[1] for key in node.keys("usage") if key[0] == device.key}

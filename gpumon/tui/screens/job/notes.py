@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import NamedTuple
 
 from gpumon.analysis.rules.instant import KINDS, Remark, slowing, use_or_return
 from gpumon.model.sample import NO_DEVICE, NO_DRIVER, NO_MODULE
 from gpumon.model.text import clean
 from gpumon.model.units import age_text
-from gpumon.report.sentences import brief_action, capital
+from gpumon.report.advice import Box
+from gpumon.report.sentences import capital
 from gpumon.tui.lines import Row, fit_row, row_width
 from gpumon.tui.moment import Moment, states
 from gpumon.tui.moment.remarks import LEVELS, label, node_of
@@ -24,6 +26,7 @@ from gpumon.tui.parts.phrasing import (
 from gpumon.tui.picture import width_of
 
 _ACTION_SHARE = 0.62  # of the width, in which findings stand at most before what to do
+_DO_THIS = "Do this"
 _RANK = {"bad": 0, "attention": 1, "unknown": 2, "note": 3}
 
 _NOTHING_HERE = (NO_DRIVER, NO_MODULE, NO_DEVICE)
@@ -82,13 +85,10 @@ def _recording_notes(moment: Moment) -> list[Note]:
 
 
 def _finding_notes(moment: Moment) -> list[Note]:
-    """The findings in their rank, each with the first line to change."""
+    """The findings in their rank, each with what to do that does not stand first."""
+    box = moment.evaluation.box if moment.evaluation is not None else Box()
     return [
-        Note(
-            LEVELS[each.level],
-            capital(each.title),
-            brief_action(each.actions[0]) if each.actions else "",
-        )
+        Note(LEVELS[each.level], capital(each.title), next((s.brief for s in box.beside(each)), ""))
         for each in moment.standing.findings
     ]
 
@@ -210,6 +210,26 @@ _WORDS = {
     "slow": _slow,
     "reserved": _reserved,
 }
+
+
+def box_rows(moment: Moment, width: int, most: int) -> tuple[list[Row], list[str]]:
+    """*Do this* in at most `most` rows, and the lines to copy of what is seen there. The rest
+    stands on the Report screen.
+    """
+    box = moment.evaluation.box if moment.evaluation is not None else Box()
+    parts = [(box.request, box.changed)] if box.request else []
+    parts += [(each.brief, [] if each.short else [each.commented]) for each in box.steps]
+    head = f" {_DO_THIS}  "
+    for count in range(len(parts), 0, -1):
+        left = len(parts) - count
+        text = " · ".join(text for text, _ in parts[:count])
+        more = f"   +{left} more on screen 5" if left else ""
+        first, *others = textwrap.wrap(text + more, max(20, width - len(head) - 1))
+        if len(others) < most:
+            rows: list[Row] = [[(head, "key"), (first, "")]]
+            rows += [[(" " * len(head) + row, "")] for row in others]
+            return rows, [line for _, lines in parts[:count] for line in lines]
+    return [], []
 
 
 def note_rows(moment: Moment, width: int, most: int) -> list[Row]:

@@ -12,11 +12,12 @@ from gpumon.tui.parts.view import View
 from gpumon.tui.screens.base import Pane, Shell
 from gpumon.tui.screens.job.host import host_rows
 from gpumon.tui.screens.job.not_running import connecting_rows, ended_rows, pending_rows
-from gpumon.tui.screens.job.notes import note_rows
+from gpumon.tui.screens.job.notes import box_rows, note_rows
 from gpumon.tui.screens.job.request import request_rows
 from gpumon.tui.screens.job.steps import step_rows
 from gpumon.tui.screens.nodes.screen import NodesPane
 from gpumon.tui.screens.processes.screen import ProcessesPane
+from gpumon.tui.screens.report import copy
 from gpumon.tui.selection import Selection
 
 _NOTE_ROOMS = (0, 2, 4, 8)  # rows for what is wrong; in steps, so that one more moves no plot
@@ -39,9 +40,11 @@ class JobPane(Pane):
         super().__init__(shell, selection)
         self._nodes = nodes
         self._processes = processes
+        self._lines: list[str] = []  # of what to do, as it was drawn last
 
     def draw(self, moment: Moment, width: int, height: int) -> View:
         """While the job waits, why; else all there is to say of it, then its devices."""
+        self._lines = []
         if moment.job is not None and moment.job.is_pending and moment.player is None:
             return View(pending_rows(moment, moment.job)[:height])
         rows: list[Row] = ended_rows(moment)
@@ -49,7 +52,8 @@ class JobPane(Pane):
         if time is not None:
             rows.append(time)
         rows += connecting_rows(moment, height - len(rows))
-        rows += _standing(moment, width, height)
+        standing, self._lines = _standing(moment, width, height)
+        rows += standing
         if height >= _LOW and rows:
             rows.append([])
         del rows[height:]
@@ -83,18 +87,25 @@ class JobPane(Pane):
         below = self._processes.below(moment, width, height - len(grid.rows) - 1)
         return View([*grid.rows, [], *below], grid.zones)
 
+    def action_copy_all(self) -> None:
+        """What to do, as far as it is in sight."""
+        copy(self.shell, self._lines)
+
     @property
     def actor(self) -> Pane:
         return self._nodes if self.shell.moment.is_folded else self
 
 
-def _standing(moment: Moment, width: int, height: int) -> list[Row]:
-    """Resources requested and used, and what is wrong; the rows are as many with a note more."""
+def _standing(moment: Moment, width: int, height: int) -> tuple[list[Row], list[str]]:
+    """Resources requested and used, what to do (and the lines of it), and what is wrong; the rows
+    are as many with a note more.
+    """
     few = 4 if len(moment.devices) <= _FEW_DEVICES else 2
     most = few if height < _LOW else 4 if height < _HIGH else 8
     is_wide = width >= _BESIDE
     notes_width = width - _REQUEST_WIDTH if is_wide else width
-    notes = note_rows(moment, notes_width, most)
+    notes, lines = box_rows(moment, notes_width, most // 2)
+    notes += note_rows(moment, notes_width, most - len(notes))
     requests = request_rows(
         moment, _REQUEST_WIDTH if is_wide else width, is_low=height < _HIGH and not is_wide
     )
@@ -103,7 +114,8 @@ def _standing(moment: Moment, width: int, height: int) -> list[Row]:
     usual = few if in_job and (few > 2 or height >= _LOW) else 0  # that a job mostly has
     room = next(rows for rows in _NOTE_ROOMS if rows >= len(notes) and rows >= usual)
     if not is_wide:
-        return [*requests, *notes, *[[]] * (room - len(notes))]
+        return [*requests, *notes, *[[]] * (room - len(notes))], lines
     beside = [*requests, *[[]] * (room - len(requests))]
     notes += [[]] * (len(beside) - len(notes))
-    return [[*fit_row(note, notes_width), *request] for note, request in zip(notes, beside)]
+    rows = [[*fit_row(note, notes_width), *request] for note, request in zip(notes, beside)]
+    return rows, lines

@@ -1,0 +1,119 @@
+"""What to do about a job: the box that stands first on every form of its report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from gpumon.analysis.finding import Action, Change, Finding, Recommendation
+    from gpumon.report.model import Report
+
+#: to do first, at most; the changed request is one of them
+_MOST_STEPS = 3
+
+
+class Step(NamedTuple):
+    """What to do: a sentence, and the line to write or to send; either may be empty."""
+
+    text: str
+    line: str = ""
+    short: str = ""  # in place of both, where there is only a row
+
+    @property
+    def copied(self) -> str:
+        return self.line or self.text
+
+    @property
+    def commented(self) -> str:
+        """The same among lines."""
+        return self.line or f"# {self.brief}"
+
+    @property
+    def brief(self) -> str:
+        """In the few words that fit into a row."""
+        return self.short or self.line or self.text.rstrip(".:")
+
+
+def step_of(action: Action) -> Step:
+    return Step(action.text, action.after, "Report the node" if action.kind == "staff" else "")
+
+
+class Box(NamedTuple):
+    """The changed request of next time, which holds only as a whole; and what to do beside it: a
+    step of each finding that warns, worst first, three at most with the request.
+    """
+
+    changes: tuple[Recommendation, ...] = ()
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def changed(self) -> list[str]:
+        """The lines of the request."""
+        return [line for each in self.changes if (line := each.change.line)]
+
+    @property
+    def lines(self) -> list[str]:
+        """What is to be copied of it; what is no line is a comment among them."""
+        return [*self.changed, *(each.commented for each in self.steps)]
+
+    @property
+    def request(self) -> str:
+        """In one row."""
+        words = (each.change.setting or each.change.after_line for each in self.changes)
+        return " ".join(filter(None, words))
+
+    @property
+    def brief(self) -> str:
+        return " · ".join(filter(None, (self.request, *(each.brief for each in self.steps))))
+
+    def cause(self, step: Step, findings: Sequence[Finding]) -> Finding | None:
+        """Of which of them it is a step."""
+        return next((each for each in findings if step in steps_of(each, self.changes)), None)
+
+    def beside(self, finding: Finding) -> list[Step]:
+        """What else to do about a finding: one step, and a check that comes before it. Of changes
+        that stand first only what is said beside them, and which of them belong together.
+        """
+        return [each for each in steps_of(finding, self.changes) if each not in self.steps]
+
+
+def box(findings: Sequence[Finding], changes: Sequence[Recommendation]) -> Box:
+    """Of findings in their rank, and of what follows from them for the request."""
+    warning = (each for each in findings if each.level != "info")
+    steps = (step for each in warning for step in steps_of(each, changes) if step.copied)
+    first = list(dict.fromkeys(steps))[: _MOST_STEPS - bool(changes)]
+    return Box(tuple(changes), tuple(first))
+
+
+def box_of(report: Report) -> Box:
+    return box(report.findings, report.recommendations)
+
+
+def steps_of(finding: Finding, changes: Sequence[Recommendation]) -> list[Step]:
+    """What the page has room for of one finding: see `Box.beside`."""
+    for n, action in enumerate(finding.actions):
+        if above := in_changes(action, changes):
+            checks = [step_of(each) for each in finding.actions[:n] if each.kind == "shell"]
+            together = above if len(action.changes) > 1 else ""
+            text = " ".join(filter(None, (together, action.text)))
+            return [*checks[:1], *([Step(text)] if text else [])]
+    return [each for each in map(step_of, finding.actions[:1]) if each.copied]
+
+
+def in_changes(action: Action, changes: Sequence[Recommendation]) -> str:
+    """The action in words, where the changes that stand first have its lines; else nothing."""
+    known = [each.change for each in changes]
+    if not action.changes:
+        return f"{action.after} (above)." if action.after in _scripts(known) else ""
+    settings = [each.setting for each in known if each in action.changes]
+    if len(settings) < len(action.changes):
+        return ""
+    *more, last = settings
+    if more:
+        return f"Request {', '.join(more)} and {last} only together (above)."
+    return f"Request {last} (above)."
+
+
+def _scripts(changes: Sequence[Change]) -> list[str]:
+    return [each.after_line for each in changes if not each.option]
