@@ -46,6 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", metavar="FILE", help="output file (- for standard output)"
     )
     parser.add_argument(
+        "--all",
+        action="store_true",
+        help="all findings and the reasons of each; without it three in brief",
+    )
+    parser.add_argument(
         "--diff", action="store_true", help="print only the changes to the job script, as a patch"
     )
     parser.add_argument(
@@ -93,6 +98,7 @@ def _report(args: argparse.Namespace) -> int:
     else:
         is_list = len(args.runs) > 1
         medium = terminal_medium(is_list=is_list) if on_terminal else Medium(is_list=is_list)
+        medium = medium._replace(is_whole=args.all)
         text = render(args.format or _form_of(output), reports, medium)
     if output is None:
         sys.stdout.write(text)

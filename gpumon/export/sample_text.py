@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from gpumon.analysis.rules.instant import throttled_text
 from gpumon.export.sample_json import processes_of
-from gpumon.model.fields import throttle_words
 from gpumon.model.reading import NOT_SAMPLED, Missing, Reading, number
 from gpumon.model.sample import Device, Header, Sample
 from gpumon.model.units import bytes_text, of_bytes_text
-
-_NORMAL = {"idle", "sw_power_cap", "applications_clocks"}
 
 
 def sample_text(header: Header, sample: Sample) -> str:
@@ -53,10 +51,8 @@ def _device(device: Device, sample: Sample, head: str) -> str:
     if isinstance(row.get("sm_active_percent"), (int, float)):
         parts.append(f"SM {shown('sm_active_percent', '%')}")
     parts += [f"mem {memory}", f"{shown('power_w', 'W')}", f"{shown('temperature_c', '°C')}"]
-    mask = number(row.get("throttle_mask"))
-    slowed = [word for word in throttle_words(int(mask or 0)) if word not in _NORMAL]
-    if slowed:
-        parts.append("slowed: " + ", ".join(slowed))
+    if throttled := throttled_text(int(number(row.get("throttle_mask")) or 0)):
+        parts.append(throttled)
     return f"{head} | " + " | ".join(parts)
 
 

@@ -68,7 +68,7 @@ def _throttled(run: RunData, device: DeviceData) -> Iterator[Happening]:
         for span in _stretches(run, device.throttle.get(reason, Track())):
             begin, end = window_of(run, span)
             if end - begin >= _LEAST_S:
-                text = f"throttled: {words}"
+                text = f"throttled ({words})"
                 yield Happening(
                     begin, device.label, text, "warning", "throttle", duration_s=end - begin
                 )

@@ -31,8 +31,8 @@ _SOURCES = {
 }
 
 
-def provenance_lines(report: Report) -> list[str]:
-    """The source in one line, then what is missing, notes, and what was not checked."""
+def provenance_lines(report: Report, *, whole: bool = True) -> list[str]:
+    """The source in one line, what is missing, and notes; with `whole`, what was not checked."""
     coverage = report.coverage
     words = [_SOURCES.get(coverage.source, coverage.source)]
     if coverage.source == "sacct" and report.job.is_pending:
@@ -52,7 +52,8 @@ def provenance_lines(report: Report) -> list[str]:
         what = "job" if report.has_job else "recording"
         text += time.strftime(f", {what} began %Y-%m-%d %H:%M", time.localtime(report.start))
     missing = [f"{what}: {why}" for what, why in sorted(coverage.missing.items())]
-    return [line for line in (text, *missing, *report.notes, _not_checked(report)) if line]
+    skipped = _not_checked(report) if whole else ""
+    return [line for line in (text, *missing, *report.notes, skipped) if line]
 
 
 def _parts_text(parts: Sequence[Part]) -> str:

@@ -13,6 +13,12 @@ def sentences(finding: Finding) -> tuple[str, str]:
 
     Why a mere information matters stands in its details.
     """
+    title, *rest = parts(finding)
+    return title, " ".join([*rest, *([_sentence(finding.doubt)] if finding.doubt else [])])
+
+
+def parts(finding: Finding) -> list[str]:
+    """What was found, then, as far as there is more to say, on what it rests and why it matters."""
     from gpumon.analysis.rules.catalogue import why  # not before a screen's first paint
 
     title = finding.title
@@ -20,8 +26,7 @@ def sentences(finding: Finding) -> tuple[str, str]:
     if finding.goes_on:
         title, evidence = title + evidence, ""
     matters = "" if finding.level == "info" else why(finding.id)
-    parts = (evidence, matters, finding.doubt)
-    return _sentence(title), " ".join(_sentence(part) for part in parts if part)
+    return [_sentence(title), *(_sentence(each) for each in (evidence, matters) if each)]
 
 
 def _sentence(text: str) -> str:

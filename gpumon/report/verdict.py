@@ -51,8 +51,10 @@ def _lacks(report: Report) -> Iterator[str]:
         yield f"{report.job.gpus} GPUs allocated, {len(report.devices)} read"
 
 
-def in_words(report: Report) -> tuple[str, str]:
-    """(sign, sentence) of what no finding says; "" and "" where they say all."""
+def in_words(report: Report, where: str = ", listed below") -> tuple[str, str]:
+    """(sign, sentence) of what no finding says; "" and "" where they say all. `where`: the checks
+    that were skipped stand.
+    """
     found = verdict(report)
     states = set(report.tasks.states) if report.tasks is not None else set()
     if report.job.is_pending or states == {"PENDING"}:
@@ -60,7 +62,7 @@ def in_words(report: Report) -> tuple[str, str]:
     if found.answer == PROBLEM:
         return ("warning", "See the events below.") if found.because == ("events",) else ("", "")
     skipped = plural(len(report.not_evaluable), "check")
-    more = f" ({skipped} skipped, listed below)" if report.not_evaluable else ""
+    more = f" ({skipped} skipped{where})" if report.not_evaluable else ""
     if found.answer == NOT_JUDGED:
         return "unknown", f"Not judged: {'; '.join(found.because)}{more}."
     return ("", "") if report.findings else ("good", f"No problems found{more}.")

@@ -41,7 +41,7 @@ def run(*busy, seconds=100, node="gpu01", command="python train.py", energy=True
         }
         events = []
         if at == 0:
-            facts = {"command": command, "framework": "tf"}
+            facts = {"command": command, "framework": "tf", "in_job": True}
             events = [Event(START, "process", pid=7, data=facts)]
         items.append(Sample(START + at, float(at), rows, {}, events))
     return items

@@ -114,7 +114,7 @@ def told(report, *args):
 def test_how_a_job_ended(report, tmp_path, cluster, kind, id, words, directive):
     path = dump(tmp_path, cluster)
     job = samples.job_ids(cluster)[kind]
-    _, page, _ = report("--from-sacct", path, job)
+    _, page, _ = report("--from-sacct", path, "--all", job)
     assert words in page
     assert BY_ID[id].why.split(":")[0] in " ".join(page.split())
     body = told(report, "--from-sacct", path, job)

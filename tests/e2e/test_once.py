@@ -437,10 +437,8 @@ def test_text_names_the_device_that_does_not_answer():
 def test_slowed_devices_say_by_what():
     with Emulated("throttling", freeze_s=AT_S) as gpus:
         text = once_text(gpus)
-    slowed = re.findall(r"^\[(\d)\].*slowed: (.*)$", text, re.M)
-    assert slowed == [
-        ("0", "sw_thermal"), ("1", "hw_slowdown, hw_thermal"), ("2", "hw_slowdown, hw_power_brake"),
-    ]  # fmt: skip
+    throttled = re.findall(r"^\[(\d)\].*throttled \((.*)\)$", text, re.M)
+    assert throttled == [("0", "heat"), ("1", "hardware, heat"), ("2", "hardware, power brake")]
 
 
 # -- hostile text ------------------------------------------------------------------------------

@@ -136,7 +136,7 @@ def test_the_device_screen_shows_every_reading():
                 device["uuid"],
                 f"bus {device['bus_id'][4:]}",
                 f"state P{said['pstate']}",
-                "clocks limited by power limit, too hot (software)",  # 0x24
+                "clocks limited by power limit, heat",  # 0x24
                 f"PCIe gen {said['pcie_gen']} × {said['pcie_width']}",
                 f"ECC errors {said['ecc_uncorrected']} uncorrected",
                 f"memory controller {said['mem_controller_percent']} %",

@@ -178,7 +178,7 @@ def test_text_of_activity_and_of_what_slows():
     row = {"busy_percent": 90, "sm_active_percent": 51.6, "throttle_mask": 0x44}
     (line,) = text(header(GPU), sample({"device": {0: row}}))[2:]
     assert "busy 90 % | SM 52 % |" in line
-    assert line.endswith("| slowed: hw_thermal")  # a power cap alone is normal
+    assert line.endswith("| throttled (heat)")  # a power cap alone is normal
 
 
 def test_text_of_processes_known_and_unknown():

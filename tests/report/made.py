@@ -86,7 +86,7 @@ def events():
         happened(at=4010.0, text="dropped off the bus: GPU is lost"),
         happened("", 6000.0, "mark: epoch 2", "info", "mark"),
         happened(
-            "gpu01:0", 7000.0, "throttled: power brake", "warning", "throttle", duration_s=400.0
+            "gpu01:0", 7000.0, "throttled (power brake)", "warning", "throttle", duration_s=400.0
         ),
         happened("gpu01:0", 8000.0, "the driver responds again", "info", "state"),
         replace(happened("gpu02:2", text="2 uncorrectable memory errors", kind="ecc"), time=None),

@@ -61,7 +61,7 @@ def test_stretches_that_cost_speed_are_events_and_power_caps_are_not():
     (found,) = happenings(data)
     assert found.time == data.grid_start + 100
     assert (found.label, found.kind, found.text, found.level, found.count) == (
-        "gpu01:0", "throttle", "throttled: too hot (hardware)", "warning", 2,
+        "gpu01:0", "throttle", "throttled (heat)", "warning", 2,
     )  # fmt: skip
     assert found.duration_s == 300 + 100  # 40 s between two stretches are part of them
 
@@ -95,7 +95,7 @@ def test_every_form_says_what_happened_and_when():
         "● 19:46:40        gpu01:1  Xid 79 (fell off the bus)",
         "● 19:46:50        gpu01:1  dropped off the bus: GPU is lost",
         "· 20:20:00                 mark: epoch 2",
-        "▲ 20:36:40        gpu01:0  throttled: power brake, 6 min",
+        "▲ 20:36:40        gpu01:0  throttled (power brake), 6 min",
         "· 20:53:20        gpu01:0  the driver responds again",
         "● during the run  gpu02:2  2 uncorrectable memory errors",
     ]

@@ -71,6 +71,21 @@ def test_the_page_has_one_step_and_the_screen_all():
     assert "→ two" in "\n".join(plain(finding_rows(several, 80)))
 
 
+def test_a_page_in_brief_names_what_it_leaves_out():
+    levels = ("critical", "warning", "warning", "warning", "info")
+    found = [finding(id="low-busy", title=f"this {n}", adds="so", level=level, actions=())
+             for n, level in enumerate(levels)]  # fmt: skip
+    made = report(findings=tuple(found), happenings=(), recommendations=())
+    whole, brief = ("\n".join(plain(page(made, whole=each))) for each in (True, False))
+    assert [n for n in range(5) if f"This {n}." in whole] == [0, 1, 2, 3, 4]
+    assert [n for n in range(5) if f"This {n}." in brief] == [0, 1, 2]
+    assert brief.count("  So.\n") == 3
+    count = len(made.not_evaluable)
+    assert f"  More (--all): 2 findings, reasons, {count} skipped check" in brief
+    assert "skipped: " in whole
+    assert "skipped: " not in brief
+
+
 def test_plots_for_four_gpus_where_there_is_room():
     four = [row("gpu01", n) for n in range(4)]
     rows = list(plain(plot_rows(four, 8049.0, 80, "braille")))

@@ -354,7 +354,7 @@ def _causes(device: DeviceData, devices: Sequence[DeviceData], spans: Sequence[S
     for reason, words in SLOWING.items():
         share = mean_of(device.throttle[reason], spans) if reason in device.throttle else None
         if share is not None and share >= 0.01:
-            causes.append(f"{words} {percent(share * 100)} of the time")
+            causes.append(f"throttled ({words}) {percent(share * 100)} of the time")
     width, others = _narrower(device, devices, spans)
     if width < others:
         causes.append(f"PCIe x{width:.0f} (others x{others:.0f})")

@@ -50,8 +50,7 @@ from gpumon.model.units import age_text
 _HARDWARE = "The fault is in the node and will affect the next job on it, too."
 _TELL_STAFF = "send the printed line to the site's staff"
 _WINDOW_S = 300.0
-#: throttle reason -> what it is called
-_THERMAL = {"hw_thermal": "hardware thermal slowdown", "sw_thermal": "software thermal slowdown"}
+_THERMAL, _HEAT = ("hw_thermal", "sw_thermal"), "throttled (heat)"
 #: °C at which a GPU is slowed down, where it does not say, and so close to it that it was the heat
 _SLOWDOWN_C, _NEAR_SLOWDOWN_C = 90.0, 15.0
 
@@ -94,22 +93,22 @@ def throttle_thermal(run: RunData, t: ThrottleThermal) -> Answers:
     least_share = t.percent / 100
     found: list[_Slowed] = []
     for device in job_devices(run):
-        for reason, word in _THERMAL.items():
+        for reason in _THERMAL:
             spans = _share_held(run, device, reason, least_share).spans
             share = mean_of(device.throttle[reason], spans) if spans else None
             if share is not None:
                 known = device.throttle[reason].known()
                 hot = sum(each >= least_share for each in known)
                 if run.live or hot >= least_share * len(known):
-                    found.append(_Slowed(device, word, spans, share))
+                    found.append(_Slowed(device, _HEAT, spans, share))
                 else:
                     whole, mean = [observed(run)], sum(known) / len(known)
-                    found.append(_Slowed(device, word, whole, mean, level="info"))
+                    found.append(_Slowed(device, _HEAT, whole, mean, level="info"))
                 break
         else:
             share = _thermal_counter(run, device)
             if not run.live and share >= least_share:
-                found.append(_Slowed(device, "thermal slowdown", [observed(run)], share))
+                found.append(_Slowed(device, _HEAT, [observed(run)], share))
             else:
                 yield from _unknown(run, device)
     for same in alike(found, lambda each: (each.device.node, each.level, each.word, _is_hot(each))):
@@ -168,7 +167,7 @@ def _slowed(
         run,
         first.level,
         what + rest,
-        head=f"{name}: ",
+        head=f"{name} ",
         devices=devices,
         spans=[span for each in found for span in each.spans],
         numbers={
@@ -212,7 +211,7 @@ def throttle_power(run: RunData, t: ThrottlePower) -> Answers:
 
 def _brake(run: RunData, device: DeviceData, t: ThrottlePower) -> _Slowed | None:
     least_share = t.brake_percent / 100
-    for reason, word in (("hw_power_brake", "power brake"), ("hw_slowdown", "hardware slowdown")):
+    for reason, word in (("hw_power_brake", "power brake"), ("hw_slowdown", "hardware")):
         spans = _share_held(run, device, reason, least_share).spans
         share = mean_of(device.throttle[reason], spans) if spans else None
         if share is None:
@@ -221,7 +220,7 @@ def _brake(run: RunData, device: DeviceData, t: ThrottlePower) -> _Slowed | None
         if reason == "hw_slowdown" and share - thermal < least_share:
             continue  # `throttle-thermal` says so
         power = mean_of(device.track("power_w"), spans)
-        return _Slowed(device, word, spans, share, power)
+        return _Slowed(device, f"throttled ({word})", spans, share, power)
     return None
 
 

@@ -26,11 +26,11 @@ _IDLE_S = 60.0  # shorter pauses are no news
 
 #: clock event reasons that cost speed, in words for people; idle and full power are normal
 SLOWING = {
-    "hw_slowdown": "hardware slowdown",
-    "sw_thermal": "too hot (software)",
-    "hw_thermal": "too hot (hardware)",
+    "hw_slowdown": "hardware",
+    "sw_thermal": "heat",
+    "hw_thermal": "heat",
     "hw_power_brake": "power brake",
-    "low_reliability": "voltage limit",
+    "low_reliability": "voltage",
 }
 _SLOWING = sum(bit for bit, name in THROTTLE_REASONS if name in SLOWING)
 _THERMAL = sum(bit for bit, name in THROTTLE_REASONS if name in ("sw_thermal", "hw_thermal"))
@@ -120,9 +120,17 @@ def _of(now: Now, never_s: float, middle: float, least: float) -> Iterable[Remar
         yield Remark("reserved", now.device, detail=now.framework)
 
 
-def slowing(mask: int) -> list[str]:
-    """Why the clocks are lowered, of the reasons that cost speed, in words."""
-    return [SLOWING[word] for word in throttle_words(mask) if word in SLOWING]
+def is_throttled(mask: float) -> bool:
+    """For a reason that costs speed."""
+    return bool(int(mask) & _SLOWING)
+
+
+def throttled_text(mask: int) -> str:
+    """`throttled (heat)`: why the clocks are lowered, of the reasons that cost speed; "" where none
+    of them holds.
+    """
+    words = dict.fromkeys(SLOWING[word] for word in throttle_words(mask) if word in SLOWING)
+    return f"throttled ({', '.join(words)})" if words else ""
 
 
 def use_or_return(gpus: int) -> str:

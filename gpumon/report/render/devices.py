@@ -18,7 +18,10 @@ _MAX_DEVICES = 32
 _SPARK = 14
 
 
-def device_rows(report: Report, width: int, glyphs: str, plots: bool) -> list[Row]:
+def device_rows(
+    report: Report, width: int, glyphs: str, plots: bool, most: int = _MAX_DEVICES
+) -> list[Row]:
+    """Of more than `most` those that did least."""
     gpus = report.job.gpus
     if not report.devices:
         if not gpus:
@@ -35,14 +38,15 @@ def device_rows(report: Report, width: int, glyphs: str, plots: bool) -> list[Ro
     drawn = plot_rows(report.devices, report.elapsed_s, width, glyphs) if plots else []
     sparks = width >= 78 and not drawn and any(row.busy_over_time for row in report.devices)
     rows: list[Row] = [[(head + ("   over the run" if sparks else ""), "title")]]
-    for row in report.devices[:_MAX_DEVICES]:
-        rows.append(_device(row, label_width, width if sparks else 0, glyphs))
-    if len(report.devices) > _MAX_DEVICES:
-        more = len(report.devices) - _MAX_DEVICES
-        rows.append([(f"and {more} more; --format json lists all", "dim")])
+    least = sorted(report.devices, key=lambda row: row.busy_mean or 0.0)[:most]
+    shown = [row for row in report.devices if row in least]
+    rows += [_device(row, label_width, width if sparks else 0, glyphs) for row in shown]
+    if len(shown) < len(report.devices):
+        text = f"the {len(shown)} least busy of {len(report.devices)}; --format json lists all"
+        rows.append([(text, "dim")])
     note = star_note(report.devices)
     notes = [f"* {note}"] if note else []
-    notes += need_notes(report.devices[:_MAX_DEVICES])
+    notes += need_notes(report.devices)
     return [
         *rows,
         *(row for each in notes for row in wrapped("", each, width, "", "dim", 0)),

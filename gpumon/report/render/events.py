@@ -43,9 +43,9 @@ def more_text(more: int) -> str:
     return f"and {more} more of the same or a lower level" if more else ""
 
 
-def event_rows(report: Report, width: int, glyphs: str) -> list[Row]:
+def event_rows(report: Report, width: int, glyphs: str, most: int = MOST) -> list[Row]:
     """A line for each: sign, time, GPU, what happened."""
-    found, more = worst(report.happenings, MOST)
+    found, more = worst(report.happenings, most)
     if not found:
         return []
     signs = ASCII_SIGNS if glyphs == "ascii" else SIGNS

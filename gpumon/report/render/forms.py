@@ -20,6 +20,7 @@ class Medium(NamedTuple):
     is_coloured: bool = False
     is_ascii: bool = False
     is_list: bool = False  # several reports were asked for, even if there is one
+    is_whole: bool = True  # with all findings, and all that there is to say of each
 
 
 def render(form: str, reports: Sequence[Report], medium: Medium) -> str:

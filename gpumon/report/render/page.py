@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from gpumon.analysis.finding import Finding, Recommendation
 from gpumon.model.text import clean
+from gpumon.model.units import plural
 from gpumon.report.advice import Box, Step, box_of, step_of
 from gpumon.report.model import Report
 from gpumon.report.provenance import provenance_lines
@@ -20,11 +21,15 @@ from gpumon.report.render.events import event_rows
 from gpumon.report.render.layout import ASCII_SIGNS, ROLES, SIGNS, Row, cut, flow, wrapped
 from gpumon.report.render.steps import step_rows
 from gpumon.report.render.used import attempt_rows, resource_rows, task_rows
-from gpumon.report.sentences import sentences
+from gpumon.report.sentences import parts, sentences
 from gpumon.report.verdict import in_words
 
 #: a page with plots is no longer than this
 _MAX_ROWS = 60
+#: what a page that is not whole has of each
+_MOST_FINDINGS = 3
+#: GPUs, ranks and events that are listed
+_ALL, _SOME = (32, 8, 8), (8, 2, 3)
 
 
 class Block(NamedTuple):
@@ -35,38 +40,57 @@ class Block(NamedTuple):
     rows: list[Row]
     lines: tuple[str, ...] = ()
     finding: Finding | None = None
+    is_more: bool = False  # it stands for what a page that is not whole leaves out
 
 
 def page(
-    report: Report, width: int = 80, glyphs: str = "braille", plots: bool = False
+    report: Report,
+    width: int = 80,
+    glyphs: str = "braille",
+    *,
+    plots: bool = False,
+    whole: bool = True,
 ) -> list[Row]:
     """All rows, none wider than `width` cells as long as that is at least 40.
 
-    `plots`: of up to four GPUs, where the page stays on one screen; they need colours.
+    `plots`: of up to four GPUs, where the page stays on one screen; they need colours. `whole`: all
+    findings, and all that there is to say of each; else three in brief, and no reasons of checks
+    that were skipped.
     """
     for with_plots in (True, False) if plots else (False,):
-        rows = [row for block in blocks(report, width, glyphs, with_plots) for row in block.rows]
+        made = blocks(report, width, glyphs, plots=with_plots, whole=whole)
+        rows = [row for block in made for row in block.rows]
         if len(rows) <= _MAX_ROWS:
             break
     return rows
 
 
-def blocks(report: Report, width: int, glyphs: str = "braille", plots: bool = False) -> list[Block]:
-    """The page's rows, in blocks."""
+def blocks(
+    report: Report,
+    width: int,
+    glyphs: str = "braille",
+    *,
+    plots: bool = False,
+    whole: bool = True,
+    key: str = "--all",
+) -> list[Block]:
+    """The page's rows, in blocks. `key`: with which the rest of it is seen."""
+    gpus, ranks, events = _ALL if whole else _SOME
     rest = (
         task_rows(report.tasks, width) if report.tasks else [],
         attempt_rows("attempt", report.attempts, width),
         attempt_rows("segment", report.segments, width),
-        device_rows(report, width, glyphs, plots),
-        step_rows(report, width),
-        event_rows(report, width, glyphs),
+        device_rows(report, width, glyphs, plots, gpus),
+        step_rows(report, width, ranks),
+        event_rows(report, width, glyphs, events),
         resource_rows(report, width),
-        _provenance(report, width),
+        _provenance(report, width, whole),
     )
     box = box_of(report)
     head, first = [Block(_head(report, width))], _do_this(report, box, width, glyphs)
+    told = _findings(report, box, width, glyphs) if whole else _in_brief(report, width, glyphs, key)
     found: list[Block] = []
-    for part in (head, first, _findings(report, box, width, glyphs), *([Block(e)] for e in rest)):
+    for part in (head, first, told, *([Block(each)] for each in rest)):
         if any(block.rows for block in part):
             found += [Block([[]]), *part] if found else part
     return [block._replace(rows=[cut(row, width) for row in block.rows]) for block in found]
@@ -80,15 +104,18 @@ def finding_rows(finding: Finding, width: int, glyphs: str = "braille") -> list[
 
 def _finding(finding: Finding, steps: Iterable[Step], width: int, glyphs: str) -> Iterator[Block]:
     """What was measured, why it matters, and what to do; hanging behind its sign."""
-    signs = ASCII_SIGNS if glyphs == "ascii" else SIGNS
-    role = ROLES[finding.level]
     title, rest = sentences(finding)
-    titled = wrapped(signs[finding.level], title, width, role, "" if role == "dim" else role)
-    yield Block(titled, (title,), finding)
+    yield Block(_titled(finding, title, width, glyphs), (title,), finding)
     if rest:
         yield Block(wrapped("", rest, width, "dim", "dim"))
     for step in steps:
         yield _step(step, width, glyphs, finding)
+
+
+def _titled(finding: Finding, title: str, width: int, glyphs: str) -> list[Row]:
+    sign = (ASCII_SIGNS if glyphs == "ascii" else SIGNS)[finding.level]
+    role = ROLES[finding.level]
+    return wrapped(sign, title, width, role, "" if role == "dim" else role)
 
 
 def _step(step: Step, width: int, glyphs: str, finding: Finding | None = None) -> Block:
@@ -130,10 +157,36 @@ def _findings(report: Report, box: Box, width: int, glyphs: str) -> list[Block]:
         for each in report.findings
         for block in _finding(each, box.beside(each), width, glyphs)
     ]
-    sign, text = in_words(report)
+    return found + _answer(report, width, glyphs)
+
+
+def _in_brief(report: Report, width: int, glyphs: str, key: str) -> list[Block]:
+    """Three findings, each with one more sentence, where a row holds it; and what is left out."""
+    found: list[Block] = []
+    for finding in report.findings[:_MOST_FINDINGS]:
+        title, *rest = parts(finding)
+        rows = _titled(finding, title, width, glyphs)
+        found.append(Block(rows, (title,), finding))
+        if len(rows) == 1 and (fit := [each for each in rest if len(each) <= width - 2]):
+            found.append(Block([[(f"  {fit[0]}", "dim")]]))
+    found += _answer(report, width, glyphs, "")
+    return found + _more(report, bool(found), key)
+
+
+def _more(report: Report, is_reasoned: bool, key: str) -> list[Block]:
+    """What a page in brief leaves out."""
+    findings, checks = len(report.findings) - _MOST_FINDINGS, len(report.not_evaluable)
+    left = [plural(findings, "finding")] if findings > 0 else []
+    left += ["reasons"] if is_reasoned else []
+    left += [plural(checks, "skipped check")] if checks and report.findings else []
+    return [Block([[(f"  More ({key}): {', '.join(left)}", "dim")]], is_more=True)] if left else []
+
+
+def _answer(report: Report, width: int, glyphs: str, where: str = ", listed below") -> list[Block]:
+    sign, text = in_words(report, where)
     signs = ASCII_SIGNS if glyphs == "ascii" else SIGNS
     role = ROLES.get(sign, sign)
-    return found + ([Block(wrapped(signs[sign], text, width, role, role))] if text else [])
+    return [Block(wrapped(signs[sign], text, width, role, role))] if text else []
 
 
 def _do_this(report: Report, box: Box, width: int, glyphs: str) -> list[Block]:
@@ -169,7 +222,7 @@ def _change(recommended: Recommendation, width: int, finding: Finding | None) ->
 # -- provenance ------------------------------------------------------------------------------------
 
 
-def _provenance(report: Report, width: int) -> list[Row]:
-    first, *more = provenance_lines(report)
+def _provenance(report: Report, width: int, whole: bool) -> list[Row]:
+    first, *more = provenance_lines(report, whole=whole)
     rows = wrapped("", first, width, "dim", "dim", indent=0)
     return rows + [row for line in more for row in wrapped("", line, width, "dim", "dim")]

@@ -11,7 +11,7 @@ from gpumon.report.model import Report
 from gpumon.report.render.layout import NOT_KNOWN, Row, percent, wrapped
 from gpumon.report.render.used import Table
 
-_MOST = 8
+MOST = 8
 _WIDTHS = (10, 8, 8, 9, 10)
 
 
@@ -49,15 +49,15 @@ def _place(rank: Rank) -> str:
     return ", ".join(words) or NOT_KNOWN
 
 
-def listed(ranks: Sequence[Rank]) -> tuple[Sequence[Rank], str]:
+def listed(ranks: Sequence[Rank], most: int = MOST) -> tuple[Sequence[Rank], str]:
     """Those that a page has room for, and a word about the others."""
-    more = len(ranks) - _MOST
-    return ranks[:_MOST], f"and {more} more; --format json lists all" if more > 0 else ""
+    more = len(ranks) - most
+    return ranks[:most], f"and {more} more; --format json lists all" if more > 0 else ""
 
 
-def step_rows(report: Report, width: int) -> list[Row]:
+def step_rows(report: Report, width: int, most: int = MOST) -> list[Row]:
     """A line for each, and one below it with where it stands."""
-    ranks, more = listed(report.ranks)
+    ranks, more = listed(report.ranks, most)
     if not ranks:
         return []
     table = rank_table(ranks)

@@ -24,12 +24,22 @@ def render(reports: Sequence[Report], medium: Medium) -> str:
         return text_table(reports, columns or 200)
     width = min(max(columns, 60), 100) if columns else 80
     coloured, ascii_ = medium.is_coloured, medium.is_ascii
-    return "\n".join(text(each, width, coloured=coloured, ascii_=ascii_) for each in reports)
+    return "\n".join(
+        text(each, width, coloured=coloured, ascii_=ascii_, whole=medium.is_whole)
+        for each in reports
+    )
 
 
-def text(report: Report, width: int = 80, *, coloured: bool = False, ascii_: bool = False) -> str:
+def text(
+    report: Report,
+    width: int = 80,
+    *,
+    coloured: bool = False,
+    ascii_: bool = False,
+    whole: bool = True,
+) -> str:
     """The page, with plots where there are colours to tell their lines; ends with a newline."""
-    rows = page(report, width, "ascii" if ascii_ else "braille", plots=coloured)
+    rows = page(report, width, "ascii" if ascii_ else "braille", plots=coloured, whole=whole)
     lines = _coloured(rows) if coloured else list(plain(rows))
     return "\n".join(lines) + "\n"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.analysis.rules.instant import KINDS, Remark, slowing
+from gpumon.analysis.rules.instant import KINDS, Remark, throttled_text
 from gpumon.model.reading import Missing, number
 from gpumon.model.units import age_text, bytes_text
 from gpumon.model.view import DeviceView
@@ -123,10 +123,8 @@ def _level(moment: Moment, remark: Remark) -> str:
 
 
 def _words(remark: Remark) -> str:
-    if remark.kind == "hot":
-        return "hot"
-    if remark.kind == "slowed":
-        return f"throttled: {', '.join(slowing(int(remark.value)))}"
+    if remark.kind in ("hot", "slowed"):
+        return throttled_text(int(remark.value))
     return remark.detail or f"idle {age_text(remark.value)}"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import floor
 from typing import NamedTuple
 
-from gpumon.analysis.rules.instant import slowing
+from gpumon.analysis.rules.instant import is_throttled
 from gpumon.chart.canvas import Values, tick_labels
 from gpumon.chart.filled import Drawn, Kind
 from gpumon.chart.moving import MovingPlot, tick_s
@@ -168,7 +168,7 @@ def _draw(
             unseen = min(max(floor(layer.since / step_s) - first, 0), count)
             buckets = [*[None] * unseen, *buckets[unseen:]]
         if layer.kind == "tint":
-            values.append([each and float(bool(slowing(int(each.high)))) for each in buckets])
+            values.append([each and float(is_throttled(each.high)) for each in buckets])
             continue
         means, bursts = _course(buckets, layer.factor, far)
         if layer.instead is not None:

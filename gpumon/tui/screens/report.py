@@ -55,6 +55,7 @@ class ReportPane(Pane):
         self._places: list[Block] = []  # on which the cursor can stand, as they were drawn last
         self._cursor = 0  # the selected one
         self._scroll = 0  # rows below where the cursor alone would put the page
+        self._is_whole = False  # all findings are shown, and the reasons of each
         self.opened: Finding | None = None
 
     def draw(self, moment: Moment, width: int, height: int) -> View:
@@ -69,8 +70,9 @@ class ReportPane(Pane):
         each = min(width // columns - 2, _WIDEST)
         rows: list[Row] = []
         starts, self._places = [], []
-        for block in blocks(report, each, "ascii" if moment.glyphs == "ascii" else "braille"):
-            if block.lines:
+        glyphs = "ascii" if moment.glyphs == "ascii" else "braille"
+        for block in blocks(report, each, glyphs, whole=self._is_whole, key="Enter"):
+            if block.lines or block.is_more:
                 starts.append(len(rows))
                 self._places.append(block)
             rows += block.rows
@@ -103,6 +105,7 @@ class ReportPane(Pane):
         return start + self._scroll
 
     def action_report(self) -> None:
+        self._is_whole = False
         self._pipeline.want_report()
         self.shell.show(self.name)
 
@@ -118,9 +121,12 @@ class ReportPane(Pane):
         self._cursor = place
 
     def action_open(self) -> None:
-        """Enter: the finding under the cursor."""
-        if self._places and (finding := self._places[self._cursor].finding) is not None:
-            self.opened = finding
+        """Enter: the finding under the cursor, or what the page left out."""
+        place = self._places[self._cursor] if self._places else None
+        if place is not None and place.is_more:
+            self._is_whole = True
+        elif place is not None and place.finding is not None:
+            self.opened = place.finding
             self.shell.show("finding")
 
     def action_copy(self) -> None:

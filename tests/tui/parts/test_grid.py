@@ -100,7 +100,7 @@ def idle_and_hot(seconds):
 def test_a_heading_says_the_state_of_its_device():
     looking, text = shown(idle_and_hot(400), NOW + 399, 160, 48)
     assert "GPU 1  ▲ idle 6 min ▌busy 0 %" in text
-    assert "GPU 2  ▲ hot ▌busy 50 %" in text
+    assert "GPU 2  ▲ throttled (heat) ▌busy 50 %" in text
     assert "2/3" in shown(idle_and_hot(400), NOW + 399, 120, 38)[1]
     looks = {role for row in looking.draw("job", 160, 48).rows for _, role in row}
     assert any(role.startswith("busy-slowed") for role in looks)  # the throttled stretch
@@ -114,8 +114,8 @@ def test_clocks_that_go_up_and_down_are_one_state():
         row = {0: device_row(throttle_mask=0x20 if second % 5 == 0 and second < 30 else 4)}
         store.add("gpu01", Sample(NOW + second, second, {"device": row}))
         if 5 < second < 34:
-            assert "▲ hot" in shown(store, NOW + second)[1], second
-    assert "hot" not in shown(store, NOW + 39)[1]
+            assert "▲ throttled (heat)" in shown(store, NOW + second)[1], second
+    assert "throttled" not in shown(store, NOW + 39)[1]
 
 
 def test_a_short_pause_is_not_idle():

@@ -49,7 +49,7 @@ def test_all_lanes_are_there_at_80_by_24():
 
 def test_why_clocks_are_limited_is_said_in_words():
     text = looking().text("device", 120, 38)
-    assert "clocks limited by power limit, too hot (software)" in text
+    assert "clocks limited by power limit, heat" in text
     assert "sw_" not in text
 
 

@@ -384,8 +384,8 @@ def test_of_many_nodes_what_is_seldom_new_is_noted_within_a_round():
     noted = []
     for second in range(1, 8):
         looking.at(nodes=store.nodes(), now=now + second)
-        noted += [note.text for note in notes(looking.moment) if "runs slower" in note.text]
-    assert set(noted) == {"gpu12:3 runs slower: too hot (hardware)"}
+        noted += [note.text for note in notes(looking.moment) if "throttled" in note.text]
+    assert set(noted) == {"gpu12:3 throttled (heat)"}
 
 
 # -- what the evaluation found -------------------------------------------------------------------

@@ -58,8 +58,8 @@ def opened(judged, number=0):
     pane = judged.panes["report"]
     judged.draw("report", 119, 38)
     finding = judged.moment.evaluation.report.findings[number]
-    titles = [each.lines[0] for each in pane._places]
-    pane.action_pick_place(titles.index(sentences(finding)[0]))
+    titles = [each.lines for each in pane._places]
+    pane.action_pick_place(titles.index((sentences(finding)[0],)))
     pane.action_open()
     return pane
 
@@ -117,7 +117,13 @@ def test_y_copies_what_is_highlighted_and_in_sight(judged, width, height):
     judged.show("report")
     pane = judged.pane
     judged.draw("report", width, height)
-    assert len(pane._places) > 4
+    pane.action_pick_place(len(pane._places) - 1)
+    pane.action_copy()
+    assert "nothing to copy" in judged.said[-1]
+    in_brief = len(pane._places)
+    pane.action_open()  # what the page left out
+    judged.draw("report", width, height)
+    assert len(pane._places) > in_brief > 4
     seen = []
     for n, place in enumerate(pane._places):
         pane.action_pick_place(n)
@@ -172,7 +178,7 @@ def test_a_wide_screen_has_the_page_in_two_columns(judged, height):
     assert len(seen) > height or len(seen) == len(list(filter(None, rows)))
     for zone in view.zones:
         row = plain(view.rows).splitlines()[zone.y]
-        assert row[zone.x : zone.x + 3].strip()[:1] in ("▲", "·", "●", "→", "#")
+        assert row[zone.x : zone.x + 4].strip()[:1] in ("▲", "·", "●", "→", "#", "M")
 
 
 def test_without_a_verdict_it_says_what_it_waits_for(looking):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import NamedTuple
 
-from gpumon.analysis.rules.instant import KINDS, Remark, slowing, use_or_return
+from gpumon.analysis.rules.instant import KINDS, Remark, throttled_text, use_or_return
 from gpumon.model.sample import NO_DEVICE, NO_DRIVER, NO_MODULE
 from gpumon.model.text import clean
 from gpumon.model.units import age_text
@@ -161,7 +161,7 @@ def _faulty(moment: Moment, remarks: list[Remark], names: list[str]) -> tuple[st
 
 
 def _slowed(moment: Moment, remarks: list[Remark], names: list[str]) -> tuple[str, str]:
-    return f"{names[0]} runs slower: {', '.join(slowing(int(remarks[0].value)))}", ""
+    return f"{names[0]} {throttled_text(int(remarks[0].value))}", ""
 
 
 def _idle(moment: Moment, remarks: list[Remark], names: list[str]) -> tuple[str, str]:
