@@ -166,8 +166,9 @@ _LINK_SHARE, _LINK_BYTES_PER_S = 0.02, 5 * _MIB
 _STILL_BYTES = 8 * _MIB
 #: where power is not known: B/s that ranks exchanged while they worked; times the duration
 _EXCHANGED_BYTES_PER_S, _LONGER = 50 * _MIB, 2
-#: B/s of the job's I/O for which it must stand still once more as long; from which on it is work
-_SLOW_IO_BYTES_PER_S, _IO_BYTES_PER_S = 2.5e6, 50e6
+#: B/s of I/O for each rank of a node, for which it must stand still once more as long; of the node,
+#: from which on it is work
+_SLOW_IO_BYTES_PER_S, _IO_BYTES_PER_S = 1e6, 50e6
 #: cores that a waiting rank takes, for its own thread and the one of its transport
 _CORES_A_RANK = 2.2
 _TOGETHER_S = 180.0  # between the end of a rank and the standstill of the others
@@ -273,15 +274,18 @@ def _standstill(run: RunData, devices: Sequence[DeviceData]) -> Hang | list[NotE
 
 
 def _patience(run: RunData, still: Sequence[Still], recent: Span) -> float:
-    """Times the least duration that proves a standstill, by the I/O of the node with most of it;
-    infinite where that is work.
+    """Times the least duration that proves a standstill, by the I/O of the node with most of it for
+    a rank; infinite where that is work.
     """
-    nodes = [io_tracks(run, node.node) for node in run.nodes]
-    io = max(sum(each.average(*recent) or 0.0 for each in tracks) for tracks in [[], *nodes])
-    if io >= _IO_BYTES_PER_S:
-        return float("inf")
+    most = 0.0
+    for node in run.nodes:
+        io = sum(each.average(*recent) or 0.0 for each in io_tracks(run, node.node))
+        if io >= _IO_BYTES_PER_S:
+            return float("inf")
+        ranks = sum(each.device.node == node.node for each in still)
+        most = max(most, io / max(1, ranks))
     longer = _LONGER if any(each.power_w is None for each in still) else 1
-    return longer * (1 + io / _SLOW_IO_BYTES_PER_S)
+    return longer * (1 + most / _SLOW_IO_BYTES_PER_S)
 
 
 def _unread(devices: Sequence[DeviceData], recent: Span) -> list[NotEvaluable]:

@@ -12,7 +12,7 @@ moment only is decided over a stretch.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from math import nan
@@ -341,27 +341,35 @@ def _suspend(run: RunData, rows: Sequence[Row]) -> None:
 
 
 def _await_peers(run: RunData, rows: Sequence[Row]) -> None:
-    """Ranks that spin at low power while another one of their program rests wait for it."""
+    """Ranks that spin at low power while another one of their program rests wait for it: where
+    they do so for most of its rest, for all of it.
+    """
     least = run.bins(_RESTS_S)
     for ranks in of_one_program([row.device for row in rows]) if len(rows) > 1 else ():
         here = [row for row in rows if row.device in ranks and row.count(State.WORKING)]
         rests = {
-            n
+            span
             for row in here
             for span in runs_of([state is State.THROUGHOUT for state in row.states])
             if span.last - span.first >= least
-            for n in range(*span)
         }
         for row in here if rests else ():
-            busy = _full(busy_track(row.device), run)
-            power = _full(row.device.track("power_w"), run)
-            watts = sorted(power[n] for n in row.bins(State.WORKING) if power[n] == power[n])
-            most = _DROPPED * watts[int(0.9 * len(watts))] if watts else 0.0
-            for n in rests:
-                spins = busy[n] >= _SPINS_PERCENT and power[n] < most
-                if row.states[n] is State.WORKING and spins:
-                    row.used[n] = 0.0
-                    row.waits.add(n)
+            row.waits = set().union(*_waits(run, row, rests))
+            for n in row.waits:
+                row.used[n] = 0.0
+
+
+def _waits(run: RunData, row: Row, rests: Iterable[Span]) -> Iterator[set[int]]:
+    """Buckets in which it spins, of each rest of another rank."""
+    busy, power = (
+        _full(each, run) for each in (busy_track(row.device), row.device.track("power_w"))
+    )
+    watts = sorted(power[n] for n in row.bins(State.WORKING) if power[n] == power[n])
+    most = _DROPPED * watts[int(0.9 * len(watts))] if watts else 0.0
+    for span in rests:
+        works = {n for n in range(*span) if row.states[n] is State.WORKING}
+        spins = {n for n in works if busy[n] >= _SPINS_PERCENT and power[n] < most}
+        yield works if len(spins) >= MOST * len(works) else spins
 
 
 # -- idle: by what the other devices do -----------------------------------------------------------

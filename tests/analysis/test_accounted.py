@@ -407,7 +407,7 @@ case("array: half waits", *tasks(6, rss="3G", hours=1),
      expected="array-mem-over")  # fmt: skip
 case("array: short and alike", *tasks(hours=1), says="array-time-over", lines="--time", hours=1)
 case("array: of very different length", *tasks(7, hours=0.3), *tasks(1, 20, hours=2),
-     silent="array-time-over", lines="", hours=4)  # fmt: skip
+     says="array-time-over", lines="--time", hours=4)  # fmt: skip
 case("array: one timed out", *tasks(hours=1), *tasks(1, 20, state="TIMEOUT", hours=5),
      expected="array-mixed-outcome", silent="array-time-over", lines="", hours=5.1)  # fmt: skip
 case("array: all failed", *tasks(state="FAILED", hours=0.5, rss="1G"),

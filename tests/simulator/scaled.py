@@ -134,6 +134,7 @@ def _wider(node: Node) -> Node:
         cores=cores._replace(demand=2 * cores.demand, base=2 * cores.base,
                              confined=2 * cores.confined, threads=2 * cores.threads),
         read=2 * node.read, write=2 * node.write, net=2 * node.net,
+        asleep=tuple(2 * key + n for key in node.asleep for n in (0, 1)),
     )  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """How much of what was truly wasted the ready lines of a report free, and whether it counts right.
 
 Rule 0 of the plan decides where a line is allowed: only of a run that completed, all its steps and
-all tasks of an array, and of no session; on whole nodes none of memory and cores.
+all tasks of an array, and of no session; on whole nodes none of memory and cores. Memory that comes
+with the cores, by the site's default, is not wasted.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from gpumon.report.model import Report
 from tests.simulator.array import SimArray
 from tests.simulator.follow import Next, after, harm
 from tests.simulator.job import Request, SimJob
+from tests.simulator.judge import site
 from tests.simulator.labels import needs, observed, wasted_s
 from tests.simulator.machine import GIB
 
@@ -77,11 +79,12 @@ def _amounts(
     if request.gpus and gpus:  # of one that used none the script is to be mended, not the request
         yield "GPUs", request.gpus * nodes, gpus, made.gpus * made.nodes
     if not request.whole:
-        mem = max(max(each.mem) for each in known)
-        yield "memory", request.mem * nodes, mem * nodes, made.mem * made.nodes
         cores = max(each.cores for each in known)
         room = min(request.cpus, _ROOM * cores)
         yield "cores", request.cpus * nodes, room * nodes, made.cpus * made.nodes
+        default = site().mem_default_per_core_bytes.get(request.partition, 0)
+        mem = max(default * room, *(max(each.mem) for each in known))  # which comes with the cores
+        yield "memory", request.mem * nodes, mem * nodes, made.mem * made.nodes
     if not request.limit_words:
         yield "limit", request.limit_s, max(each.limit_s for each in known), made.limit_s
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import ceil, inf
+from statistics import median
 
 from gpumon.analysis.accounting import POLL_S, Used, has_completed, out_of_memory, used
 from gpumon.analysis.finding import Lack, NotEvaluable
@@ -34,8 +35,10 @@ from gpumon.slurm.job import Job
 GIB = 1 << 30
 MIB = 1 << 20
 _STEP_S, _QUARTER_S, _HOUR_S = 300, 900, 3600
-#: times the longest run; a shorter limit that saves less of the old one is not worth a change
-_TIME_MARGIN, _LEAST_TIME = 1.25, 0.15
+#: times the longest run; of runs whose longest took so many times the median (proposed)
+_TIME_MARGIN, _VARIED_MARGIN, _ALIKE = 1.25, 2.0, 1.5
+#: a shorter limit that saves less of the old one is not worth a change
+_LEAST_TIME = 0.15
 #: so much more than the greatest sample is a peak between two samples
 _BETWEEN_SAMPLES = 1.05
 #: of memory that was polled every half minute: programs hold twice their state while they load or
@@ -375,8 +378,11 @@ def completed_s(jobs: Iterable[Job]) -> list[float]:
 
 
 def less_time(elapsed: Iterable[float], limit_s: float, longer: float = 1.0) -> int | None:
-    """Time limit in seconds: 1.25 times the longest of similar runs, rounded up; None where that is
-    not much less. `longer`: times its time that the run may take with the cores of the new request.
+    """Time limit in seconds: 1.25 times the longest of similar runs, twice of runs that differ,
+    rounded up; None where that is not much less. `longer`: times its time that the run may take
+    with the cores of the new request.
     """
-    wanted = round_time(_TIME_MARGIN * longer * max(elapsed))
+    known = list(elapsed)
+    margin = _VARIED_MARGIN if max(known) > _ALIKE * median(known) else _TIME_MARGIN
+    wanted = round_time(margin * longer * max(known))
     return wanted if is_worth(limit_s, wanted, _LEAST_TIME) else None

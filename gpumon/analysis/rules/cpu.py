@@ -25,7 +25,7 @@ from gpumon.analysis.rules.core_time import (
     spare_node,
 )
 from gpumon.analysis.rules.cpu_idle import waited_s
-from gpumon.analysis.rules.cpu_peak import gpus_worked, is_serial, serial_many_cores
+from gpumon.analysis.rules.cpu_peak import cpu_underused, gpus_worked, is_serial, serial_many_cores
 from gpumon.analysis.rules.gpu_waits import MOVES_BYTES_PER_S
 from gpumon.analysis.rules.host_limit import swap_io
 from gpumon.analysis.rules.phrasing import CORES_HELD, elapsed_s, finding, percent
@@ -251,5 +251,6 @@ def cpu_mostly_idle(run: RunData, t: CpuMostlyIdle) -> Checked:
 
 
 def _said_better(run: RunData) -> bool:
-    answers = (each(run) for each in (cpu_never_used, cpu_low, serial_many_cores))
+    rules = (cpu_never_used, cpu_low, serial_many_cores, cpu_underused)
+    answers = (each(run) for each in rules)
     return bool(bound_nodes(run)) or any(isinstance(answer, list) and answer for answer in answers)

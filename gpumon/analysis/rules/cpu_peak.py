@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from gpumon.analysis.finding import Lack, NotEvaluable, to_do, to_write
 from gpumon.analysis.rightsize import amounts, changes
-from gpumon.analysis.rightsize.cores import cpus_need, peak_cores, threads_per_core
+from gpumon.analysis.rightsize.cores import cpus_need, fewer_cpus, peak_cores, threads_per_core
 from gpumon.analysis.rightsize.proof import PARTLY, is_whole, is_worth
 from gpumon.analysis.rightsize.requested import cores_of, node_types, requested
 from gpumon.analysis.rules.bottleneck import nodes_short_of_cores
@@ -46,8 +46,12 @@ def gpus_worked(run: RunData) -> bool | None:
     return any(busy) if busy and None not in busy else None
 
 
-def _peak(run: RunData, recorded_s: float) -> tuple[float, int] | NotEvaluable:
-    """(peak cores of a minute on one node, cores per node), of so much recorded time."""
+def _peak(
+    run: RunData, recorded_s: float, *, is_part: bool = False
+) -> tuple[float, int] | NotEvaluable:
+    """(peak cores of a minute on one node, cores per node), of so much recorded time; `is_part`: of
+    a run of which a part was not recorded, too.
+    """
     cpus = requested(run).cpus
     if not run.has_samples:
         figures = amounts.accounted(run)
@@ -62,8 +66,8 @@ def _peak(run: RunData, recorded_s: float) -> tuple[float, int] | NotEvaluable:
     peak = peak_cores(run)
     if peak is None or not cpus:
         return NotEvaluable(Lack.READINGS, "cores used are not known on every node")
-    if not is_whole(run):
-        return amounts.thin(run) or PARTLY
+    if not is_whole(run) and (few := amounts.thin(run) or (None if is_part else PARTLY)):
+        return few
     return peak, cpus
 
 
@@ -81,10 +85,12 @@ class CpuUnderused(NamedTuple):
 def cpu_underused(run: RunData, t: CpuUnderused) -> Checked:
     """Of more than 2 cores. Guards: the peak and never the mean; one core and one per GPU are
     always kept; not where `serial-many-cores` or `cpu-binding` says it better; of cores with two
-    hardware threads one is enough; processes that wait for I/O get no line. Source: UVA's workshop
-    ("you may need all cores for preprocessing"); 0.5 proposed.
+    hardware threads one is enough; processes that wait for I/O get no line; of a run of which a
+    part was not recorded only where the CPU time of that part bounds what it needed. Source: UVA's
+    workshop ("you may need all cores for preprocessing"); 0.5 proposed.
     """
-    measured = _peak(run, t.recorded_s)
+    is_bounded = not run.live and fewer_cpus(run) is not None
+    measured = _peak(run, t.recorded_s, is_part=is_bounded)
     if isinstance(measured, NotEvaluable):
         return measured
     peak, cpus = measured
@@ -98,7 +104,8 @@ def cpu_underused(run: RunData, t: CpuUnderused) -> Checked:
     if nodes_short_of_cores(run):  # their workers are at their limit: more of them need these
         return None
     means = node_means(run)
-    text = f"at most {peak:.1f} of {cpus} cores{_on_a_node(run)} used in any minute"
+    minute = "any minute" if is_whole(run) else "any minute recorded"
+    text = f"at most {peak:.1f} of {cpus} cores{_on_a_node(run)} used in {minute}"
     text += f", mean {max(means.values()):.1f}" if means else ""
     line = changes.fewer_cpus_line(run)
     action = changes.action_of(line) if line else None

@@ -28,7 +28,15 @@ from gpumon.analysis.rules.phrasing import percent
 from gpumon.analysis.rules.rule import Answers, rule
 from gpumon.analysis.rules.stands import most_text, probed_of
 from gpumon.analysis.rundata import DeviceData, NodeData, RunData, Track
-from gpumon.analysis.signals import Held, busy_track, job_processes, mean_of, sustained, warm_up_end
+from gpumon.analysis.signals import (
+    Held,
+    busy_track,
+    devices_on,
+    job_processes,
+    mean_of,
+    sustained,
+    warm_up_end,
+)
 from gpumon.analysis.thresholds import Cores, Percent, Seconds
 
 
@@ -36,12 +44,12 @@ class HostStall(NamedTuple):
     seconds: Seconds = 300
     busy_low_percent: Percent = 5  # below, it is idle
     busy_high_percent: Percent = 70
-    cores: Cores = 1.2
+    cores: Cores = 1.2  # for each process on a GPU
 
 
 @rule(
     "host-stall",
-    title="GPUs wait for one process on one core; or for CPU offload",
+    title="GPUs wait for processes of which each uses one core; or for CPU offload",
     why="The GPU waits for the CPU; a faster GPU would not help.",
     remedy="profile what the CPU does between the GPU's work",
     needs=(gpus,),
@@ -49,12 +57,12 @@ class HostStall(NamedTuple):
     wastes=HELD_BACK,
 )
 def host_stall(run: RunData, t: HostStall) -> Answers:
-    """Few cores work, in one process at ≥ 95 % of one. Variant: busy and CPU are anticorrelated
-    (≤ −0.3), and at least half of the cores (4 and more) work in the GPU's dips, as CPU offload
-    does, or the environments of reinforcement learning. Guards: servers and interactive jobs wait
-    for others; information for programs that are not known to learn, because a thread that waits
-    for the GPU by spinning looks the same. Threads are not measured one by one: a process at 95 to
-    120 % stands for one, with medium confidence.
+    """Few cores work: of each process on a GPU one, at ≥ 95 %. Variant: busy and CPU are
+    anticorrelated (≤ −0.3), and at least half of the cores (4 and more) work in the GPU's dips, as
+    CPU offload does, or the environments of reinforcement learning. Guards: servers and interactive
+    jobs wait for others; information for programs that are not known to learn, because a thread
+    that waits for the GPU by spinning looks the same. Threads are not measured one by one: a
+    process at 95 to 120 % stands for one, with medium confidence.
 
     Source: no peer; Chameleon's DeepSpeed offload runs; the thresholds are proposed.
     """
@@ -68,10 +76,13 @@ def _stall_held(run: RunData, device: DeviceData, node: NodeData, t: HostStall) 
     if "cpu_cores_used" not in node.job:
         return Held([], False), "the job's CPU use is not known"
     tracks = [busy_between_pauses(run, device), node.job["cpu_cores_used"]]
+    on_gpus = {p.facts.pid for each in devices_on(run, node) for p in job_processes(each)}
+
+    most = t.cores * max(1, len(on_gpus))
 
     def one_thread(means: Sequence[float]) -> bool:
         busy, cores, process = means
-        return low <= busy < high and cores <= t.cores and 95 <= process <= 120
+        return low <= busy < high and cores <= most and _ONE[0] <= process <= _ONE[1]
 
     for _, process in node.processes.values():
         held = sustained(run, t.seconds, one_thread, [*tracks, process], first)
@@ -93,7 +104,10 @@ def _host_stall(run: RunData, node: NodeData, variant: str, shown: Shown) -> Fin
     busy = shown.means()["busy_percent"]
     uses_more, actions = False, []
     if variant == "thread":
-        what = f"one process uses 100 % of a core, GPU busy {percent(busy)}"
+        means = (track.average(*shown.spans[0]) for _, track in node.processes.values())
+        count = sum(_ONE[0] <= each <= _ONE[1] for each in means if each is not None)
+        who = f"{count} processes use 100 % of a core each" if count > 1 else _ONE_USES
+        what = f"{who}, GPU busy {percent(busy)}"
         text = _ONE_THREAD.get(kind, "Profile that process: one thread prepares all of the work.")
         uses_more = kind is Kind.REINFORCEMENT
         if kind is Kind.LEARNING:
@@ -157,6 +171,8 @@ def _in_workers(node: NodeData, shown: Shown, busy_percent: float) -> Action | N
     return replace(loader_action(workers), text=text)
 
 
+#: % of a core, of a process with one thread that computes
+_ONE, _ONE_USES = (95.0, 120.0), "one process uses 100 % of a core"
 #: fewer do not pay
 _LEAST_WORKERS = 2
 _ONE_THREAD = {

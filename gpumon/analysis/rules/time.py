@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from statistics import median
 from typing import NamedTuple
 
 from gpumon.analysis.finding import Lack, NotEvaluable, to_do
@@ -44,8 +42,6 @@ _CONTINUED = re.compile(
     r"\s(-d\b|--(dependency|signal|requeue|open-mode)\b)|restart|resume|continue|checkpoint|ckpt",
     re.IGNORECASE,
 )
-#: times the median; the longest of runs that differ by more says little of the next one (proposed)
-_ALIKE = 1.5
 #: s; GPUs that were idle for so long at the end did not work until the end
 _PAUSE_S = 60.0
 #: … and one that was, while others worked, rested
@@ -156,8 +152,8 @@ class TimeOver(NamedTuple):
 )
 def time_over(run: RunData, t: TimeOver) -> Checked:
     """COMPLETED. Guards: the longest of the array's tasks counts, and one that the limit ended
-    keeps it; runs that differ much, a part of a longer run, and sessions of people do not show how
-    long the next one takes; UNLIMITED and the partition's limit are not evaluable. Source: jobstats
+    keeps it; a part of a longer run, and sessions of people do not show how long the next one
+    takes; UNLIMITED and the partition's limit are not evaluable. Source: jobstats
     60 and 10; job_defense_shield 0.2.
     """
     job = run.job
@@ -168,9 +164,10 @@ def time_over(run: RunData, t: TimeOver) -> Checked:
     limit_s = _limit_s(run)
     if isinstance(limit_s, NotEvaluable):
         return limit_s
-    longest = max([elapsed_s(run), *amounts.completed(run)])
+    known = [elapsed_s(run), *amounts.completed(run)]
+    longest = max(known)
     share = longest / limit_s
-    wanted = amounts.less_time([longest], limit_s)
+    wanted = amounts.less_time(known, limit_s)
     if longest <= t.elapsed_s or share >= t.info_share or wanted is None:
         return None
     if (lacks := unproven(run)) is not None:
@@ -200,15 +197,8 @@ def next_may_be_longer(run: RunData, job: Job) -> str:
         return "it seems to be a part of a longer run"
     if is_interactive(run, job_devices(run)):
         return "the length of a session is up to its user"
-    if any(not each.has_ended for each in tasks):
-        return "some tasks of the array have not ended"
-    return "the tasks of the array took very different times" if _varies(tasks) else ""
-
-
-def _varies(jobs: Sequence[Job]) -> bool:
-    """Whether those that completed took so different times that the next may take longer."""
-    known = amounts.completed_s(jobs)
-    return len(known) > 1 and max(known) > _ALIKE * median(known)
+    is_partial = any(not each.has_ended for each in tasks)
+    return "some tasks of the array have not ended" if is_partial else ""
 
 
 @rule(

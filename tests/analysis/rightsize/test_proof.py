@@ -61,16 +61,19 @@ def test_what_asks_for_less(change, is_less):
     assert asks_for_less(change) is is_less
 
 
-_FEWER = {"cpu-underused", "gpus-partly-idle", "smaller-gpu", "gpu-never-used"}
-#: recorded cases whose cores, GPUs or model may be fewer or smaller
+_FEWER = {"gpus-partly-idle", "smaller-gpu", "gpu-never-used"}
+#: of which the CPU time of what was not seen may show enough
+_CORES = ("--cpus-per-task", "--cpus-per-gpu", "--ntasks", "--ntasks-per-node")
+#: recorded cases whose GPUs or model may be fewer or smaller
 _WITH_LINES = [n for n, case in CASES.items() if _FEWER & {*case.finds} and case.family != "arrays"]
 
 
 @pytest.mark.parametrize("name", _WITH_LINES)
-def test_no_part_of_a_run_asks_for_fewer_cores_or_gpus(name):
+def test_no_part_of_a_run_asks_for_fewer_gpus(name):
     data = CASES[name].evidence
     partly = replace(data, coverage=replace(data.coverage, from_start=False))
-    assert [each.option for each in less(partly) if each.option not in ("--mem", "--time")] == []
+    others = ("--mem", "--time", *_CORES)
+    assert [each.option for each in less(partly) if each.option not in others] == []
 
 
 def test_a_finding_says_why_it_has_no_line():

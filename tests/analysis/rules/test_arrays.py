@@ -56,11 +56,16 @@ def only(name, this):
     return answer[0]
 
 
-def test_tasks_that_differ_or_have_not_ended_show_no_limit():
-    minutes = (38, 40, 40, 41, 90)
+@pytest.mark.parametrize(("longest", "after"), [(45, "01:00:00"), (90, "03:00:00")])
+def test_the_limit_of_tasks_that_differ_has_more_room(longest, after):
+    minutes = (38, 40, 40, 41, longest)
     tasks = [task(n, elapsed=60.0 * each) for n, each in enumerate(minutes)]
-    answer = CHECK["array-time-over"](array(tasks))
-    assert isinstance(answer, NotEvaluable)
+    this = array(tasks)
+    (line,) = recommend(this, [only("array-time-over", this)])
+    assert line.change.after_line == after
+
+
+def test_tasks_that_have_not_ended_show_no_limit():
     tasks = [task(n, elapsed=2400.0) for n in range(6)]
     answer = CHECK["array-time-over"](array([*tasks, task(9, state="PENDING")]))
     assert isinstance(answer, NotEvaluable)
