@@ -21,76 +21,55 @@ SHORT = {
 LEVELS = ("critical", "warning", "info")
 
 _SEGMENT = (
-    "name start end state note cpu_cores_peak mem_peak_bytes gpu_mem_peak_bytes gpu_busy_percent"
+    "name$ start end state$ note$ cpu_cores_peak mem_peak_bytes gpu_mem_peak_bytes gpu_busy_percent"
 )
-#: of each object, by its path (of a list: of its entries), what it holds, in the JSON's order;
-#: nothing: whatever there is
-PARTS = {
-    path: tuple(names.split())
-    for path, names in {
-        "": "version gpumon job requested allocated used efficiency seff devices ranks events "
-            "verdict findings recommendations waste_gpu_hours unattributed_gpu_hours "
-            "others_gpu_hours gpu_hours not_evaluable coverage missing notes attempts segments "
-            "tasks",
-        "job": "id raw_id name user account partition state exit_code cluster nodes submit start "
-               "end running elapsed_s suspended_s time_limit_s time_limit restarts "
-               "sources",
-        "job.sources": "",
-        "requested": "cpus mem_bytes mem_form gpus gpu_type nodes gres constraint",
-        "allocated": "cpus mem_bytes gpus nodes tres",
-        "allocated.tres": "",
-        "used": "cpu_core_s cpu_cores_mean cpu_cores_peak mem_peak_bytes mem_max_node_bytes "
-                "mem_source mem_note cpu_note gpus_active gpus_worth gpu_busy_percent "
-                "gpu_mem_peak_bytes gpu_energy_j",
-        "efficiency": "cpu_percent mem_percent time_percent gpu_busy_percent gpu_mem_percent",
-        "seff": "cpu_percent mem_percent rule differs_because",
-        "devices": "node index uuid name busy_mean busy_p50 busy_p95 idle_tail_s mem_peak_bytes "
-                   "mem_total_bytes mem_truth mem_in_use_peak_bytes mem_need_bytes framework "
-                   "power_mean_w energy_j missing",
-        "devices.missing": "",
-        "ranks": "node pid rank devices steps steps_per_s step_mean_s step_p95_s "
-                 "data_wait_percent workers places worker_places",
-        "ranks.places": "place percent",
-        "ranks.worker_places": "place percent",
-        "events": "time duration_s subject kind text level count",
-        "verdict": "answer because",
-        "findings": " ".join(LEVELS),  # and their ids: see `counted`
-        "recommendations": "directive before after basis confidence finding",
-        "not_evaluable": "",
-        "coverage": "source covered_percent interval_s gaps longest_gap_s from_start to_end "
-                    "missing",
-        "coverage.missing": "",
-        "missing": "",
-        "attempts": _SEGMENT,
-        "segments": _SEGMENT,
-        "tasks": "states measured spreads",
-        "tasks.states": "",
-        "tasks.spreads": "name unit min p50 p95 max asked outliers count",
-    }.items()
+#: of each object, by its path (of a list: of its entries), what it holds, in the JSON's order, with
+#: `$` behind what is text; nothing: whatever there is
+_OBJECTS = {
+    "": "version gpumon$ job requested allocated used efficiency seff devices ranks events verdict "
+        "findings recommendations waste_gpu_hours unattributed_gpu_hours others_gpu_hours "
+        "gpu_hours not_evaluable coverage missing notes$ attempts segments tasks",
+    "job": "id$ raw_id$ name$ user$ account$ partition$ state$ exit_code$ cluster$ nodes$ submit "
+           "start end running elapsed_s suspended_s time_limit_s time_limit$ restarts sources",
+    "job.sources": "",
+    "requested": "cpus mem_bytes mem_form$ gpus gpu_type$ nodes gres$ constraint$",
+    "allocated": "cpus mem_bytes gpus nodes tres",
+    "allocated.tres": "",
+    "used": "cpu_core_s cpu_cores_mean cpu_cores_peak mem_peak_bytes mem_max_node_bytes "
+            "mem_source$ mem_note$ cpu_note$ gpus_active gpus_worth gpu_busy_percent "
+            "gpu_mem_peak_bytes gpu_energy_j",
+    "efficiency": "cpu_percent mem_percent time_percent gpu_busy_percent gpu_mem_percent",
+    "seff": "cpu_percent mem_percent rule$ differs_because$",
+    "devices": "node$ index uuid$ name$ busy_mean busy_p50 busy_p95 idle_tail_s mem_peak_bytes "
+               "mem_total_bytes mem_truth$ mem_in_use_peak_bytes mem_need_bytes framework$ "
+               "power_mean_w energy_j missing",
+    "devices.missing": "",
+    "ranks": "node$ pid rank devices$ steps steps_per_s step_mean_s step_p95_s data_wait_percent "
+             "workers places worker_places",
+    "ranks.places": "place$ percent",
+    "ranks.worker_places": "place$ percent",
+    "events": "time duration_s subject$ kind$ text$ level$ count",
+    "verdict": "answer$ because$",
+    "findings": " ".join(LEVELS),  # and their ids: see `counted`
+    "recommendations": "directive$ before$ after$ basis$ confidence$ finding$",
+    "not_evaluable": "",
+    "coverage": "source$ covered_percent interval_s gaps longest_gap_s from_start to_end missing",
+    "coverage.missing": "",
+    "missing": "",
+    "attempts": _SEGMENT,
+    "segments": _SEGMENT,
+    "tasks": "states measured spreads",
+    "tasks.states": "",
+    "tasks.spreads": "name$ unit$ min p50 p95 max asked outliers$ count",
 }  # fmt: skip
-#: of each object the values that are text; of the others in `_TEXT_OBJECTS` all are
+PARTS = {path: tuple(names.replace("$", "").split()) for path, names in _OBJECTS.items()}
 _TEXTS = {
-    f"{path}.{name}".strip(".")
-    for path, names in {
-        "": "gpumon notes",
-        "job": "id raw_id name user account partition state exit_code cluster nodes time_limit",
-        "requested": "mem_form gpu_type gres constraint",
-        "used": "mem_source mem_note cpu_note",
-        "seff": "rule differs_because",
-        "devices": "node uuid name mem_truth framework",
-        "ranks": "node devices",
-        "ranks.places": "place",
-        "ranks.worker_places": "place",
-        "events": "subject kind text level",
-        "verdict": "answer because",
-        "recommendations": "directive before after basis confidence finding",
-        "coverage": "source",
-        "attempts": "name state note",
-        "segments": "name state note",
-        "tasks.spreads": "name unit outliers",
-    }.items()
+    f"{path}.{name.rstrip('$')}".strip(".")
+    for path, names in _OBJECTS.items()
     for name in names.split()
-}  # fmt: skip
+    if name.endswith("$")
+}
+#: objects with nothing but texts
 _TEXT_OBJECTS = ("job.sources", "devices.missing", "not_evaluable", "coverage.missing", "missing")
 
 

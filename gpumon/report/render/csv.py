@@ -15,33 +15,14 @@ from gpumon.report.render.table import ranked
 
 #: paths into the JSON
 COLUMNS = (
-    "job.id",
-    "job.name",
-    "job.user",
-    "job.account",
-    "job.partition",
-    "job.state",
-    "job.start",
-    "job.end",
-    "job.elapsed_s",
-    "job.time_limit_s",
-    "allocated.cpus",
-    "allocated.mem_bytes",
-    "allocated.gpus",
-    "allocated.nodes",
-    "used.cpu_core_s",
-    "used.mem_peak_bytes",
-    "used.gpu_mem_peak_bytes",
-    "efficiency.time_percent",
-    "efficiency.cpu_percent",
-    "efficiency.mem_percent",
-    "efficiency.gpu_busy_percent",
-    "efficiency.gpu_mem_percent",
-    "gpu_hours",
-    "waste_gpu_hours",
-    "coverage.source",
-    "coverage.covered_percent",
-)
+    "job.id", "job.name", "job.user", "job.account", "job.partition", "job.state", "job.start",
+    "job.end", "job.elapsed_s", "job.time_limit_s",
+    "allocated.cpus", "allocated.mem_bytes", "allocated.gpus", "allocated.nodes",
+    "used.cpu_core_s", "used.mem_peak_bytes", "used.gpu_mem_peak_bytes",
+    "efficiency.time_percent", "efficiency.cpu_percent", "efficiency.mem_percent",
+    "efficiency.gpu_busy_percent", "efficiency.gpu_mem_percent",
+    "gpu_hours", "waste_gpu_hours", "coverage.source", "coverage.covered_percent",
+)  # fmt: skip
 
 
 def render(reports: Sequence[Report], medium: Medium) -> str:

@@ -9,9 +9,8 @@ from typing import Any
 from gpumon.analysis.finding import Finding, Recommendation
 from gpumon.analysis.rules.catalogue import why
 from gpumon.analysis.steps import Rank
-from gpumon.analysis.summary import DeviceRow
 from gpumon.frames.places import Place
-from gpumon.report.model import Report, Spread
+from gpumon.report.model import Report
 from gpumon.report.names import PARTS
 from gpumon.report.provenance import missing_text
 from gpumon.report.render.forms import Medium
@@ -41,6 +40,7 @@ def render(reports: Sequence[Report], medium: Medium) -> str:
 
 def document(report: Report) -> Json:
     """One report as an object that `json.dumps(…, allow_nan=False)` takes."""
+    covered = {"covered_percent": round(report.coverage.covered_percent, 1)}
     body: Json = {
         "version": 1,
         "gpumon": report.version,
@@ -50,7 +50,7 @@ def document(report: Report) -> Json:
         "used": _used(report.used),
         "efficiency": dict(report.efficiency),
         "seff": _values(report.seff, "seff"),
-        "devices": [_device(row) for row in report.devices],
+        "devices": [_values(row, "devices", row.device._asdict()) for row in report.devices],
         "ranks": [_rank(each) for each in report.ranks],
         "events": [_values(each, "events", {"subject": each.label}) for each in report.happenings],
         "verdict": verdict(report)._asdict(),
@@ -61,11 +61,7 @@ def document(report: Report) -> Json:
         "others_gpu_hours": round(report.others_gpu_hours, 3),
         "gpu_hours": None if report.gpu_hours is None else round(report.gpu_hours, 3),
         "not_evaluable": {id: missing_text(each) for id, each in report.not_evaluable.items()},
-        "coverage": _values(
-            report.coverage,
-            "coverage",
-            {"covered_percent": round(report.coverage.covered_percent, 1)},
-        ),
+        "coverage": _values(report.coverage, "coverage", covered),
         "missing": {**report.job.missing, **_why_unknown(report.used), **report.efficiency_missing},
         "notes": list(report.notes),
     }
@@ -76,7 +72,10 @@ def document(report: Report) -> Json:
     if report.segments:
         body["segments"] = [_values(each, "segments") for each in report.segments]
     if report.tasks is not None:
-        spreads = [_spread(each) for each in report.tasks.spreads]
+        spreads = [
+            _values(each, "tasks.spreads", {"min": each.low, "max": each.high})
+            for each in report.tasks.spreads
+        ]
         body["tasks"] = _values(report.tasks, "tasks", {"spreads": spreads})
     return body
 
@@ -91,12 +90,6 @@ def _why_unknown(used: Figures) -> dict[str, str]:
     uses = {name: getattr(used, of) for name, (of, _) in USED.items()}
     null = [name for name, value in _used(used).items() if value is None and name in uses]
     return {name: uses[name].why for name in null if uses[name].why}
-
-
-def _device(row: DeviceRow) -> Json:
-    device = row.device
-    identity = {"index": device.index, "uuid": device.uuid, "name": device.name}
-    return _values(row, "devices", identity)
 
 
 def _rank(rank: Rank) -> Json:
@@ -165,10 +158,6 @@ def _recommendation(each: Recommendation) -> Json:
         "confidence": each.confidence,
         "finding": each.finding or None,
     }
-
-
-def _spread(each: Spread) -> Json:
-    return _values(each, "tasks.spreads", {"min": each.low, "max": each.high})
 
 
 def _values(of: object, path: str, but: Mapping[str, Any] | None = None) -> Json:
