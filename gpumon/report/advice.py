@@ -48,6 +48,12 @@ class Box(NamedTuple):
     steps: tuple[Step, ...] = ()
 
     @property
+    def table(self) -> list[tuple[str, str, str, str]]:
+        """Of each change: option ("": a line of the script), before, after, on what it rests."""
+        changes = ((each.change, each.adds) for each in self.changes)
+        return [(each.option, each.before_line, each.after_line, adds) for each, adds in changes]
+
+    @property
     def changed(self) -> list[str]:
         """The lines of the request."""
         return [line for each in self.changes if (line := each.change.line)]

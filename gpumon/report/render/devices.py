@@ -24,9 +24,9 @@ def device_rows(
     """Of more than `most` those that did least."""
     gpus = report.job.gpus
     if not report.devices:
-        if not gpus:
-            return []
-        if report.job.is_pending or _has_gpu_use(report):
+        # of an array, recordings of its tasks may have it
+        is_known = report.tasks is not None and "gpu" not in report.coverage.missing
+        if not gpus or report.job.is_pending or is_known:
             return []
         text = (
             f"{plural(gpus, 'GPU')}: Slurm's accounting has no GPU usage. "
@@ -46,17 +46,9 @@ def device_rows(
         rows.append([(text, "dim")])
     note = star_note(report.devices)
     notes = [f"* {note}"] if note else []
-    notes += need_notes(report.devices)
-    return [
-        *rows,
-        *(row for each in notes for row in wrapped("", each, width, "", "dim", 0)),
-        *drawn,
-    ]
-
-
-def _has_gpu_use(report: Report) -> bool:
-    """Whether a recording of an array's tasks has it."""
-    return report.tasks is not None and "gpu" not in report.coverage.missing
+    for each in (*notes, *need_notes(report.devices)):
+        rows += wrapped("", each, width, "", "dim", 0)
+    return rows + drawn
 
 
 def star_note(devices: Sequence[DeviceRow]) -> str:
@@ -94,14 +86,14 @@ def _need(row: DeviceRow) -> str:
     return "" if need is None else f"; needs at least {bytes_text(need)}"
 
 
-def memory_text(row: DeviceRow) -> str:
-    """`9.4 GiB in use, 77.4 GiB reserved` where that was measured; else the peak."""
-    if row.mem_peak_bytes is None:
-        return NOT_KNOWN
-    peak = bytes_text(row.mem_peak_bytes)
-    if row.mem_in_use_peak_bytes is None:
-        return peak
-    return f"{bytes_text(row.mem_in_use_peak_bytes)} in use, {peak} reserved"
+def memory_text(row: DeviceRow, star: str = "*") -> str:
+    """`9.4 GiB in use, 77.4 GiB reserved` where that was measured; else the peak. With a star where
+    the need is not proven: see `star_note`.
+    """
+    text = size(row.mem_peak_bytes)
+    if row.mem_peak_bytes is not None and row.mem_in_use_peak_bytes is not None:
+        text = f"{bytes_text(row.mem_in_use_peak_bytes)} in use, {text} reserved"
+    return text + (star if row.has_unproven_need else "")
 
 
 def _device(row: DeviceRow, label_width: int, width: int, glyphs: str) -> Row:

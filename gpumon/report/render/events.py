@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from gpumon.model.text import clean
 from gpumon.model.units import age_text
 from gpumon.report.model import Happening, Report
-from gpumon.report.render.layout import ASCII_SIGNS, ROLES, SIGNS, Row, wrapped
+from gpumon.report.render.layout import Row, leveled, wrapped
 
 LEVELS = ("critical", "warning", "info")
 _DAY_S = 86_400.0
@@ -48,14 +48,12 @@ def event_rows(report: Report, width: int, glyphs: str, most: int = MOST) -> lis
     found, more = worst(report.happenings, most)
     if not found:
         return []
-    signs = ASCII_SIGNS if glyphs == "ascii" else SIGNS
     times = _padded([clock(report, each) for each in found])
     labels = _padded([clean(each.label, 100) for each in found])
     rows: list[Row] = [[("Events", "title")]]
     for each, when, where in zip(found, times, labels):
         text = f"{when}  {where}  {words(each)}" if where else f"{when}  {words(each)}"
-        role = ROLES[each.level]
-        rows += wrapped(signs[each.level], text, width, role, "" if role == "dim" else role)
+        rows += leveled(each.level, text, width, glyphs)
     return rows + (wrapped("", more_text(more), width, "dim", "dim") if more else [])
 
 

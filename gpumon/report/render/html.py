@@ -18,12 +18,12 @@ from gpumon.analysis.summary import DeviceRow
 from gpumon.model.text import clean
 from gpumon.model.units import plural
 from gpumon.report.advice import box_of, in_changes
-from gpumon.report.model import Report
+from gpumon.report.model import Attempt, Report
 from gpumon.report.provenance import missing_text, provenance_lines
 from gpumon.report.render import heading
 from gpumon.report.render.devices import busy_text, idle_text, memory_text, star_note
 from gpumon.report.render.forms import Medium
-from gpumon.report.render.html_chart import Axis, Mark, axis_of, chart, heat_map, windows_of
+from gpumon.report.render.html_chart import Axis, axis_of, chart, heat_map, windows_of
 from gpumon.report.render.html_events import Flag, events_list, flags_of, flags_on
 from gpumon.report.render.layout import NOT_KNOWN, SIGNS, watts
 from gpumon.report.render.steps import listed, rank_table
@@ -70,6 +70,11 @@ def _text(text: str) -> str:
     return _escape(clean(text, 4000))
 
 
+def _dim(*texts: str) -> list[str]:
+    """A paragraph each, unless it is empty."""
+    return [f'<p class="dim">{_text(each)}</p>' for each in texts if each]
+
+
 def _code(line: str) -> str:
     return f"<code>{_text(line)}</code>" if line else ""
 
@@ -86,7 +91,8 @@ def _overview(reports: Sequence[Report]) -> str:
 def _body(report: Report) -> str:
     parts = [
         *_head(report), *_do_this(report), *_findings(report), *_used(report),
-        *_tasks(report), *_attempts("Attempts", report), *_attempts("Segments", report),
+        *_tasks(report), *_attempts("Attempts", report.attempts),
+        *_attempts("Segments", report.segments),
         *_charts(report), *events_list(report), *_devices(report), *_steps(report),
         *_provenance(report),
     ]  # fmt: skip
@@ -98,10 +104,7 @@ def _head(report: Report) -> list[str]:
     if report.job.name:
         name, words = words[0], [name, *words[1:]]
     rows = [" · ".join(words), heading.facts_text(report), report.preliminary]
-    parts = [
-        f"<h1>{_text(name)}</h1>",
-        *(f'<p class="dim">{_text(row)}</p>' for row in rows if row),
-    ]
+    parts = [f"<h1>{_text(name)}</h1>", *_dim(*rows)]
     if cost := heading.cost_text(report):
         wasteful = " wasteful" if heading.is_wasteful(report) else ""
         parts.append(f'<p class="cost{wasteful}">{_text(cost)}</p>')
@@ -134,18 +137,17 @@ def _finding(each: Finding, report: Report) -> str:
 
 
 def _do_this(report: Report) -> list[str]:
-    recommended, steps = box_of(report)
-    items = "".join(f"<li>{_text(each.text)} {_code(each.line)}</li>" for each in steps)
-    listed = [f"<ul>{items}</ul>"] if steps else []
-    if not recommended:
-        return ["<h2>Do this</h2>", *listed] if steps else []
-    changes = [(each.change, each.adds) for each in recommended]
-    lines = "\n".join(_text(change.line) for change, _ in changes if change.line)
+    box = box_of(report)
+    items = "".join(f"<li>{_text(each.text)} {_code(each.line)}</li>" for each in box.steps)
+    listed = [f"<ul>{items}</ul>"] if items else []
+    if not box.changes:
+        return ["<h2>Do this</h2>", *listed] if listed else []
+    lines = "\n".join(map(_text, box.changed))
     rows = [
-        f"<tr><td>{_code(change.option or 'add to the script')}</td>"
-        f"<td>{_code(change.before_line)}</td><td>{_code(change.after_line)}</td>"
+        f"<tr><td>{_code(option or 'add to the script')}</td>"
+        f"<td>{_code(before)}</td><td>{_code(after)}</td>"
         f'<td class="dim words">{_text(because)}</td></tr>'
-        for change, because in changes
+        for option, before, after, because in box.table
     ]
     head = "<tr><th>next time</th><th>now</th><th>then</th><th></th></tr>"
     copy = '<button type="button" hidden>Copy</button>'
@@ -220,12 +222,11 @@ def _tasks(report: Report) -> list[str]:
         "<h2>Tasks of the array</h2>",
         f"<p>{_text(states_text(report.tasks))}</p>",
         _table(table) if table.rows else "",
-        *(f'<p class="dim">{_text(note)}</p>' for note in task_notes(report.tasks)),
+        *_dim(*task_notes(report.tasks)),
     ]
 
 
-def _attempts(title: str, report: Report) -> list[str]:
-    found = report.attempts if title == "Attempts" else report.segments
+def _attempts(title: str, found: Sequence[Attempt]) -> list[str]:
     return [f"<h2>{title}</h2>", _table(attempt_table("", found))] if found else []
 
 
@@ -233,8 +234,7 @@ def _steps(report: Report) -> list[str]:
     ranks, more = listed(report.ranks)
     if not ranks:
         return []
-    note = [f'<p class="dim">{_text(more)}</p>'] if more else []
-    return ["<h2>Steps</h2>", _table(rank_table(ranks), [6]), *note]
+    return ["<h2>Steps</h2>", _table(rank_table(ranks), [6]), *_dim(more)]
 
 
 # -- GPUs ----------------------------------------------------------------------------------------
@@ -287,15 +287,12 @@ def _legend(report: Report) -> str:
 
 
 def _chart(report: Report, row: DeviceRow, axis: Axis) -> str:
-    words = [f"busy {_mean(row)}", f"memory {_memory(row)}", watts(row.power_mean_w), row.note]
+    words = [f"busy {_mean(row)}", f"memory {memory_text(row)}", watts(row.power_mean_w), row.note]
     flags = _flags(report, row)
-    events = [flag.happening for flag in flags]
-    marks = [Mark(each.time, each.level) for each in events if each.time is not None]
+    plot = chart(report, row, axis, [flag.happening for flag in flags], flags_on(flags, axis))
     figures = "".join(f'<span class="dim">{_text(word)}</span>' for word in words if word)
-    return (
-        f"<figure><figcaption><b>{_text(row.label)}</b>{figures}</figcaption>"
-        f"{chart(row, axis, windows_of(report, row), marks, flags_on(flags, axis))}</figure>"
-    )
+    caption = f"<figcaption><b>{_text(row.label)}</b>{figures}</figcaption>"
+    return f"<figure>{caption}{plot}</figure>"
 
 
 def _mean(row: DeviceRow) -> str:
@@ -318,18 +315,13 @@ def _devices(report: Report) -> list[str]:
 def _row(row: DeviceRow) -> tuple[str, ...]:
     energy = NOT_KNOWN if row.energy_j is None else f"{row.energy_j / 3.6e6:.2f} kWh"
     return (
-        row.label, busy_text(row), idle_text(row), _memory(row), watts(row.power_mean_w), energy,
-        row.note,
+        row.label, busy_text(row), idle_text(row), memory_text(row), watts(row.power_mean_w),
+        energy, row.note,
     )  # fmt: skip
-
-
-def _memory(row: DeviceRow) -> str:
-    return memory_text(row) + ("*" if row.has_unproven_need else "")
 
 
 def _provenance(report: Report) -> list[str]:
     """The source; every check that was skipped, folded away."""
-    lines = [f'<p class="dim">{_text(line)}</p>' for line in provenance_lines(report)]
     skipped = "".join(
         f"<li>{_text(id)}: {_text(missing_text(each))}</li>"
         for id, each in report.not_evaluable.items()
@@ -337,6 +329,6 @@ def _provenance(report: Report) -> list[str]:
     title = "<summary>All checks that were skipped</summary>"
     return [
         "<h2>What this rests on</h2>",
-        *lines,
+        *_dim(*provenance_lines(report)),
         f'<details class="dim">{title}<ul>{skipped}</ul></details>' if skipped else "",
     ]

@@ -7,12 +7,12 @@ text that keeps its size.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
 from gpumon.analysis.summary import DeviceRow
-from gpumon.report.model import Report
+from gpumon.report.model import Happening, Report
 
 _WIDTH, _HEIGHT = 1000.0, 100.0
 _LEVELS = ("critical", "warning")
@@ -31,13 +31,6 @@ class Window(NamedTuple):
 
     start: float
     end: float
-    level: str
-
-
-class Mark(NamedTuple):
-    """A vertical line at a moment, in the colour of its level."""
-
-    time: float
     level: str
 
 
@@ -74,9 +67,7 @@ def windows_of(report: Report, row: DeviceRow) -> list[Window]:
     return sorted(found, key=lambda each: -_LEVELS.index(each.level))
 
 
-def chart(
-    row: DeviceRow, axis: Axis, windows: Sequence[Window], marks: Sequence[Mark], over: str
-) -> str:
+def chart(report: Report, row: DeviceRow, axis: Axis, marks: Iterable[Happening], over: str) -> str:
     """Busy as an area, the SMs that worked as one within, memory as a line; `over`: HTML that
     stands over the plot.
     """
@@ -84,37 +75,36 @@ def chart(
     reserved = ' stroke-dasharray="5 4"' if is_reserved else ""
     shapes = [
         *_unknown(row.busy_over_time),
-        *(_window(axis, each) for each in windows),
+        *(_window(axis, each) for each in windows_of(report, row)),
         *_areas(row.busy_over_time, "busy"),
         *_areas(row.sm_over_time, "sm"),
         *(_grid(share) for share in (0.25, 0.5, 0.75)),
         *_lines(row.mem_over_time, reserved),
         *_lines(row.need_over_time, ""),
-        *(_mark(axis, each) for each in marks),
+        *(_mark(axis, each.time, each.level) for each in marks if each.time is not None),
     ]
     y = "".join(f'<span style="top:{100 - each}%">{each}</span>' for each in (0, 50, 100))
-    svg = (
-        f'<svg viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}" preserveAspectRatio="none" aria-hidden="true">'
-    )
-    return (
-        f'<div class="plot"><div class="y">{y}</div>{svg}{"".join(shapes)}</svg>'
-        f"{over}{time_labels(axis)}</div>"
-    )
+    return _plot(y, _HEIGHT, shapes, axis, over)
 
 
 def heat_map(rows: Sequence[DeviceRow], labels: Sequence[str], axis: Axis, over: str) -> str:
     """Busy of many GPUs: a row each, the stronger the colour the busier. `labels` are escaped."""
-    height = 16 * len(rows)
-    cells = "".join(cell for n, row in enumerate(rows) for cell in _strip(row.busy_over_time, n))
+    cells = (cell for n, row in enumerate(rows) for cell in _strip(row.busy_over_time, n))
     names = "".join(f"<div>{label}</div>" for label in labels)
-    svg = f'<svg viewBox="0 0 {_WIDTH:g} {height}" preserveAspectRatio="none" aria-hidden="true">'
+    plot = _plot(names, 16 * len(rows), cells, axis, over)
+    return f'<figure class="map">{plot}</figure>'
+
+
+def _plot(y: str, height: float, shapes: Iterable[str], axis: Axis, over: str) -> str:
+    """Shapes between the labels of both axes."""
+    box = f'viewBox="0 0 {_WIDTH:g} {height:g}" preserveAspectRatio="none"'
     return (
-        f'<figure class="map"><div class="plot"><div class="y">{names}</div>{svg}{cells}</svg>'
-        f"{over}{time_labels(axis)}</div></figure>"
+        f'<div class="plot"><div class="y">{y}</div><svg {box} aria-hidden="true">'
+        f"{''.join(shapes)}</svg>{over}{_time_labels(axis)}</div>"
     )
 
 
-def time_labels(axis: Axis) -> str:
+def _time_labels(axis: Axis) -> str:
     """The wall clock below a plot."""
     found = []
     for at, text in ticks(axis):
@@ -141,12 +131,14 @@ def ticks(axis: Axis) -> Iterator[tuple[float, str]]:
 # -- shapes --------------------------------------------------------------------------------------
 
 
-def _stretches(values: Sequence[float | None]) -> Iterator[tuple[int, list[float]]]:
-    """Where each stretch of known values begins, and its values."""
+def _stretches(
+    values: Sequence[float | None], *, known: bool = True
+) -> Iterator[tuple[int, list[float]]]:
+    """Where each stretch of known values, or of unknown ones, begins, and its values."""
     at = 0
     for is_known, group in groupby(values, lambda value: value is not None):
         found = list(group)
-        if is_known:
+        if is_known == known:
             yield at, [min(max(value or 0.0, 0.0), 100.0) for value in found]
         at += len(found)
 
@@ -175,12 +167,9 @@ def _lines(values: Sequence[float | None], dashes: str) -> Iterator[str]:
 
 def _unknown(values: Sequence[float | None]) -> Iterator[str]:
     """What was not observed."""
-    step, at = _WIDTH / max(1, len(values)), 0
-    for is_known, group in groupby(values, lambda value: value is not None):
-        count = len(list(group))
-        if not is_known:
-            yield _rect(at * step, count * step, "var(--none)")
-        at += count
+    step = _WIDTH / max(1, len(values))
+    for first, unknown in _stretches(values, known=False):
+        yield _rect(first * step, len(unknown) * step, "var(--none)")
 
 
 def _window(axis: Axis, each: Window) -> str:
@@ -200,9 +189,10 @@ def _grid(share: float) -> str:
     )
 
 
-def _mark(axis: Axis, mark: Mark) -> str:
-    x = axis.at(mark.time) * _WIDTH
-    colour = "text" if mark.level == "info" else mark.level
+def _mark(axis: Axis, time_s: float, level: str) -> str:
+    """A vertical line at a moment, in the colour of its level."""
+    x = axis.at(time_s) * _WIDTH
+    colour = "text" if level == "info" else level
     return (
         f'<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{_HEIGHT:g}" stroke="var(--{colour})"'
         ' stroke-dasharray="3 3" vector-effect="non-scaling-stroke"/>'

@@ -30,6 +30,19 @@ def wrapped(
     return rows
 
 
+def leveled(level: str, text: str, width: int, glyphs: str) -> list[Row]:
+    """`text` behind the sign of its level, in its colour; mere information is not dim itself."""
+    role = ROLES.get(level, level)
+    sign = (ASCII_SIGNS if glyphs == "ascii" else SIGNS)[level]
+    return wrapped(sign, text, width, role, "" if role == "dim" else role)
+
+
+def columns(cells: Sequence[str], first: int, widths: Sequence[int], gap: str = "") -> str:
+    """A row of a table of figures: a name, and as many cells behind it as there are widths."""
+    figures = (f"{gap}{cell:>{width}}" for cell, width in zip(cells[1:], widths))
+    return f"{cells[0]:<{first}}{''.join(figures)}"
+
+
 def cut(row: Row, width: int) -> Row:
     """The row in at most `width` cells; only tables in a narrow terminal are ever longer."""
     kept: Row = []
@@ -83,8 +96,3 @@ def size(value: float | None) -> str:
 
 def watts(value: float | None) -> str:
     return NOT_KNOWN if value is None else f"{value:.0f} W"
-
-
-def seff_share(value: float | None) -> str:
-    """What seff says, where it says anything."""
-    return "" if value is None else f"{value:.1f} %"

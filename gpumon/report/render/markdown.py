@@ -12,7 +12,7 @@ from gpumon.analysis.summary import DeviceRow
 from gpumon.chart.bars import spark_of_all
 from gpumon.model.text import clean
 from gpumon.report.advice import box_of, in_changes
-from gpumon.report.model import Report
+from gpumon.report.model import Attempt, Report
 from gpumon.report.provenance import provenance_lines
 from gpumon.report.render import heading
 from gpumon.report.render.devices import busy_text, idle_text, memory_text, star_note
@@ -72,7 +72,8 @@ def markdown(report: Report) -> str:
     """One report; ends with a newline."""
     parts = [f"## gpumon report {escape(heading.job_name(report))}", *_summary(report)]
     parts += [*_do_this(report), *_findings(report)]
-    parts += [*_tasks(report), *_attempts("attempt", report), *_attempts("segment", report)]
+    parts += _tasks(report)
+    parts += [*_attempts("attempt", report.attempts), *_attempts("segment", report.segments)]
     parts += [*_devices(report), *_steps(report), *_events(report), *_used(report), ""]
     parts += [f"- {escape(line)}" for line in provenance_lines(report)]
     return "\n".join(parts).rstrip() + "\n"
@@ -107,37 +108,34 @@ def _findings(report: Report) -> list[str]:
     return lines
 
 
+def _section(title: str, *parts: Sequence[str]) -> list[str]:
+    """Those parts that are not empty, apart from each other; without any there is no title."""
+    shown = [part for part in parts if part]
+    heads = [[f"### {title}"]] if title and shown else []
+    return [line for part in (*heads, *shown) for line in ("", *part)]
+
+
 def _do_this(report: Report) -> list[str]:
-    changes, steps = box_of(report)
-    listed = [f"- {' '.join(filter(None, (escape(e.text), code(e.line))))}" for e in steps]
-    if not changes:
-        return ["", "### Do this", "", *listed] if listed else []
+    box = box_of(report)
     rows = [
-        (
-            code(change.option or "add"),
-            code(change.before_line),
-            code(change.after_line),
-            escape(because),
-        )
-        for change, because in ((each.change, each.adds) for each in changes)
+        (code(option or "add"), code(before), code(after), escape(because))
+        for option, before, after, because in box.table
     ]
-    table = _table(("next time", "now", "then", ""), rows)
-    return ["", "### Do this", "", *table, *(["", *listed] if listed else [])]
+    table = _table(("next time", "now", "then", ""), rows) if rows else []
+    listed = [f"- {' '.join(filter(None, (escape(e.text), code(e.line))))}" for e in box.steps]
+    return _section("Do this", table, listed)
 
 
 def _tasks(report: Report) -> list[str]:
     if report.tasks is None:
         return []
-    lines = ["", "### Tasks of the array", "", escape(states_text(report.tasks))]
-    table = task_table(report.tasks)
-    lines += ["", *_figures(table)] if table.rows else []
+    table, states = task_table(report.tasks), [escape(states_text(report.tasks))]
     notes = [f"- {escape(note)}" for note in task_notes(report.tasks)]
-    return [*lines, "", *notes] if notes else lines
+    return _section("Tasks of the array", states, _figures(table) if table.rows else [], notes)
 
 
-def _attempts(word: str, report: Report) -> list[str]:
-    found = report.attempts if word == "attempt" else report.segments
-    return ["", *_figures(attempt_table(word, found))] if found else []
+def _attempts(word: str, found: Sequence[Attempt]) -> list[str]:
+    return _section("", _figures(attempt_table(word, found))) if found else []
 
 
 def _steps(report: Report) -> list[str]:
@@ -147,7 +145,7 @@ def _steps(report: Report) -> list[str]:
     table = rank_table(ranks)
     rows = [[*map(escape, cells), code(place)] for *cells, place in table.rows]
     figures = _table(table.head, rows, range(1, len(table.head) - 1))
-    return ["", *figures, *(["", escape(more)] if more else [])]
+    return _section("", figures, [escape(more)] if more else [])
 
 
 def _figures(table: Table) -> list[str]:
@@ -160,19 +158,17 @@ def _devices(report: Report) -> list[str]:
         return []
     rows = [_device(row) for row in report.devices]
     head = ("GPU", "busy mean / p50 / p95", "idle at end", "memory peak", "power", "over the run")
-    lines = ["", "### GPUs", "", *_table(head, rows, range(1, 5))]
-    if note := star_note(report.devices):
-        lines += ["", f"\\* {escape(note)}"]
-    return lines
+    note = star_note(report.devices)
+    notes = [f"\\* {escape(note)}"] if note else []
+    return _section("GPUs", _table(head, rows, range(1, 5)), notes)
 
 
 def _device(row: DeviceRow) -> tuple[str, ...]:
-    star = "\\*" if row.has_unproven_need else ""
     return (
         escape(row.label),
         busy_text(row) if row.busy_mean is not None else escape(row.note or "n/a"),
         idle_text(row),
-        memory_text(row) + star,
+        memory_text(row, "\\*"),
         watts(row.power_mean_w),
         spark_of_all(row.busy_over_time, 16),
     )
@@ -186,8 +182,8 @@ def _events(report: Report) -> list[str]:
         (escape(clock(report, each)), each.level, escape(each.label), escape(words(each)))
         for each in found
     ]
-    note = ["", more_text(more)] if more else []
-    return ["", "### Events", "", *_table(("time", "level", "GPU", "event"), rows), *note]
+    table = _table(("time", "level", "GPU", "event"), rows)
+    return _section("Events", table, [more_text(more)] if more else [])
 
 
 def _used(report: Report) -> list[str]:
@@ -203,7 +199,7 @@ def _used(report: Report) -> list[str]:
     ]  # fmt: skip
     word, title = given_words(report)
     head = ("", word, "used (peak)", "used (mean)", "seff", "because")
-    return ["", f"### {title}", "", *_table(head, rows, range(1, 5))]
+    return _section(title, _table(head, rows, range(1, 5)))
 
 
 def _table(

@@ -18,7 +18,7 @@ from gpumon.report.provenance import provenance_lines
 from gpumon.report.render import heading
 from gpumon.report.render.devices import device_rows
 from gpumon.report.render.events import event_rows
-from gpumon.report.render.layout import ASCII_SIGNS, ROLES, SIGNS, Row, cut, flow, wrapped
+from gpumon.report.render.layout import Row, cut, flow, leveled, wrapped
 from gpumon.report.render.steps import step_rows
 from gpumon.report.render.used import attempt_rows, resource_rows, task_rows
 from gpumon.report.sentences import parts, sentences
@@ -44,13 +44,9 @@ class Block(NamedTuple):
 
 
 def page(
-    report: Report,
-    width: int = 80,
-    glyphs: str = "braille",
-    *,
-    plots: bool = False,
+    report: Report, width: int = 80, glyphs: str = "braille", *, plots: bool = False,
     whole: bool = True,
-) -> list[Row]:
+) -> list[Row]:  # fmt: skip
     """All rows, none wider than `width` cells as long as that is at least 40.
 
     `plots`: of up to four GPUs, where the page stays on one screen; they need colours. `whole`: all
@@ -66,14 +62,9 @@ def page(
 
 
 def blocks(
-    report: Report,
-    width: int,
-    glyphs: str = "braille",
-    *,
-    plots: bool = False,
-    whole: bool = True,
-    key: str = "--all",
-) -> list[Block]:
+    report: Report, width: int, glyphs: str = "braille", *, plots: bool = False,
+    whole: bool = True, key: str = "--all",
+) -> list[Block]:  # fmt: skip
     """The page's rows, in blocks. `key`: with which the rest of it is seen."""
     gpus, ranks, events = _ALL if whole else _SOME
     rest = (
@@ -105,17 +96,11 @@ def finding_rows(finding: Finding, width: int, glyphs: str = "braille") -> list[
 def _finding(finding: Finding, steps: Iterable[Step], width: int, glyphs: str) -> Iterator[Block]:
     """What was measured, why it matters, and what to do; hanging behind its sign."""
     title, rest = sentences(finding)
-    yield Block(_titled(finding, title, width, glyphs), (title,), finding)
+    yield Block(leveled(finding.level, title, width, glyphs), (title,), finding)
     if rest:
         yield Block(wrapped("", rest, width, "dim", "dim"))
     for step in steps:
         yield _step(step, width, glyphs, finding)
-
-
-def _titled(finding: Finding, title: str, width: int, glyphs: str) -> list[Row]:
-    sign = (ASCII_SIGNS if glyphs == "ascii" else SIGNS)[finding.level]
-    role = ROLES[finding.level]
-    return wrapped(sign, title, width, role, "" if role == "dim" else role)
 
 
 def _step(step: Step, width: int, glyphs: str, finding: Finding | None = None) -> Block:
@@ -152,11 +137,9 @@ def _head(report: Report, width: int) -> list[Row]:
 
 
 def _findings(report: Report, box: Box, width: int, glyphs: str) -> list[Block]:
-    found = [
-        block
-        for each in report.findings
-        for block in _finding(each, box.beside(each), width, glyphs)
-    ]
+    found: list[Block] = []
+    for each in report.findings:
+        found += _finding(each, box.beside(each), width, glyphs)
     return found + _answer(report, width, glyphs)
 
 
@@ -165,7 +148,7 @@ def _in_brief(report: Report, width: int, glyphs: str, key: str) -> list[Block]:
     found: list[Block] = []
     for finding in report.findings[:_MOST_FINDINGS]:
         title, *rest = parts(finding)
-        rows = _titled(finding, title, width, glyphs)
+        rows = leveled(finding.level, title, width, glyphs)
         found.append(Block(rows, (title,), finding))
         if len(rows) == 1 and (fit := [each for each in rest if len(each) <= width - 2]):
             found.append(Block([[(f"  {fit[0]}", "dim")]]))
@@ -184,9 +167,7 @@ def _more(report: Report, is_reasoned: bool, key: str) -> list[Block]:
 
 def _answer(report: Report, width: int, glyphs: str, where: str = ", listed below") -> list[Block]:
     sign, text = in_words(report, where)
-    signs = ASCII_SIGNS if glyphs == "ascii" else SIGNS
-    role = ROLES.get(sign, sign)
-    return [Block(wrapped(signs[sign], text, width, role, role))] if text else []
+    return [Block(leveled(sign, text, width, glyphs))] if text else []
 
 
 def _do_this(report: Report, box: Box, width: int, glyphs: str) -> list[Block]:

@@ -8,7 +8,7 @@ from gpumon.analysis.steps import Rank
 from gpumon.model.text import clean
 from gpumon.model.units import step_text
 from gpumon.report.model import Report
-from gpumon.report.render.layout import NOT_KNOWN, Row, percent, wrapped
+from gpumon.report.render.layout import NOT_KNOWN, Row, columns, percent, wrapped
 from gpumon.report.render.used import Table
 
 MOST = 8
@@ -62,13 +62,8 @@ def step_rows(report: Report, width: int, most: int = MOST) -> list[Row]:
         return []
     table = rank_table(ranks)
     first = max(8, *(len(row[0]) for row in table.rows))
-
-    def line(cells: Sequence[str]) -> str:
-        ends = zip(cells[1:-1], _WIDTHS)
-        return f"{cells[0]:<{first}}" + "".join(f"  {text:>{room}}" for text, room in ends)
-
-    rows: list[Row] = [[(line(table.head), "title")]]
+    rows: list[Row] = [[(columns(table.head, first, _WIDTHS, "  "), "title")]]
     for cells in table.rows:
-        rows.append([(line(cells), "")])
+        rows.append([(columns(cells, first, _WIDTHS, "  "), "")])
         rows += wrapped("", f"in {cells[-1]}", width, "dim", "dim")
     return rows + ([[(more, "dim")]] if more else [])

@@ -23,21 +23,14 @@ def render(reports: Sequence[Report], medium: Medium) -> str:
     if are_several(reports):
         return text_table(reports, columns or 200)
     width = min(max(columns, 60), 100) if columns else 80
-    coloured, ascii_ = medium.is_coloured, medium.is_ascii
-    return "\n".join(
-        text(each, width, coloured=coloured, ascii_=ascii_, whole=medium.is_whole)
-        for each in reports
-    )
+    how = {"coloured": medium.is_coloured, "ascii_": medium.is_ascii, "whole": medium.is_whole}
+    return "\n".join(text(each, width, **how) for each in reports)
 
 
 def text(
-    report: Report,
-    width: int = 80,
-    *,
-    coloured: bool = False,
-    ascii_: bool = False,
+    report: Report, width: int = 80, *, coloured: bool = False, ascii_: bool = False,
     whole: bool = True,
-) -> str:
+) -> str:  # fmt: skip
     """The page, with plots where there are colours to tell their lines; ends with a newline."""
     rows = page(report, width, "ascii" if ascii_ else "braille", plots=coloured, whole=whole)
     lines = _coloured(rows) if coloured else list(plain(rows))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from gpumon.model.text import clean
 from gpumon.model.units import age_text, bytes_text, span_text
 from gpumon.report.model import Attempt, Report, Spread, Tasks
-from gpumon.report.render.layout import NOT_KNOWN, Row, percent, seff_share, size, wrapped
+from gpumon.report.render.layout import NOT_KNOWN, Row, columns, percent, size, wrapped
 from gpumon.report.usage import Use
 from gpumon.slurm.job import Job
 
@@ -45,8 +45,8 @@ def resources(report: Report) -> list[Resource]:
     if report.tasks or job.is_pending:
         return []
     cores, mem, gpus = used.cores, used.mem, used.gpus._replace(given=report.gpus)
-    cpu = seff_share(seff.cpu_percent), seff.cpu_because
-    memory = seff_share(seff.mem_percent), seff.mem_because
+    cpu = _seff_share(seff.cpu_percent), seff.cpu_because
+    memory = _seff_share(seff.mem_percent), seff.mem_because
     found = [
         Resource("CPU", cores, _cores, _cores(cores.given), _note(cores, used.cpu_note), *cpu),
         Resource("memory", mem, size, memory_given(job), _note(mem, used.mem_note), *memory),
@@ -62,6 +62,11 @@ def resources(report: Report) -> list[Resource]:
             )
         )
     return found
+
+
+def _seff_share(value: float | None) -> str:
+    """What seff says, where it says anything."""
+    return "" if value is None else f"{value:.1f} %"
 
 
 def given_words(report: Report) -> tuple[str, str]:
@@ -81,13 +86,12 @@ def resource_rows(report: Report, width: int) -> list[Row]:
     if not lines:
         return []
     has_seff = report.seff.cpu_percent is not None
-    head = f"{'':<7}{given_words(report)[0]:>10}{'used (peak)':>12}{'used (mean)':>12}"
-    head += f"{'seff':>10}" if has_seff else ""
+    widths = (10, 12, 12, 10) if has_seff else (10, 12, 12)
+    head = columns(("", given_words(report)[0], "used (peak)", "used (mean)", "seff"), 7, widths)
     head += "  because" if any(0 < len(each.because) < width - 53 for each in lines) else ""
     rows: list[Row] = [[(head, "title")]]
     for each in lines:
-        cells = f"{each.name:<7}{each.requested:>10}{each.peak:>12}{each.mean:>12}"
-        cells += f"{each.seff:>10}" if has_seff else ""
+        cells = columns((each.name, each.requested, each.peak, each.mean, each.seff), 7, widths)
         fits = len(each.because) <= width - len(cells) - 2
         rows.append([(cells, ""), (f"  {each.because}" if each.because and fits else "", "dim")])
         if not fits:
@@ -141,9 +145,8 @@ def states_text(tasks: Tasks) -> str:
 def task_rows(tasks: Tasks, width: int) -> list[Row]:
     rows: list[Row] = [[("Tasks of the array  ", "title"), (states_text(tasks), "")]]
     table = task_table(tasks)
-    for n, (name, *cells) in enumerate([table.head, *table.rows] if table.rows else []):
-        line = f"  {name:<14}" + "".join(f"{cell:>11}" for cell in cells)
-        rows.append([(line, "" if n else "dim")])
+    for n, cells in enumerate([table.head, *table.rows] if table.rows else []):
+        rows.append([(f"  {columns(cells, 14, [11] * 5)}", "" if n else "dim")])
     for note in task_notes(tasks):
         rows += wrapped("", note, width, "dim", "dim")
     return rows
@@ -163,7 +166,6 @@ def _spread(each: Spread) -> tuple[str, ...]:
 
 
 def attempt_table(word: str, attempts: Sequence[Attempt]) -> Table:
-    """Attempts of a job, or its segments between marks."""
     rows = []
     for each in attempts:
         lasted = None if each.start is None or each.end is None else each.end - each.start
@@ -182,8 +184,7 @@ def attempt_rows(word: str, attempts: Sequence[Attempt], width: int) -> list[Row
     table = attempt_table(word, attempts)
 
     def line(cells: Sequence[str]) -> str:
-        ends = zip(cells[1:], (11, 7, 9, 9, 6))
-        return f"{cells[0][:28]:<28}" + "".join(f" {text:>{room}}" for text, room in ends)
+        return columns((cells[0][:28], *cells[1:]), 28, (11, 7, 9, 9, 6), " ")
 
     rows: list[Row] = [[(line(table.head), "title")]]
     for cells, each in zip(table.rows, attempts):
