@@ -20,8 +20,7 @@ from gpumon.analysis.rules.catalogue import FAMILIES, evaluate
 from gpumon.analysis.rundata import Coverage, RunData
 from gpumon.analysis.summary import RunSummary
 from gpumon.report.build import from_accounting
-from gpumon.report.model import Report, SeffFigures, Spread, Tasks
-from gpumon.report.usage import Figures
+from gpumon.report.model import Report, Spread, Tasks
 from gpumon.site import Site
 from gpumon.slurm.job import Job
 
@@ -46,18 +45,12 @@ def build_array(
         ),
         start=min((job.start for job in jobs if job.start is not None), default=None),
         end=max((job.end for job in jobs if job.has_ended and job.end is not None), default=None),
-        elapsed_s=None,
         running=any(not job.has_ended for job in jobs),
-        used=Figures(),
-        seff=SeffFigures(),
-        devices=(),
         findings=found.raised,
         suppressed=found.suppressed,
         not_evaluable=found.not_evaluable,
         recommendations=found.recommendations,
         coverage=_coverage(run, counted),
-        efficiency={},
-        efficiency_missing={},
         gpu_hours=sum(map(gpu_hours, jobs)) or None,
         waste_gpu_hours=sum(each.waste_gpu_hours for each in found.raised),
         unattributed_gpu_hours=found.unattributed_gpu_hours,

@@ -66,34 +66,21 @@ def build(run: RunData) -> Report:
     used = _measured(run, job, rows) if run.has_samples else accounted(job, rows)
     efficiency, missing = _efficiency(job, used, rows, elapsed_s)
     gpus = job.gpus if job.gpus is not None else len(rows) or None
+    has_end = run.end > (run.start if job.is_running else 0) and not job.is_pending
     return Report(
         job=job,
         start=run.start if run.start and not job.is_pending else None,
-        end=run.end
-        if run.end > (run.start if job.is_running else 0) and not job.is_pending
-        else None,
-        elapsed_s=elapsed_s,
-        running=run.live or job.is_running,
-        used=used,
-        seff=_seff(run, job),
-        devices=tuple(rows),
-        findings=found.raised,
+        end=run.end if has_end else None,
+        elapsed_s=elapsed_s, running=run.live or job.is_running, used=used, seff=_seff(run, job),
+        devices=tuple(rows), findings=found.raised, suppressed=found.suppressed,
         preliminary=preliminary(run) if any(e.confidence != "high" for e in found.raised) else "",
-        suppressed=found.suppressed,
-        not_evaluable=found.not_evaluable,
-        recommendations=found.recommendations,
-        coverage=_coverage(run),
-        efficiency=efficiency,
-        efficiency_missing=missing,
+        not_evaluable=found.not_evaluable, recommendations=found.recommendations,
+        coverage=_coverage(run), efficiency=efficiency, efficiency_missing=missing,
         gpu_hours=gpus * elapsed_s / 3600 if gpus and elapsed_s is not None else None,
-        waste_gpu_hours=found.waste_gpu_hours,
-        unattributed_gpu_hours=found.unattributed_gpu_hours,
-        others_gpu_hours=ledger_of(run).shared_s() / 3600,
-        segments=segments(run),
-        happenings=happenings(run),
-        ranks=tuple(ranks_of(run)),
-        version=__version__,
-    )
+        waste_gpu_hours=found.waste_gpu_hours, unattributed_gpu_hours=found.unattributed_gpu_hours,
+        others_gpu_hours=ledger_of(run).shared_s() / 3600, segments=segments(run),
+        happenings=happenings(run), ranks=tuple(ranks_of(run)), version=__version__,
+    )  # fmt: skip
 
 
 def _job_of(run: RunData) -> Job:
@@ -322,25 +309,23 @@ def _efficiency(
     gpu_mem = used.gpu_mem._replace(peak=None)
     if not used.is_need and not gpu_mem.why:
         gpu_mem = Use(why="preallocated, or from a summary: the real need is unknown")
+    # Slurm lets a job run a little beyond its limit
+    lasted = min(elapsed_s, limit) if elapsed_s is not None and limit else elapsed_s
+    time = Use(lasted, limit, why="the elapsed time is not known")
     uses = {
         "cpu": (cores, cores_text, "the allocated cores are not known"),
         "mem": (used.mem._replace(used=used.mem.peak), bytes_text, "the memory limit is not known"),
-        "time": (
-            Use(_clamped(elapsed_s, limit), limit, why="the elapsed time is not known"),
-            age_text,
-            job.time_limit_words or "the time limit is not known",
-        ),
+        "time": (time, age_text, job.time_limit_words or "the time limit is not known"),
         "gpu_busy": (used.busy._replace(given=100.0), cores_text, ""),
         "gpu_mem": (gpu_mem, bytes_text, "the GPU's memory is not known"),
     }
-    shares = {f"{name}_percent": use.share for name, (use, _, _) in uses.items()}
-    percents = {name: None if s is None else round(100 * s, 2) for name, s in shares.items()}
+    percents: dict[str, float | None] = {}
+    missing = {}
+    for name, (use, text, no_request) in uses.items():
+        percents[f"{name}_percent"] = None if use.share is None else round(100 * use.share, 2)
+        if use.share is None:
+            missing[f"{name}_percent"] = _why_no_share(use, text, no_request)
     percents["gpu_busy_percent"] = used.busy.used
-    missing = {
-        f"{name}_percent": _why_no_share(use, text, no_request)
-        for name, (use, text, no_request) in uses.items()
-        if use.share is None
-    }
     if not rows:
         why = _GPUS_UNKNOWN if job.gpus else _NO_GPUS
         missing |= dict.fromkeys(("gpu_busy_percent", "gpu_mem_percent"), why)
@@ -353,11 +338,6 @@ def _why_no_share(use: Use, text: Callable[[float], str], no_request: str) -> st
     if use.used is None:
         return use.why or NOT_MEASURED
     return f"{text(use.used)} of {text(use.given)}: more than was allocated"
-
-
-def _clamped(elapsed_s: float | None, limit_s: float | None) -> float | None:
-    """Slurm lets a job run a little beyond its limit."""
-    return min(elapsed_s, limit_s) if elapsed_s is not None and limit_s else elapsed_s
 
 
 def _seff(run: RunData, job: Job) -> SeffFigures:

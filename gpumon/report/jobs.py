@@ -91,6 +91,4 @@ def worst_of(verdicts: Sequence[Verdict]) -> Verdict:
     told = min(answers, key=lambda each: ANSWERS.index(each.answer), default=None)
     with_gpus = [each for each in verdicts if each.missing != NO_GPUS] or verdicts
     waste = total(Use(each.waste_gpu_hours, why=each.missing) for each in with_gpus)
-    return replace(
-        first, waste_gpu_hours=waste.used, missing=waste.why, told=told
-    )  # fmt: skip
+    return replace(first, waste_gpu_hours=waste.used, missing=waste.why, told=told)

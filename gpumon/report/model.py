@@ -7,6 +7,7 @@ texts beside them say why. One job is one Report; an array has one for all its t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 
 from gpumon.analysis.finding import Finding, NotEvaluable, Recommendation
 from gpumon.analysis.rundata import Coverage
@@ -88,18 +89,19 @@ class Report:
     job: Job
     start: float | None
     end: float | None
-    elapsed_s: float | None
     running: bool
-    used: Figures
-    seff: SeffFigures
-    devices: tuple[DeviceRow, ...]
     findings: tuple[Finding, ...]
     suppressed: tuple[Finding, ...]
     not_evaluable: Mapping[str, NotEvaluable]  # by id of the rule
     recommendations: tuple[Recommendation, ...]
     coverage: Coverage
-    efficiency: Mapping[str, float | None]  # cpu_percent, mem_percent, time_percent, gpu_…
-    efficiency_missing: Mapping[str, str]
+    elapsed_s: float | None = None
+    used: Figures = Figures()
+    seff: SeffFigures = SeffFigures()
+    devices: tuple[DeviceRow, ...] = ()
+    #: cpu_percent, mem_percent, time_percent, gpu_…
+    efficiency: Mapping[str, float | None] = field(default_factory=dict)
+    efficiency_missing: Mapping[str, str] = field(default_factory=dict)
     gpu_hours: float | None = None  # allocated
     waste_gpu_hours: float = 0.0
     unattributed_gpu_hours: float = 0.0  # of it: what no finding explains

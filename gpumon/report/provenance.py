@@ -42,8 +42,7 @@ def provenance_lines(report: Report, *, whole: bool = True) -> list[str]:
     if coverage.parts:
         words = [_parts_text(coverage.parts)]
     elif coverage.interval_s:
-        words.append(f"{coverage.interval_s:g} s")
-        words.append(f"{coverage.covered_percent:.1f} % of the run")
+        words += [f"{coverage.interval_s:g} s", f"{coverage.covered_percent:.1f} % of the run"]
     if coverage.interval_s and coverage.gaps:
         longest = f" (longest {age_text(coverage.longest_gap_s)})"
         words.append(plural(coverage.gaps, "gap") + (longest if coverage.longest_gap_s else ""))

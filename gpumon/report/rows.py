@@ -93,9 +93,8 @@ def _segment(run: RunData, text: str, start: float, end: float) -> Attempt:
     devices = job_devices(run)
 
     def peak(name: str) -> float | None:
-        tracks = [node.job.get(name) for node in run.nodes] + [
-            None for _ in run.coverage.unrecorded
-        ]
+        tracks = [node.job.get(name) for node in run.nodes]
+        tracks += [None] * len(run.coverage.unrecorded)
         return known.total(None if each is None else each.peak(first, last) for each in tracks)
 
     busy = mean(Use(busy_track(device).average(first, last)) for device in devices)
