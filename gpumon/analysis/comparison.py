@@ -184,9 +184,12 @@ def gpu_hours(run: RunSummary) -> float:
     return len(run.devices) * run.elapsed_s / 3600
 
 
-def _per_gpu_hour(value: float | None, run: RunSummary) -> float | None:
-    hours = gpu_hours(run)
-    return value / hours if value is not None and hours else None
+def _per_gpu_hour(of: Callable[[RunSummary], float | None]) -> Callable[[RunSummary], float | None]:
+    def ratio(run: RunSummary) -> float | None:
+        value, hours = of(run), gpu_hours(run)
+        return value / hours if value is not None and hours else None
+
+    return ratio
 
 
 def _share(parts: Values, wholes: Values) -> float | None:
@@ -194,8 +197,10 @@ def _share(parts: Values, wholes: Values) -> float | None:
     return part / whole * 100 if part is not None and whole else None
 
 
-def _over(name: str, over: Callable[[Values], float | None]) -> Callable[..., float | None]:
-    return lambda run: over(getattr(device, name) for device in run.devices)
+def _over(
+    name: str, over: Callable[[Values], float | None], of: str = "devices"
+) -> Callable[..., float | None]:
+    return lambda run: over(getattr(each, name) for each in getattr(run, of))
 
 
 def _never_active(run: RunSummary) -> float | None:
@@ -224,9 +229,9 @@ def _stepped(name: str) -> Callable[[RunSummary], float | None]:
     return lambda run: None if run.steps is None else getattr(run.steps, name)
 
 
-def _per_1000_steps(value: float, run: RunSummary) -> float | None:
-    steps = run.steps.steps if run.steps is not None else None
-    return 1000 * value / steps if steps and value else None
+def _hours_per_1000_steps(run: RunSummary) -> float | None:
+    steps, hours = run.steps.steps if run.steps is not None else None, gpu_hours(run)
+    return 1000 * hours / steps if steps and hours else None
 
 
 def _core_hours(run: RunSummary) -> float | None:
@@ -248,43 +253,25 @@ _METRICS: tuple[tuple[str, str, str, int, Callable[[RunSummary], float | None]],
     ("gpu_mem_peak_bytes", "GPU memory, peak", "B", 0, _over("mem_peak_bytes", largest)),
     ("gpu_power_mean_w", "GPU power, mean", "W", 0, _over("power_mean_w", mean)),
     ("gpu_energy_wh", "GPU energy", "Wh", 0, _energy_wh),
-    (
-        "gpu_energy_wh_per_gpu_hour", "  per GPU-hour", "Wh", 0,
-        lambda run: _per_gpu_hour(_energy_wh(run), run),
-    ),
+    ("gpu_energy_wh_per_gpu_hour", "  per GPU-hour", "Wh", 0, _per_gpu_hour(_energy_wh)),
     ("steps", "steps", "", 0, _stepped("steps")),
     ("step_mean_s", "time of a step", "s/step", -1, _stepped("step_mean_s")),
     ("step_p95_s", "  95th percentile", "s/step", -1, _stepped("step_p95_s")),
-    (
-        "gpu_hours_per_1000_steps", "  GPU-hours per 1,000", "", -1,
-        lambda run: _per_1000_steps(gpu_hours(run), run),
-    ),
+    ("gpu_hours_per_1000_steps", "  GPU-hours per 1,000", "", -1, _hours_per_1000_steps),
     ("data_wait_percent", "  waiting for data", "%", -1, _stepped("data_wait_percent")),
-    (
-        "xids", "Xid errors", "", -1,
-        lambda run: total(map(_xids, run.devices)),
-    ),
-    (
-        "cpu_cores_mean", "CPU cores, mean", "", 0,
-        lambda run: total(job.cpu_cores_mean for job in run.jobs),
-    ),
+    ("xids", "Xid errors", "", -1, lambda run: total(map(_xids, run.devices))),
+    ("cpu_cores_mean", "CPU cores, mean", "", 0, _over("cpu_cores_mean", total, "jobs")),
     (
         "cpu_used_of_allocated_percent", "  of those allocated", "%", +1,
         lambda run: _share((job.cpu_cores_mean for job in run.jobs), (j.cpus for j in run.jobs)),
     ),
-    (
-        "cpu_core_hours_per_gpu_hour", "  hours per GPU-hour", "", 0,
-        lambda run: _per_gpu_hour(_core_hours(run), run),
-    ),
-    (
-        "mem_peak_bytes", "memory, peak of a node", "B", 0,
-        lambda run: largest(job.mem_peak_bytes for job in run.jobs),
-    ),
+    ("cpu_core_hours_per_gpu_hour", "  hours per GPU-hour", "", 0, _per_gpu_hour(_core_hours)),
+    ("mem_peak_bytes", "memory, peak of a node", "B", 0, _over("mem_peak_bytes", largest, "jobs")),
     (
         "mem_peak_of_limit_percent", "  of its limit", "%", 0,
         lambda run: _share(
             (job.mem_peak_bytes for job in run.jobs), (_limit(j.mem_limit_bytes) for j in run.jobs)
         ),
     ),
-    ("oom_kills", "killed out of memory", "", -1, lambda run: total(j.oom_kills for j in run.jobs)),
+    ("oom_kills", "killed out of memory", "", -1, _over("oom_kills", total, "jobs")),
 )  # fmt: skip

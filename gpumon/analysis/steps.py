@@ -73,9 +73,7 @@ class Steps(NamedTuple):
 
     steps: float | None
     steps_per_s: float | None
-    step_mean_s: float | None  # mean of the ranks, the least and the greatest
-    step_low_s: float | None
-    step_high_s: float | None
+    step_mean_s: float | None  # mean of the ranks
     step_p95_s: float | None
     data_wait_percent: float | None  # mean of the ranks that make steps
 
@@ -135,8 +133,6 @@ def steps_of(ranks: Sequence[Rank]) -> Steps | None:
         steps,
         _of_job((each.rank, each.steps_per_s) for each in ranks),
         sum(times) / len(times) if times else None,
-        min(times, default=None),
-        max(times, default=None),
         max(tails, default=None),
         sum(waits) / len(waits) if waits else None,
     )
