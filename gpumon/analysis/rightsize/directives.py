@@ -217,34 +217,25 @@ def _option(text: str, word: _Word, following: _Word | None) -> tuple[Option | N
             return Option(_LONG[letter], value, word.start, word.end, offset), False
         if following is None:
             return None, False
-        return (
-            Option(_LONG[letter], following.text, word.start, following.end, following.start),
-            True,
-        )
+        found = Option(_LONG[letter], following.text, word.start, following.end, following.start)
+        return found, True
     return None, False
 
 
-def _lines(text: str) -> Iterator[tuple[int, int]]:
-    """Where the lines that sbatch reads as directives may stand: up to the first command."""
-    at = 0
+def _directive_lines(text: str) -> list[tuple[int, int]]:
+    """(start, end) of each, behind the word #SBATCH; sbatch reads them up to the first command."""
+    found, at = [], 0
     while at < len(text):
         end = text.find("\n", at)
         end = len(text) if end < 0 else end
         line = text[at:end]
         if line.strip() and not line.lstrip().startswith("#"):
-            return
-        yield at, end
+            break
+        rest = line.removeprefix(_DIRECTIVE)
+        if rest != line and (not rest or rest[0].isspace()):
+            found.append((end - len(rest), end))
         at = end + 1
-
-
-def _directive_lines(text: str) -> list[tuple[int, int]]:
-    """(start, end) of each, behind the word #SBATCH."""
-    return [
-        (start + len(_DIRECTIVE), end)
-        for start, end in _lines(text)
-        if text.startswith(_DIRECTIVE, start)
-        and (text[start + len(_DIRECTIVE) : start + len(_DIRECTIVE) + 1] or " ").isspace()
-    ]
+    return found
 
 
 def script_options(text: str) -> list[Option]:
