@@ -99,7 +99,8 @@ def _why_more(run: RunData, job: Job, theirs: Seff) -> list[str]:
     tasks = max((step.tasks or 1 for step in job.steps), default=1)
     if theirs.rule != "24.11" and tasks > 1:
         reasons.append(f"seff counts the largest task's peak for each of {tasks} tasks")
-    if job.acct_gather.endswith("linux") and not _counts_shared_once(job):
+    counts_once = any(word in job.acct_params.lower() for word in ("usepss", "noshared"))
+    if job.acct_gather.endswith("linux") and not counts_once:
         reasons.append("Slurm counts shared pages once for each process")
     if not reasons and meaning.is_upper_bound and cache is None:
         reasons.append("Slurm's figure may include page cache")
@@ -118,10 +119,6 @@ def _why_less(run: RunData, job: Job) -> list[str]:
     if shared and job.acct_gather.endswith("linux"):
         reasons.append(f"{bytes_text(shared)} of shared memory belong to no single process")
     return reasons or ["Slurm counts only its steps, the recording counts the whole job"]
-
-
-def _counts_shared_once(job: Job) -> bool:
-    return any(word in job.acct_params.lower() for word in ("usepss", "noshared"))
 
 
 def _cpu(run: RunData, job: Job, theirs: Seff) -> Difference | None:

@@ -221,26 +221,16 @@ class Run:
             if suspended_s:
                 holes = [holes_of(node.covered, self._step_s) for node in found]
                 coverage = without_suspension(coverage, holes, suspended_s)
+            devices = [
+                _device_data(name, device, window)
+                for name, frame in nodes.items()
+                for device in frame.devices
+            ]
             return RunData(
-                job=job,
-                start=start,
-                end=end,
-                live=live,
-                bin_s=self._step_s,
-                devices=[
-                    _device_data(name, device, window)
-                    for name, frame in nodes.items()
-                    for device in frame.devices
-                ],
-                nodes=found,
-                events=_events(nodes.items()),
-                coverage=coverage,
-                site=site or Site(),
-                log_tail=log_tail,
-                siblings=siblings,
-                grid_start=window.first * self._step_s,
-                count=window.size,
-            )
+                job, start, end, live, self._step_s, devices, found, _events(nodes.items()),
+                coverage, site or Site(), log_tail, siblings,
+                grid_start=window.first * self._step_s, count=window.size,
+            )  # fmt: skip
 
 
 def run_of(streams: Iterable[tuple[str, Iterable[Frame]]]) -> Run:

@@ -133,7 +133,9 @@ def memory_need(run: RunData) -> Need | NotEvaluable:
         if isinstance(known, NotEvaluable):
             return known
         grown = [each.needs_bytes(_LEAK_LONGER * run.elapsed_s) for each in host_leaks(run)]
-        cache = 0.0 if known.is_upper_bound else _active_cache(run)
+        # page cache that was read more than once, of the node that had most
+        caches = (each.job.get("mem_active_cache_bytes", Track()).peak() for each in run.nodes)
+        cache = 0.0 if known.is_upper_bound else highest(caches) or 0.0
         return replace(known, cache_bytes=cache, grown_bytes=max(grown, default=0.0))
     if isinstance(figures, NotEvaluable):
         reason = f"{nodes - len(peaks)} of {nodes} nodes were not recorded"
@@ -246,12 +248,6 @@ def most_between(run: RunData, node: NodeData) -> float | None:
         there = min(low[last], low[n]) - new if low[last] == low[last] and low[n] == low[n] else 0.0
         most = max(most, marks.high[n] - max(0.0, there))
     return most
-
-
-def _active_cache(run: RunData) -> float:
-    """Page cache that was read more than once, of the node that had most; 0 where not known."""
-    tracks = (each.job.get("mem_active_cache_bytes", Track()) for each in run.nodes)
-    return highest(each.peak() for each in tracks) or 0.0
 
 
 def _sampled_peak(node: NodeData) -> float | None:

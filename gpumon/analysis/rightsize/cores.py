@@ -43,8 +43,8 @@ def cores_at_once(node: NodeData) -> float | None:
     loaders that work for seconds in turn with a GPU. None where that is not known.
     """
     track = node.job.get("cpu_cores_used", Track())
-    highs = [value for value in track.high if value == value]
-    return _rarely_exceeded(highs)
+    highs = sorted(value for value in track.high if value == value)
+    return highs[ceil((1 - _RARELY) * len(highs)) - 1] if highs else None
 
 
 def cores_for_bursts(used: float, most: float, longer: float = 0.05) -> float:
@@ -116,11 +116,6 @@ def largest_process(run: RunData) -> float | None:
     shares = [t.peak() for node in run.nodes for _, t in node.processes.values()]
     most = highest(shares)
     return None if most is None else most / 100
-
-
-def _rarely_exceeded(values: list[float]) -> float | None:
-    ordered = sorted(values)
-    return ordered[ceil((1 - _RARELY) * len(ordered)) - 1] if ordered else None
 
 
 #: the share of half its CPUs above which a job must have used both threads of its cores; time
@@ -273,15 +268,13 @@ def _unseen_cores(run: RunData) -> Unseen | None:
     return Unseen(share, more / unseen_s if more > _UNSEEN_SHARE * in_all else 0.0)
 
 
-def _even(cores: float) -> int:
-    return 2 * ceil(cores / 2 - 1e-9)
-
-
 def cpus_for(peak: float, cpus: int, feeders: int) -> int:
-    """Of `cpus`, for tasks of which the peak of a minute alone is known; `feeders`: GPUs."""
+    """Of `cpus`, for tasks of which the peak of a minute alone is known: an even number. `feeders`:
+    GPUs.
+    """
     is_one = ONE_THREAD[0] <= peak <= ONE_THREAD[1]
     bursts = 0.0 if is_one else cores_for_bursts(peak, cpus)
-    return _even(max(1 + feeders, 1.1 * peak, bursts))
+    return 2 * ceil(max(1 + feeders, 1.1 * peak, bursts) / 2 - 1e-9)
 
 
 def more_cpus(run: RunData) -> int | None:

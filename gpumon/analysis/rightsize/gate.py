@@ -82,7 +82,9 @@ def refusals(run: RunData, found: Sequence[Finding], lines: Sequence[Recommendat
             return why.detail
         if unused and change.option != "--time":
             return _NO_GPU_WORKED
-        if family(change.option) in _OF_USE and _is_to_use_more(found, lines, finding):
+        given_back = {finding, *(each.finding for each in lines)}
+        uses_more = any(each.uses_more and each.id not in given_back for each in found)
+        if family(change.option) in _OF_USE and uses_more:
             return _USES_MORE
         if is_array:
             return _tasks_unproven(run, change) if change.option == "--time" else _ONE_TASK
@@ -93,13 +95,6 @@ def refusals(run: RunData, found: Sequence[Finding], lines: Sequence[Recommendat
         return PARTLY.detail if run.has_samples and not is_known and not is_whole(run) else ""
 
     return refusal
-
-
-def _is_to_use_more(
-    found: Sequence[Finding], lines: Sequence[Recommendation], finding: str
-) -> bool:
-    given_back = {each.finding for each in lines}
-    return any(each.uses_more and each.id not in {finding, *given_back} for each in found)
 
 
 def _no_gpu_worked(run: RunData, found: Sequence[Finding]) -> bool:

@@ -8,7 +8,7 @@ from gpumon.analysis.accounting import used
 from gpumon.analysis.ledger import State, ledger_of
 from gpumon.analysis.reservation import LEAST_CONTEXT_BYTES
 from gpumon.analysis.rightsize.requested import requested
-from gpumon.analysis.rundata import DeviceData, NodeData, RunData
+from gpumon.analysis.rundata import DeviceData, RunData
 from gpumon.analysis.signals import devices_on, job_devices, job_processes
 from gpumon.slurm.js1 import GpuSummary
 
@@ -84,11 +84,8 @@ def _would_like_one(run: RunData) -> bool:
     """No GPU worked, and a program is made for GPUs: it may have failed to find them."""
     if any(any(each.active.known()) for each in job_devices(run)):
         return False
-    return any(_is_for_gpus(each) for each in run.nodes)
-
-
-def _is_for_gpus(node: NodeData) -> bool:
-    return any(facts.framework in _GPU_FRAMEWORKS for facts, _ in node.processes.values())
+    processes = (facts for node in run.nodes for facts, _ in node.processes.values())
+    return any(facts.framework in _GPU_FRAMEWORKS for facts in processes)
 
 
 def _by_summary(run: RunData) -> tuple[int, int] | None:

@@ -218,13 +218,11 @@ def _memory_imbalance(
 ) -> Finding | None:
     tracks = _while_all_run(run, devices, "mem_used_bytes")
     spread = t.memory_percent / 100
-    held = sustained(
-        run,
-        t.seconds,
-        lambda means: max(means) - min(means) > max(_GIB, spread * fmean(means)),
-        tracks,
-        first,
-    )
+
+    def uneven(means: Sequence[float]) -> bool:
+        return max(means) - min(means) > max(_GIB, spread * fmean(means))
+
+    held = sustained(run, t.seconds, uneven, tracks, first)
     if not held.spans:
         return None
     means = [mean_of(each, held.spans) or 0.0 for each in tracks]
@@ -338,11 +336,7 @@ def slow_devices(run: RunData) -> list[Slow]:
         clocks = [mhz for each in by_clock if (mhz := mean_of(each, spans)) is not None]
         others = median(clocks) if clocks else None
         causes = _causes(device, devices, spans)
-        if (
-            clock is not None
-            and others is not None
-            and clock <= (1 - t.clock_percent / 100) * others
-        ):
+        if clock is not None and clock <= (1 - t.clock_percent / 100) * (others or 0.0):
             causes.insert(0, f"{clock:.0f} MHz (others {others:.0f})")
         if causes:
             found.append(Slow(device, spans, busy, clock, others, causes))

@@ -240,13 +240,11 @@ def _explains(
     """
     busy = busy_track(device)
     first = warm_up_end(run, device)
-    keeps_up = sustained(
-        run,
-        _PHASE_S,
-        lambda means: means[0] >= _FULLY_PERCENT and min(means[1:]) >= sign.limit,
-        [busy, *sign.tracks],
-        first,
-    )
+
+    def is_full(means: Sequence[float]) -> bool:
+        return means[0] >= _FULLY_PERCENT and min(means[1:]) >= sign.limit
+
+    keeps_up = sustained(run, _PHASE_S, is_full, [busy, *sign.tracks], first)
     if seconds_of(run, keeps_up.spans) >= _COMPARED_S:
         return False
     inside = mean_of(busy, spans) or 0.0

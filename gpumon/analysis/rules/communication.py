@@ -70,7 +70,8 @@ def comm_bound(run: RunData, t: CommBound) -> Checked:
     unknown = []
     for device in devices:
         low = _power_is_low(device, together.spans, t)
-        talks = _is_talking(device, together.spans, t)
+        link = link_share(device, together.spans)
+        talks = None if link is None else link >= t.link_percent / 100
         if low is None or talks is None:
             why = "power" if low is None else "the traffic of its links is"
             unknown.append(missing(device, f"{why} not known"))
@@ -83,11 +84,6 @@ def _power_is_low(device: DeviceData, spans: Sequence[Span], t: CommBound) -> bo
     power = mean_of(device.track("power_w"), spans)
     limit = power_at(device, t.power_fraction)
     return None if power is None or limit is None else power < limit
-
-
-def _is_talking(device: DeviceData, spans: Sequence[Span], t: CommBound) -> bool | None:
-    link = link_share(device, spans)
-    return None if link is None else link >= t.link_percent / 100
 
 
 def link_share(device: DeviceData, spans: Sequence[Span]) -> float | None:

@@ -100,12 +100,13 @@ def _weighed(run: RunData, where: State, spans: Sequence[Span]) -> Answers:
     if not level:
         return
     phase = host_phase(run, longest)
+    stood = most_text(probed_of(run, devices), spans)  # where the probe saw the processes
     yield finding(
         run,
         level,
         f"{gpus_text(run, devices)} idle for {age_text(idle_s)} of {age_text(run.elapsed_s)}, "
         f"{_place(run, where, spans)}",
-        rest=_rest(phase, wasted_s) + _stood(run, spans),
+        rest=_rest(phase, wasted_s) + (f"; {stood}" if stood else ""),
         devices=devices,
         spans=spans,
         confidence=polled_confidence(devices),
@@ -137,12 +138,6 @@ def _rest(phase: Phase, wasted_s: float) -> str:
     """What the host did, and the cost."""
     meanwhile = f"; meanwhile {phase.text}" if phase.kind else ""
     return f" ({wasted_s / 3600:.1f} GPU-h){meanwhile}"
-
-
-def _stood(run: RunData, spans: Sequence[Span]) -> str:
-    """Where the probe saw the processes meanwhile."""
-    where = most_text(probed_of(run, job_devices(run)), spans)
-    return f"; {where}" if where else ""
 
 
 def _what_to_do(run: RunData, where: State, phase: Phase, *, alternates: bool) -> Action:

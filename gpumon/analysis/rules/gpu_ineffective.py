@@ -368,14 +368,11 @@ def no_tensor(run: RunData, t: NoTensor) -> Answers:
     names = ("tensor_active_percent", "fp32_active_percent", "fp64_active_percent")
 
     def holds(device: DeviceData, means: Sequence[float]) -> bool:
-        learns = ML_FRAMEWORKS & {
-            tag
-            for each in job_processes(device)
-            for tag in (*each.frameworks, each.facts.framework)
-        }
+        processes = job_processes(device)
+        tags = (tag for each in processes for tag in (*each.frameworks, each.facts.framework))
         tensor, fp32, fp64 = means
         unused = tensor < t.tensor_percent and fp32 >= t.fp32_percent and fp64 < t.fp64_percent
-        return bool(learns) and unused
+        return unused and not ML_FRAMEWORKS.isdisjoint(tags)
 
     found, unknown = _each_device(run, t.seconds, names, holds)
     yield from unknown.values()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from math import inf
 from typing import NamedTuple
@@ -170,6 +170,7 @@ def gpu_oom_suspect(run: RunData, t: GpuOomSuspect) -> Checked:
     said = clean(line.group().strip(), 160) if line else ""
     if counted := list(_counted(run)):
         return _failed_inside(run, counted, said)
+    failed = not run.live and run.job is not None and run.job.state in _FAILED
     unknown = []
     left: list[tuple[float, DeviceData, ProcessData]] = []
     for device in job_devices(run):
@@ -178,7 +179,8 @@ def gpu_oom_suspect(run: RunData, t: GpuOomSuspect) -> Checked:
             unknown.append(missing(device, NO_MEMORY if total is None else NO_PROCESSES))
             continue
         for process, held in _ended_holding(device, logged=line is not None):
-            if held > t.percent / 100 * total and (line or _went_on(run, process)):
+            went_on = failed or run.end - process.last > 60
+            if held > t.percent / 100 * total and (line or went_on):
                 left.append((held, device, process))
     if left:
         return _out_of_memory(run, *max(left, key=lambda each: each[0]), said)
@@ -237,12 +239,6 @@ def _ended_holding(device: DeviceData, *, logged: bool) -> Iterator[tuple[Proces
         is_over = process.ended and process.last < lost - _TOGETHER_S
         if is_over and held and (logged or not (is_reserved or is_well)):
             yield process, held[-1]
-
-
-def _went_on(run: RunData, process: ProcessData) -> bool:
-    state = run.job.state if run.job else ""
-    after_s = run.end - process.last
-    return after_s > 60 or (state in _FAILED and not run.live)
 
 
 def _oom_level(run: RunData, said: str) -> str:
@@ -326,9 +322,8 @@ def gpu_mem_headroom(run: RunData, t: GpuMemHeadroom) -> Answers:
     if not found:
         return
     devices = [device for device, *_ in found]
-    device, peak, mean, truth = max(
-        found, key=lambda each: each[1] / (each[0].mem_total_bytes or 1)
-    )
+    fullest = max(found, key=lambda each: each[1] / (each[0].mem_total_bytes or 1))
+    device, peak, mean, truth = fullest
     total = device.mem_total_bytes or 1.0
     times = int(0.9 * total / peak)
     what = f"{of_bytes_text(peak, total)} at {percent(mean)} busy"
@@ -395,10 +390,11 @@ def gpu_leak(run: RunData) -> Answers:
                 if grows is not None:
                     found.append(_Leaking(device, memory, mem, grows, total))
     completed = run.job is not None and not run.live and run.job.state == "COMPLETED"
-    for same in alike(
-        found,
-        lambda each: (each.memory.truth, each.total_bytes, completed and each.grows.speeds_up),
-    ):
+
+    def key(each: _Leaking) -> Hashable:
+        return each.memory.truth, each.total_bytes, completed and each.grows.speeds_up
+
+    for same in alike(found, key):
         yield _leak(run, same, is_by_inputs=completed and same[0].grows.speeds_up)
 
 

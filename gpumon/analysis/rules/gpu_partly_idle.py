@@ -179,8 +179,9 @@ def _use_or_return(
         fewer = fewer_gpus(run, used, "Or use all of them.")
         if fewer.changes:
             return [fewer, *start]
-        if _is_one_node_full(run, used, devices):
-            held = most_on_a_node(devices)
+        # a request per node has one number for all nodes, which one of them needs as it is
+        held, is_per_node = most_on_a_node(devices), requested(run).gpu_form != "job"
+        if len(run.nodes) > 1 and is_per_node and most_on_a_node(used) == held:
             text = f"Use all of them, or fewer nodes; one node used all of its {held}."
             return [to_do(text), *start]
     return [use_or_request_fewer(devices), *start]
@@ -227,15 +228,6 @@ def _hardly_used(run: RunData, rows: Sequence[Row]) -> Finding:
         actions=[to_do("Give them work, or try the program on fewer GPUs.")],
         uses_more=True,
     )
-
-
-def _is_one_node_full(
-    run: RunData, used: Sequence[DeviceData], devices: Sequence[DeviceData]
-) -> bool:
-    """A request per node has one number for all nodes, which one of them needs as it is."""
-    if len(run.nodes) < 2 or requested(run).gpu_form == "job":
-        return False
-    return most_on_a_node(used) == most_on_a_node(devices)
 
 
 # -- that worked, and then idle beside others ------------------------------------------------------
@@ -410,7 +402,8 @@ def _used_one_core(run: RunData) -> bool:
 def _nodes_idle(run: RunData, idle: Sequence[_IdleNode], *, always: bool) -> Finding:
     """`always`: in the whole run; else the job needs these nodes for a part of it."""
     ledger, devices = ledger_of(run), [each for node, _ in idle for each in devices_on(run, node)]
-    confidence, used = whole_run_confidence(run, devices), [_cpu_used(*each) for each in idle]
+    confidence = whole_run_confidence(run, devices)
+    used = [mean_of(node.job["cpu_cores_used"], spans) or 0.0 for node, spans in idle]
     sure = confidence == "high" and always and all(map(ledger.is_unused, devices))
     cpu_percent = 100 * sum(used) / sum(node.cpus or 1 for node, _ in idle)
     seconds = [ledger.seconds(spans) for _, spans in idle]
@@ -435,10 +428,6 @@ def _nodes_idle(run: RunData, idle: Sequence[_IdleNode], *, always: bool) -> Fin
         actions=[_fewer_nodes(run, len(idle), devices) if always else _SPLIT],
         uses_more=not _used_one_core(run),
     )
-
-
-def _cpu_used(node: NodeData, spans: Sequence[Span]) -> float:
-    return mean_of(node.job["cpu_cores_used"], spans) or 0.0
 
 
 def _fewer_nodes(run: RunData, idle: int, devices: Sequence[DeviceData]) -> Action:

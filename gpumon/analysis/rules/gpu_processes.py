@@ -113,7 +113,8 @@ def foreign_proc(run: RunData) -> Answers:
     for node, devices in run.by_node():
         if node.header.job is None:
             continue
-        if not _knows_job(node, devices):
+        seen: list[Process] = [each.facts for device in devices for each in device.processes]
+        if not any(facts.in_job for facts in (*seen, *(f for f, _ in node.processes.values()))):
             yield missing(node.node, "no process is known to be in the job's cgroup")
             continue
         for device in devices:
@@ -229,12 +230,6 @@ def _is_still(run: RunData, node: NodeData, process: ProcessData, seconds: float
         if len(recent) < 0.8 * bins or max(recent) >= 1:
             return False
     return True
-
-
-def _knows_job(node: NodeData, devices: list[DeviceData]) -> bool:
-    on_devices: list[Process] = [each.facts for device in devices for each in device.processes]
-    others = [facts for facts, _ in node.processes.values()]
-    return any(facts.in_job for facts in on_devices + others)
 
 
 def _from(run: RunData, process: ProcessData) -> Span:

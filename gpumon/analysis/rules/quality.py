@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from gpumon.analysis.finding import LEVELS, Action, Finding, Lack, NotEvaluable
@@ -123,16 +123,13 @@ def _why(unread: Mapping[str, Missing]) -> str:
     """`busy % and power are not available: this GPU does not support it`, each reason once."""
     names: dict[str, list[str]] = {}
     for name, reading in unread.items():
-        names.setdefault(_reason(reading), []).append(_NAMES[name])
+        detail = clean(reading.detail)
+        why = _WHY[reading.reason] + (f" ({detail})" if detail else "")
+        names.setdefault(why, []).append(_NAMES[name])
     return "; ".join(
         f"{' and '.join(each)} {'is' if len(each) == 1 else 'are'} not available: {why}"
         for why, each in names.items()
     )
-
-
-def _reason(reading: Missing) -> str:
-    detail = clean(reading.detail)
-    return _WHY[reading.reason] + (f" ({detail})" if detail else "")
 
 
 def _unread(device: DeviceData) -> dict[str, Missing]:
@@ -200,16 +197,13 @@ def low_coverage(run: RunData, t: LowCoverage) -> Checked:
     record = Line("gpumon record -- COMMAND")
     advice = "To record the whole run, start your program with:"
     if coverage.unrecorded:
-        text = f"{unrecorded_text(run)}: {_some(coverage.unrecorded)}"
+        named, more = coverage.unrecorded[:_MOST_NODES], len(coverage.unrecorded) - _MOST_NODES
+        text = f"{unrecorded_text(run)}: {', '.join(map(clean, named))}"
+        text += f" and {more} more" if more > 0 else ""
         record = Line("srun gpumon record -- COMMAND")
         advice = "To record every node, start your program with:"
     actions = [] if covered and not coverage.unrecorded else [Action("shell", record, text=advice)]
     return finding(run, "info", text, actions=actions)
-
-
-def _some(nodes: Sequence[str]) -> str:
-    named = ", ".join(map(clean, nodes[:_MOST_NODES]))
-    return f"{named} and {len(nodes) - _MOST_NODES} more" if len(nodes) > _MOST_NODES else named
 
 
 class AccountingMismatch(NamedTuple):
