@@ -231,9 +231,8 @@ class Evaluator:
             data = run.data(job, site, shared=True)
             report = build(replace(data, coverage=replace(data.coverage, source="live")))
         left_out = run.left_out()
-        if self.backlog.left_out:
-            count = f"{self.backlog.left_out:,}"
-            left_out.append(f"{count} samples that arrived too fast are not in the findings.")
+        if count := self.backlog.left_out:
+            left_out.append(f"{count:,} samples that arrived too fast are not in the findings.")
         return LiveEvaluation(findings, charted, report, left_out, steps, found.recommendations)
 
 

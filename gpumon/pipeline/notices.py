@@ -107,15 +107,12 @@ def of_array(array: WatchedArray) -> Ask:
 
     def ask() -> list[Notice]:
         followed = array.followed()
-        tasks = (
-            (job, _findings(followed[job.id]) if job.id in followed else ())
-            for job in array.tasks()
-        )
+        tasks = ((job, _findings(followed.get(job.id))) for job in array.tasks())
         return notices.new(array.job(), tasks, array.now())
 
     return ask
 
 
-def _findings(pipeline: Pipeline) -> Sequence[Finding]:
-    evaluation = pipeline.evaluation
+def _findings(pipeline: Pipeline | None) -> Sequence[Finding]:
+    evaluation = pipeline.evaluation if pipeline is not None else None
     return evaluation.findings if evaluation is not None else ()

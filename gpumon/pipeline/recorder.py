@@ -262,13 +262,10 @@ class RecorderStage:
         count = sum(each.recorder is not None for each in self._nodes.values())
         try:
             recorder = new_recorder(
-                header,
-                start=node.last,
-                phase=spread(count),
+                header, start=node.last, phase=spread(count), is_small=count >= _MAX_LARGE,
                 lane=self._lanes[count % len(self._lanes)],
-                is_small=count >= _MAX_LARGE,
                 is_synced=not count,  # what its file server is asked must not grow with the nodes
-            )
+            )  # fmt: skip
         except GpumonError as error:
             why = NotRecorded(str(error))
             if isinstance(error, CannotRecordError):
@@ -276,9 +273,8 @@ class RecorderStage:
             self._give_up(name, why, f"not recording: {error}")
             return
         if not count:
-            self._news.append(
-                f"recording to {_short(recorder.path)} (use --no-record to turn this off)"
-            )
+            where = _short(recorder.path)
+            self._news.append(f"recording to {where} (use --no-record to turn this off)")
         recorder.header(header, node.living.values())
         node.recorder, node.is_framed = recorder, count < _MAX_FRAMED
 
@@ -305,8 +301,7 @@ def _spread(marks: list[Mark], nodes: Mapping[str, _Node], news: deque[str]) -> 
         room = max(MAX_MARKS - len(node.marks), 0)
         node.marks.extend(map(mark_event, marks[:room]))
         if len(marks) > room:
-            left_out = len(marks) - room
-            news.append(f"{name}: {left_out} marks left out; they came too fast")
+            news.append(f"{name}: {len(marks) - room} marks left out; they came too fast")
 
 
 def new_recorder(

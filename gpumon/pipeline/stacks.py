@@ -72,9 +72,8 @@ class Stacks:
             self._asked.move_to_end((node, pid))
             while len(self._asked) > MAX_STACKS:
                 self._seen.pop(self._asked.popitem(last=False)[0], None)
-        thread = threading.Thread(
-            target=self._source.ask_stacks, args=(node, pid, how), daemon=True, name="stack"
-        )
+        ask, words = self._source.ask_stacks, (node, pid, how)
+        thread = threading.Thread(target=ask, args=words, daemon=True, name="stack")
         with suppress(RuntimeError):  # no room for its stack; the next drawing asks again
             thread.start()
 
