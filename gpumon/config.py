@@ -100,9 +100,8 @@ def _from_text(name: str, text: str) -> Any:
             return _TRUTH[text.lower()]
         return float(text) if isinstance(default, float) else text
     except (KeyError, ValueError):
-        raise UsageError(
-            f"GPUMON_{name.upper()}={shown(text)}: must be {_KIND[type(default)]}"
-        ) from None
+        must = f"must be {_KIND[type(default)]}"
+        raise UsageError(f"GPUMON_{name.upper()}={shown(text)}: {must}") from None
 
 
 #: setting -> least, most, and what to give
@@ -116,15 +115,10 @@ _RANGES = {
 
 def _check(given: Mapping[str, Any], where: str = "") -> None:
     """Raises UsageError for what is out of range; `where` the settings were given comes first."""
-    theme = given.get("theme")
-    if theme and theme not in THEMES:
-        raise UsageError(f"{where}unknown theme {theme!r}; choose from: {', '.join(THEMES)}")
-    notify = given.get("notify", "off")
-    if notify not in NOTIFY:
-        raise UsageError(f"{where}unknown notify {notify!r}; choose from: {', '.join(NOTIFY)}")
-    sort = given.get("sort")
-    if sort and sort not in SORTS:
-        raise UsageError(f"{where}unknown sort {sort!r}; choose from: {', '.join(SORTS)}")
+    for name, values in (("theme", ("", *THEMES)), ("notify", NOTIFY), ("sort", ("", *SORTS))):
+        value, known = given.get(name, values[0]), ", ".join(filter(None, values))
+        if value not in values:
+            raise UsageError(f"{where}unknown {name} {value!r}; choose from: {known}")
     for name, (least, most, what) in _RANGES.items():
         if name in given and not least <= given[name] <= most:
             raise UsageError(f"{where}{name} {given[name]:g}: expected {what}")

@@ -153,10 +153,9 @@ def finish() -> None:
     if patient:
         null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
         argv = ["sh", "-c", _PATIENTLY, "gpumon", *patient]
+        environ = {"PATH": "/usr/bin:/bin"}
         with suppress(OSError):
-            os.posix_spawn(
-                "/bin/sh", argv, {"PATH": "/usr/bin:/bin"}, file_actions=null, setsid=True
-            )
+            os.posix_spawn("/bin/sh", argv, environ, file_actions=null, setsid=True)
 
 
 def _start_ticks(pid: int) -> str:

@@ -306,9 +306,8 @@ def _link(folder: int, name: str) -> tuple[str, int] | None:
 
 
 def _planted() -> PermissionError:
-    return PermissionError(
-        errno.EPERM, "it belongs to another user, or another user's link leads to it"
-    )
+    why = "it belongs to another user, or another user's link leads to it"
+    return PermissionError(errno.EPERM, why)
 
 
 def _refuse_planted(folder: int, status: os.stat_result) -> None:

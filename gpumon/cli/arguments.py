@@ -34,6 +34,12 @@ def add_live_arguments(parser: argparse.ArgumentParser) -> None:
     add_screen_arguments(parser)
 
 
+def add_login(parser: argparse.ArgumentParser) -> None:
+    """The flag of commands that reach a job's nodes."""
+    about = "run Slurm's commands on HOST and reach the nodes through it"
+    parser.add_argument("--login", type=host, metavar="[USER@]HOST", help=about)
+
+
 def add_screen_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of every command that opens the screen."""
     parser.add_argument(

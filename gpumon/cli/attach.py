@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gpumon.cli.arguments import add_live_arguments, host, settings_of
+from gpumon.cli.arguments import add_live_arguments, add_login, settings_of
 
 #: those of gpumon.transport.available, which `--help` must not load
 VIAS = ("ssh", "openssh", "srun")
@@ -26,12 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--via", choices=(*VIAS, "prometheus"), help="use only this transport to reach the nodes"
     )
-    parser.add_argument(
-        "--login",
-        type=host,
-        metavar="[USER@]HOST",
-        help="run Slurm's commands on HOST and reach the nodes through it",
-    )
+    add_login(parser)
     parser.add_argument(
         "--nodes", metavar="LIST", help="watch only these nodes, e.g. gpu[01-02],gpu07"
     )

@@ -99,7 +99,8 @@ def _report(args: argparse.Namespace) -> int:
         is_list = len(args.runs) > 1
         medium = terminal_medium(is_list=is_list) if on_terminal else Medium(is_list=is_list)
         medium = medium._replace(is_whole=args.all)
-        text = render(args.format or _form_of(output), reports, medium)
+        ending = (output or "").rpartition(".")[2]  # `html` of `report.html`
+        text = render(args.format or (ending if ending in FORMS else "text"), reports, medium)
     if output is None:
         sys.stdout.write(text)
     else:
@@ -128,12 +129,6 @@ def _runs(args: argparse.Namespace) -> list[str] | None:
     if args.last or is_left_open:
         return runs_for("report", args.runs, 1, last=args.last) or None
     return list(args.runs)
-
-
-def _form_of(output: str | None) -> str:
-    """`html` of `report.html`; text of any other ending."""
-    ending = (output or "").rpartition(".")[2]
-    return ending if ending in FORMS else "text"
 
 
 def _shown(script: str) -> str:

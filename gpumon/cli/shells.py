@@ -159,11 +159,8 @@ def fish(commands: Sequence[Command]) -> str:
     names = " ".join(command.name for command in commands if command.name)
     lines = ["complete -c gpumon -f"]
     for command in commands:
-        when = (
-            f"__fish_seen_subcommand_from {command.name}"
-            if command.name
-            else f"not __fish_seen_subcommand_from {names}"
-        )
+        seen = f"__fish_seen_subcommand_from {command.name or names}"
+        when = seen if command.name else f"not {seen}"
         begin = f"complete -c gpumon -n '{when}'"
         lines += [f"{begin} -a {each.word} -d '{_plain(each.help)}'" for each in command.words]
         for option in command.options:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gpumon.cli.arguments import host, settings_of
+from gpumon.cli.arguments import add_login, settings_of
 from gpumon.cli.attach import VIAS
 
 
@@ -20,12 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--threads", action="store_true", help="show all threads, which needs py-spy on the node"
     )
     parser.add_argument("--via", choices=VIAS, help="use only this transport to reach the nodes")
-    parser.add_argument(
-        "--login",
-        type=host,
-        metavar="[USER@]HOST",
-        help="run Slurm's commands on HOST and reach the nodes through it",
-    )
+    add_login(parser)
     parser.add_argument("--nodes", metavar="LIST", help="ask only these nodes, e.g. gpu[01-02]")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
