@@ -6,6 +6,7 @@ all of them, after everything else is shown.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,6 @@ from gpumon.report.usage import Figures, together, unknown
 from gpumon.services.figures import File, accounted, files_of, measured, newest
 from gpumon.services.listed_jobs import ListedJobs
 from gpumon.services.prometheus import Measured
-from gpumon.services.times import since_epoch
 from gpumon.site import Site
 from gpumon.slurm.client import Slurm
 from gpumon.slurm.groups import JobGroup, groups_of
@@ -242,3 +242,23 @@ def _job_of(run: Run) -> Job:
         elapsed_s=run.end - run.start,
         nodes=tuple(run.nodes),
     )
+
+
+#: times as `sacct -S` takes them, where there is no sacct
+_UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 7 * 86400}
+_AGO = re.compile(rf"now-(\d{{1,9}})({'|'.join(_UNITS)}|)s?")
+_FORMS = ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S")
+
+
+def since_epoch(text: str, now: float) -> float | None:
+    """Epoch seconds of `now-3days`, `2026-11-20`, `2026-11-20T08:00`; None for another form."""
+    if text == "now":
+        return now
+    if found := _AGO.fullmatch(text):
+        return now - int(found[1]) * _UNITS[found[2] or "second"]
+    for form in _FORMS:
+        try:
+            return time.mktime(time.strptime(text, form))
+        except (ValueError, OverflowError):
+            continue
+    return None

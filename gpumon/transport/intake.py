@@ -11,12 +11,18 @@ from gpumon.model.bounded import left_out_text
 from gpumon.model.sample import Header, Sample
 from gpumon.model.stack import Told
 from gpumon.model.units import plural
-from gpumon.transport.noise import MAX_NOISE_BYTES, NOISE
 from gpumon.transport.rate import Rate
 from gpumon.wire import MAX_LINE_BYTES
 from gpumon.wire.decoder import Decoder
 from gpumon.wire.stacks import parse_answer
 
+#: of what others write on the agent's output before its first line (start-up files, prologs) as
+#: much is skipped, whatever it is
+MAX_NOISE_BYTES = 16 << 20
+NOISE = (
+    f"more than {MAX_NOISE_BYTES >> 20} MiB of other output came before the agent's first line; "
+    "shell start-up files must print nothing where there is no terminal"
+)
 _HEADER = b'{"wire"'
 _SAY_AGAIN = 10  # times as much as when it was last said
 

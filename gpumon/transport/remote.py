@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from gpumon.model.text import clean
-from gpumon.transport.noise import MAX_NOISE_BYTES, NOISE
+from gpumon.transport.intake import MAX_NOISE_BYTES, NOISE
 from gpumon.transport.reading import ERRORS
 from gpumon.transport.stream import Failure
 from gpumon.transport.unhurried import unhurried

@@ -18,10 +18,9 @@ from gpumon.recording import Recorder
 from gpumon.recording.runs import new_path, state_dir
 from gpumon.report.render.jobs import HEAD, cells, json_text, text_table
 from gpumon.services import jobs_overview, jobs_screen
-from gpumon.services.jobs_overview import JobsOverview
+from gpumon.services.jobs_overview import JobsOverview, since_epoch
 from gpumon.services.jobs_screen import FreshJobs
 from gpumon.services.this_site import this_site
-from gpumon.services.times import since_epoch
 from gpumon.slurm.client import Slurm
 from gpumon.slurm.runner import SlurmError
 from gpumon.tui.overview.app import Chosen

@@ -9,8 +9,7 @@ from gpumon.model.sample import Header, Sample
 from gpumon.model.spacing import Spacing
 from gpumon.sources.attempt import Attempt
 from gpumon.transport import rate
-from gpumon.transport.intake import Intake, Lines
-from gpumon.transport.noise import MAX_NOISE_BYTES
+from gpumon.transport.intake import MAX_NOISE_BYTES, Intake, Lines
 from gpumon.transport.rate import Rate, TooFast
 from gpumon.transport.stream import Failure
 from gpumon.wire import MAX_LINE_BYTES
