@@ -33,6 +33,14 @@ def fit(text: str, width: int, *, right: bool = False) -> str:
     return " " * (width - length) + text if right else text + " " * (width - length)
 
 
+def add_run(row: Row, text: str, role: str) -> None:
+    """One run more, or more of the last one where that has the same role."""
+    if row and row[-1][1] == role:
+        row[-1] = (row[-1][0] + text, role)
+    else:
+        row.append((text, role))
+
+
 def row_width(row: Row) -> int:
     return sum(width_of(text) for text, _ in row)
 
@@ -120,8 +128,6 @@ class Lines(Widget):
         """Without Textual's steps for borders, padding and links: there are none here."""
         strips = [Strip(map(Segment, *zip(*self.runs(y)))) for y in crop.line_range]
         left, right = crop.column_span
-        return (
-            strips
-            if (left, right) == (0, self.size.width)
-            else [strip.crop(left, right) for strip in strips]
-        )
+        if (left, right) == (0, self.size.width):
+            return strips
+        return [strip.crop(left, right) for strip in strips]

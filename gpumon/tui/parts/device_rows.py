@@ -10,7 +10,7 @@ from gpumon.model.sample import Process
 from gpumon.model.units import bytes_text, span_text
 from gpumon.model.view import DeviceView
 from gpumon.store import NodeView
-from gpumon.tui.lines import Row, fit, fit_row
+from gpumon.tui.lines import Row, add_run, fit, fit_row
 from gpumon.tui.moment import Moment, states
 from gpumon.tui.moment.facts import reserving_framework
 from gpumon.tui.parts.heading import in_use_percent, mem_percent, mem_text, name_of, state_of
@@ -195,11 +195,7 @@ def spark_runs(text: str, values: list[float | None], colour: str = "busy") -> R
     """The spark with its gaps in the background's colour."""
     runs: Row = []
     for char, value in zip(text, values):
-        role = "track" if value is None else colour
-        if runs and runs[-1][1] == role:
-            runs[-1] = (runs[-1][0] + char, role)
-        else:
-            runs.append((char, role))
+        add_run(runs, char, "track" if value is None else colour)
     return runs
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from gpumon.model.reading import Missing, number
 from gpumon.model.units import bytes_text, rate_text
 from gpumon.store import NodeView
-from gpumon.tui.lines import Row
+from gpumon.tui.lines import Row, add_run
 from gpumon.tui.moment import Moment
 from gpumon.tui.parts.aligned import Fact
 from gpumon.tui.parts.lanes import Lane, lane_of, short_bytes
@@ -41,10 +41,7 @@ def core_rows(moment: Moment, node: NodeView, width: int) -> list[Row]:
         for cpu, level in enumerate(levels.reading[start : start + each], start):
             role = "busy" if not own or cpu in own else "dim"
             text = (level if moment.glyphs == "ascii" else _bar(level)) + gap
-            if row[-1][1] == role:
-                row[-1] = (row[-1][0] + text, role)
-            else:
-                row.append((text, role))
+            add_run(row, text, role)
         rows.append(row)
     return rows
 

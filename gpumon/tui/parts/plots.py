@@ -16,7 +16,7 @@ from gpumon.model.rollup import Bucket
 from gpumon.model.sample import Key
 from gpumon.model.units import span_text
 from gpumon.store import NodeView
-from gpumon.tui.lines import Row, fit_row
+from gpumon.tui.lines import Row, add_run, fit_row
 from gpumon.tui.moment import Moment
 from gpumon.tui.parts.view import Zone
 
@@ -79,15 +79,9 @@ class Kept(NamedTuple):
 
 
 def kept_plot(
-    moment: Moment,
-    node: NodeView,
-    entity: str,
-    key: Key,
-    layers: Sequence[Layer],
-    columns: int,
-    rows: int,
-    high: float = 100.0,
-) -> Kept:
+    moment: Moment, node: NodeView, entity: str, key: Key, layers: Sequence[Layer], columns: int,
+    rows: int, high: float = 100.0,
+) -> Kept:  # fmt: skip
     """The plot without axes, in exactly so many cells; what is new is painted."""
     since = tuple(
         node.first_time(*layer.place(entity, key), layer.field, past=True) for layer in layers
@@ -230,8 +224,5 @@ def with_events(
         if x in places:  # on an area, if there is one
             area = role.partition("/")[0]
             char, role = sign, f"attention/{area}" if "." in area else "attention"
-        if marked and marked[-1][1] == role:
-            marked[-1] = (marked[-1][0] + char, role)
-        else:
-            marked.append((char, role))
+        add_run(marked, char, role)
     return marked

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gpumon.model.units import bytes_text, plural
-from gpumon.tui.lines import Row, fit, fit_row, row_width
+from gpumon.tui.lines import Row, add_run, fit, fit_row, row_width
 from gpumon.tui.moment import Moment
 from gpumon.tui.moment.summaries import Cell, Host, Metric, Summary
 from gpumon.tui.parts.phrasing import cursor, signs
@@ -167,11 +167,7 @@ def _cell_runs(layout: _Layout, cells: tuple[Cell, ...], metric: Metric, glyphs:
     shown = cells[: layout.most]
     runs: Row = []
     for cell in shown:
-        text, role = cell_run(cell, metric, layout.each, glyphs)
-        if runs and runs[-1][1] == role:
-            runs[-1] = (runs[-1][0] + text, role)
-        else:
-            runs.append((text, role))
+        add_run(runs, *cell_run(cell, metric, layout.each, glyphs))
     more = "+" if len(cells) > len(shown) else ""
     runs.append((fit(more, layout.heat - layout.each * len(shown)), "dim"))
     return runs

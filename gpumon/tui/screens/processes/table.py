@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gpumon.model.units import age_text, bytes_text, plural
 from gpumon.tui import columns
-from gpumon.tui.lines import Row, fit_row
+from gpumon.tui.lines import Row, add_run, fit_row
 from gpumon.tui.moment import Moment
 from gpumon.tui.parts.phrasing import cursor
 from gpumon.tui.parts.view import View, Zone
@@ -96,11 +96,8 @@ def _headings(
         if is_sorted:
             column = wanted[each.number]
             arrow = "*" if glyphs == "ascii" else "↑" if column.descending == order.reverse else "↓"
-            stripped = title.rstrip()
-            title, gap = (
-                stripped,
-                (arrow + columns.GAP[1:]).ljust(each.width - len(stripped) + len(columns.GAP)),
-            )
+            title = title.rstrip()
+            gap = (arrow + columns.GAP[1:]).ljust(each.width - len(title) + len(columns.GAP))
         row.append((title if is_last else title + gap, "key" if is_sorted else "dim"))
         if not is_last:
             action = f"sort_by('{wanted[each.number].name}')"
@@ -124,10 +121,8 @@ def _runs(
             runs.append((cell, "dim" if not (selected or entry.process.facts.own) else role))
         elif wanted[each.number].name == "framework":
             runs.append((cell + columns.GAP, "third"))
-        elif runs and runs[-1][1] == role:
-            runs[-1] = (runs[-1][0] + cell + columns.GAP, role)
         else:
-            runs.append((cell + columns.GAP, role))
+            add_run(runs, cell + columns.GAP, role)
     return runs
 
 
