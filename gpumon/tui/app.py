@@ -16,7 +16,6 @@ from textual.actions import parse
 from textual.await_complete import AwaitComplete
 from textual.events import Key as Pressed
 from textual.events import MouseScrollDown, MouseScrollUp
-from textual.screen import ModalScreen
 
 from gpumon import heap
 from gpumon.config import Settings
@@ -284,17 +283,10 @@ class GpumonApp(ViewApp[None]):
         if self.moment.is_frozen or (player is not None and player.paused):
             lit.add("Freeze")
         return key_bar(
-            self._shown.keys,
-            {
-                pane.name,
-                actor.name,
-                *(name for each in self._shown.actors for name in each.bar_where),
-            },
-            lit,
-            lambda bar: pane.beside(bar) or actor.beside(bar),
-            width,
+            self._shown.keys, {pane.name, actor.name, *self._shown.bar_where}, lit,
+            lambda bar: pane.beside(bar) or actor.beside(bar), width,
             several=len(self.moment.nodes) > 1,
-        )
+        )  # fmt: skip
 
     # -- for the screens; see `Shell`
 
@@ -315,14 +307,6 @@ class GpumonApp(ViewApp[None]):
     def say(self, message: str) -> None:
         self._said = message, time.monotonic() + _SAID_S
         self.set_timer(_SAID_S, self.draw)
-
-    def ask(self, dialog: ModalScreen[T | None], take: Callable[[T], None]) -> None:
-        def taken(answer: T | None) -> None:
-            if answer is not None:
-                take(answer)
-            self.draw()
-
-        self.push_screen(dialog, taken)
 
     # -- actions, as the tables of keys name them
 

@@ -30,11 +30,15 @@ def grouped(group: str, *keys: Key) -> tuple[Key, ...]:
     return tuple(key._replace(group=group) for key in keys)
 
 
-_OUTPUT, PLOTS, _TABLE = (
-    ("output known",),
-    ("job", "device", "node", "array"),
-    ("processes", "nodes"),
-)
+def moving(help: str, up: str = "up", down: str = "down") -> list[Key]:
+    """The keys that move a cursor; `help` stands beside the first."""
+    steps = {up: -1, down: 1, "pageup": -10, "pagedown": 10, "home": -100_000, "end": 100_000}
+    first, *others = (Key(keys, f"move({step})", "", "", "") for keys, step in steps.items())
+    return [first._replace(shown="↑↓", help=help), *others]
+
+
+_OUTPUT, _TABLE = ("output known",), ("processes", "nodes")
+PLOTS = ("job", "device", "node", "array")
 
 _SCREENS = grouped(
     "Screens",
@@ -49,30 +53,18 @@ _SCREENS = grouped(
 _MOVE = grouped(
     "Select",
     Key("enter", "open", "Enter", "", "open the selected node, device, process or finding"),
-    Key("up,left", "move(-1)", "↑↓", "", "select a node, device or process"),
-    Key("down,right", "move(1)", "", "", ""),
-    Key("pageup", "move(-10)", "", "", ""),
-    Key("pagedown", "move(10)", "", "", ""),
-    Key("home", "move(-100000)", "", "", ""),
-    Key("end", "move(100000)", "", "", ""),
+    *moving("select a node, device or process", "up,left", "down,right"),
     Key("escape", "leave", "Esc", "", "go back; clear the filter; stop seeking"),
-    Key(
-        "slash", "filter", "/", "Filter", "filter by text, or gpu=0 user=ada mem>10G cpu>50", _TABLE
-    ),
-)
+    Key("slash", "filter", "/", "Filter",
+        "filter by text, or gpu=0 user=ada mem>10G cpu>50", _TABLE),
+)  # fmt: skip
 _TIME = grouped(
     "Time",
     Key("plus,equals_sign", "zoom(-1)", "+", "", "zoom in: plot a shorter time"),
-    Key(
-        "minus",
-        "zoom(1)",
-        "+ -",
-        "Zoom",
-        "zoom out: plot a longer time, up to the whole run",
-        PLOTS,
-    ),
+    Key("minus", "zoom(1)", "+ -", "Zoom",
+        "zoom out: plot a longer time, up to the whole run", PLOTS),
     Key("space", "freeze", "space", "Freeze", "freeze the screen; sampling continues"),
-)
+)  # fmt: skip
 #: the keys that every screen has, before those of single screens
 FIRST = (*_SCREENS, *_MOVE, *_TIME)
 #: and those after them

@@ -8,7 +8,13 @@ from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from textual.screen import ModalScreen
 
+from gpumon.model.units import plural
+from gpumon.tui.columns import GAP, Column, cells, placed, titles
 from gpumon.tui.dialogs.line import LineDialog
+from gpumon.tui.lines import Row, fit_row
+from gpumon.tui.parts.device_rows import scrolled
+from gpumon.tui.parts.phrasing import cursor
+from gpumon.tui.parts.view import View, Zone
 
 T = TypeVar("T")
 
@@ -49,11 +55,40 @@ class ListKeys(Generic[Item]):
     """The keys of such a list, for the screen that shows it."""
 
     SORTS: ClassVar[Sequence[str]]
+    NAME: ClassVar[str]  # of one thing
+    #: rows from which the selected one has details below the table, and how many rows they take
+    TALL: ClassVar[int]
+    DETAILS: ClassVar[int]
     _state: ListState
+    _glyphs: str
+    _top = 0  # the first row shown
 
     def _items(self) -> list[Item]:
         """Those that are shown, in their order."""
         raise NotImplementedError
+
+    def _table(self, items: Sequence[Item], selected: int, size: tuple[int, int]) -> View:
+        """Their rows from `_top` on, under the titles."""
+        raise NotImplementedError
+
+    def _about(self, item: Item, width: int) -> list[Row]:
+        """What its row has no room for."""
+        raise NotImplementedError
+
+    def _list(self, items: Sequence[Item], above: Sequence[Row], width: int, height: int) -> View:
+        """Those rows, the table, and what there is to say of the selected one."""
+        selected = self._place(items)
+        below = self.DETAILS if height >= self.TALL else 0
+        room = max(2, height - len(above) - below)
+        self._top = scrolled(self._top, selected, room - 1, len(items))
+        drawn = self._table(items, selected, (width, room))
+        rows = drawn.rows + [[]] * (room - len(drawn.rows))
+        if below:
+            more = len(items) - self._top - (room - 1)
+            text = f" {plural(more, f'more {self.NAME}')} below " if more > 0 else ""
+            rule = "-" if self._glyphs == "ascii" else "─"
+            rows += [[(f"{text:{rule}^{width}}", "track")], *self._about(items[selected], width)]
+        return View(rows, drawn.zones).below([*above])
 
     def _ask(self, dialog: ModalScreen[T | None], take: Callable[[T], None]) -> None:
         """`take` gets the answer, where there is one."""
@@ -95,3 +130,38 @@ class ListKeys(Generic[Item]):
 
     def _filter(self, text: str) -> None:
         self._state.order = self._state.order._replace(filter_text=text)
+
+
+def list_table(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], sort: str, sorts: Sequence[str],
+    place: tuple[int, int], size: tuple[int, int], room: int, glyphs: str,
+    role: Callable[[int, int, bool], str], beside: int = 1,
+    mark: Callable[[int], str] = lambda at: "",
+) -> View:  # fmt: skip
+    """The titles, which take clicks to sort, and as many rows as fit under them.
+
+    place: the first row shown, and the selected one. room: cells for all columns. role: of a cell,
+    by its row and column, and whether that is the selected row. beside: cells before the columns.
+    mark: what stands there behind the cursor.
+    """
+    (top, selected), (width, height) = place, size
+    shown = placed(columns, rows, room)
+    head: Row = [(" " * beside, "dim")]
+    zones = []
+    x = beside
+    for column, text in zip(shown, titles(columns, shown)):
+        title = columns[column.number].title.partition(" / ")[0]
+        head += [(GAP, "")] if x > beside else []
+        head.append((text, "title" if title == sort else "dim"))
+        if title in sorts:
+            zones.append(Zone(x, 0, column.width, 1, f"sort_by('{title}')"))
+        x += column.width + len(GAP)
+    drawn = [fit_row(head, width)]
+    for at in range(top, min(len(rows), top + height - 1)):
+        zones.append(Zone(0, len(drawn), width, 1, f"pick({at})"))
+        here = at == selected
+        row: Row = [(cursor(glyphs) if here else " ", "key"), (mark(at), "attention")]
+        for column, text in zip(shown, cells(columns, shown, rows[at])):
+            row += [(text, role(at, column.number, here)), (GAP, "")]
+        drawn.append(fit_row(row[:-1], width))
+    return View(drawn, zones)

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.app import App, ComposeResult
 from textual.events import Click, Resize
-from textual.screen import Screen
+from textual.screen import ModalScreen, Screen
 
 from gpumon.config import Settings
 from gpumon.errors import EXIT_FAILED, GpumonError, shortage
@@ -24,6 +24,7 @@ from gpumon.tui.update import Changes
 from gpumon.tui.waking import Waker
 
 T = TypeVar("T")
+A = TypeVar("A")
 
 _LEAST_S = 0.1  # between two looks whether to draw
 
@@ -213,6 +214,16 @@ class ViewApp(ScreenApp[T]):
     def draw(self) -> None:
         """Show what there is to show now."""
         raise NotImplementedError
+
+    def ask(self, dialog: ModalScreen[A | None], take: Callable[[A], None]) -> None:
+        """Open a dialog; `take` gets its answer, if there is one."""
+
+        def taken(answer: A | None) -> None:
+            if answer is not None:
+                take(answer)
+            self.draw()
+
+        self.push_screen(dialog, taken)
 
     def paint(self, title: Row, view: View, bar: View) -> None:
         """Show these."""

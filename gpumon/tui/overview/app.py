@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -25,11 +25,10 @@ from gpumon.tui.dialogs.choice import Choice, ChoiceDialog
 from gpumon.tui.dialogs.help import HelpDialog
 from gpumon.tui.dialogs.page import PageDialog
 from gpumon.tui.dialogs.palette import open_palette
-from gpumon.tui.keys import Key, bindings, mute_text
+from gpumon.tui.keys import Key, bindings, moving, mute_text
 from gpumon.tui.lines import Row, fit_row, spread
 from gpumon.tui.lists import ListKeys, ListState, Order
 from gpumon.tui.overview.table import SORTS, details, ordered, table
-from gpumon.tui.parts.device_rows import scrolled
 from gpumon.tui.parts.keybar import key_bar
 from gpumon.tui.parts.view import View
 from gpumon.tui.screen_app import ViewApp, run_to_end
@@ -39,9 +38,6 @@ T = TypeVar("T")
 _POLL_S = 0.25  # how often it is looked whether there is news
 _DRAW_S = 1.0  # times continue
 _SAID_S = 5.0
-#: rows from which the selected job has details below the table
-_TALL = 14
-_DETAILS = 6
 
 KEYS = (
     Key("enter", "open", "Enter", "Open", "attach to the job; if it has ended, report or replay"),
@@ -50,12 +46,7 @@ KEYS = (
     Key("slash", "filter", "/", "Filter", "show only jobs that contain all words"),
     Key("s", "sort(1)", "s", "Sort", "sort by waste, GPUs busy, time left, elapsed, name"),
     Key("I", "reverse", "I", "", "invert the order"),
-    Key("up", "move(-1)", "↑↓", "", "select a job"),
-    Key("down", "move(1)", "", "", ""),
-    Key("pageup", "move(-10)", "", "", ""),
-    Key("pagedown", "move(10)", "", "", ""),
-    Key("home", "move(-100000)", "", "", ""),
-    Key("end", "move(100000)", "", "", ""),
+    *moving("select a job"),
     Key("escape", "leave", "Esc", "", "clear the filter"),
     Key("t", "theme", "t", "Theme", "next theme: dark, light, colour-blind, 16 colours, mono"),
     Key("ctrl+p", "palette", "Ctrl-P", "", "find any action by its name"),
@@ -100,6 +91,7 @@ class JobsApp(ListKeys[JobLine], ViewApp["Chosen | None"]):
 
     BINDINGS = bindings(KEYS)  # type: ignore[assignment]
     SORTS = SORTS
+    NAME, TALL, DETAILS = "job", 14, 6
 
     def __init__(self, jobs: Jobs, settings: Settings, title: str, state: State) -> None:
         super().__init__(settings)
@@ -107,7 +99,6 @@ class JobsApp(ListKeys[JobLine], ViewApp["Chosen | None"]):
         self._title = title
         self._state = state
         self._glyphs = "ascii" if settings.ascii or not prepare_output() else "braille"
-        self._top = 0
         self._said = ("", 0.0)
         self._drawn: tuple[float, Listing | None, str] = (0.0, None, "")
 
@@ -176,21 +167,14 @@ class JobsApp(ListKeys[JobLine], ViewApp["Chosen | None"]):
         lines = self._lines(listing, now)
         if listing is None or not lines:
             return View([*above, *self._nothing(listing)])
-        selected = self._place(lines)
-        below = _DETAILS if height >= _TALL else 0
-        room = max(2, height - len(above) - below)
-        self._top = scrolled(self._top, selected, room - 1, len(lines))
-        drawn = table(
-            lines, self._state.order, self._top, selected, (width, room), now, self._glyphs
-        )
-        rows = drawn.rows + [[]] * (room - len(drawn.rows))
-        if below:
-            more = len(lines) - self._top - (room - 1)
-            text = f" {plural(more, 'more job')} below " if more > 0 else ""
-            rule = "-" if self._glyphs == "ascii" else "─"
-            rows.append([(f"{text:{rule}^{width}}", "track")])
-            rows += [fit_row(row, width) for row in details(lines[selected], now, self._glyphs)]
-        return View(rows, drawn.zones).below(above)
+        return self._list(lines, above, width, height)
+
+    def _table(self, items: Sequence[JobLine], selected: int, size: tuple[int, int]) -> View:
+        order = self._state.order
+        return table(items, order, self._top, selected, size, clock.now(), self._glyphs)
+
+    def _about(self, item: JobLine, width: int) -> list[Row]:
+        return [fit_row(row, width) for row in details(item, clock.now(), self._glyphs)]
 
     def _above(self, listing: Listing | None) -> list[Row]:
         """What is wrong with the list as a whole, as long as it is."""
@@ -222,12 +206,7 @@ class JobsApp(ListKeys[JobLine], ViewApp["Chosen | None"]):
         self._said = clean(message, 300), time.monotonic() + _SAID_S
 
     def _ask(self, dialog: ModalScreen[T | None], take: Callable[[T], None]) -> None:
-        def taken(answer: T | None) -> None:
-            if answer is not None:
-                take(answer)
-            self.draw()
-
-        self.push_screen(dialog, taken)
+        self.ask(dialog, take)
 
     # -- keys
 

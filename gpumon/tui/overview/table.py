@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from gpumon.model.text import clean
 from gpumon.model.units import age_text
@@ -13,14 +12,13 @@ from gpumon.report.render.jobs import HEAD, cells
 from gpumon.report.usage import Figures, Use, size_text
 from gpumon.report.verdict import NOT_JUDGED
 from gpumon.slurm.groups import JobGroup
-from gpumon.tui.columns import GAP, Column, placed
-from gpumon.tui.columns import cells as fitted
+from gpumon.tui.columns import Column
 from gpumon.tui.jobs import reason_text, resources_text
 from gpumon.tui.jobs import state_text as whole_state
-from gpumon.tui.lines import Row, fit_row
-from gpumon.tui.lists import Order
-from gpumon.tui.parts.phrasing import cursor, signs
-from gpumon.tui.parts.view import Zone
+from gpumon.tui.lines import Row
+from gpumon.tui.lists import Order, list_table
+from gpumon.tui.parts.phrasing import signs
+from gpumon.tui.parts.view import View
 
 #: in the order of HEAD
 COLUMNS = (
@@ -93,43 +91,20 @@ def columns(width: int) -> list[Column]:
     return [*others, to_do._replace(least=_WORDS) if width >= _WIDE else to_do]
 
 
-class Table(NamedTuple):
-    """Rows of the table, the title first; `zones` take clicks."""
-
-    rows: list[Row]
-    zones: list[Zone]
-
-
 def table(
     lines: Sequence[JobLine], order: Order, top: int, selected: int, size: tuple[int, int],
     now: float, glyphs: str,
-) -> Table:  # fmt: skip
+) -> View:  # fmt: skip
     """As many rows as fit from `top` on. The columns fit all of the lines, so that they stay."""
-    width, height = size
+
+    def role(at: int, column: int, here: bool) -> str:
+        found = _role(lines[at], column)
+        return "title" if here and found in ("", "dim") else found
+
     every = [cells(line, now) for line in lines]
-    shown = placed(columns(width), every, width - 1)
-    head: Row = [(" ", "dim")]
-    zones = []
-    x = 1
-    for column, text in zip(shown, fitted(COLUMNS, shown, [each.title for each in COLUMNS])):
-        title = COLUMNS[column.number].title
-        name = "elapsed" if title.startswith("elapsed") else title
-        head += [(GAP, "")] if x > 1 else []
-        head.append((text, "title" if name == order.sort else "dim"))
-        if name in SORTS:
-            zones.append(Zone(x, 0, column.width, 1, f"sort_by('{name}')"))
-        x += column.width + len(GAP)
-    rows = [fit_row(head, width)]
-    for place in range(top, min(len(lines), top + height - 1)):
-        zones.append(Zone(0, len(rows), width, 1, f"pick({place})"))
-        here = place == selected
-        row: Row = [(cursor(glyphs) if here else " ", "key")]
-        for column, text in zip(shown, fitted(COLUMNS, shown, every[place])):
-            role = _role(lines[place], column.number)
-            row += [(GAP, "")] if len(row) > 1 else []
-            row.append((text, "title" if here and role in ("", "dim") else role))
-        rows.append(fit_row(row, width))
-    return Table(rows, zones)
+    shown = columns(size[0])
+    place, room = (top, selected), size[0] - 1
+    return list_table(shown, every, order.sort, SORTS, place, size, room, glyphs, role)
 
 
 def _role(line: JobLine, column: int) -> str:

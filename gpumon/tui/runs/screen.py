@@ -25,10 +25,9 @@ from gpumon.tui.dialogs.choice import Choice, ChoiceDialog
 from gpumon.tui.dialogs.help import HelpDialog
 from gpumon.tui.dialogs.page import PageDialog
 from gpumon.tui.dialogs.palette import open_palette
-from gpumon.tui.keys import Key, bindings, mute_text
+from gpumon.tui.keys import Key, bindings, moving, mute_text
 from gpumon.tui.lines import Row, spread
 from gpumon.tui.lists import ListKeys, ListState, Order
-from gpumon.tui.parts.device_rows import scrolled
 from gpumon.tui.parts.keybar import key_bar
 from gpumon.tui.parts.view import View
 from gpumon.tui.runs.table import SORTS, details, ordered, table
@@ -41,9 +40,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SAID_S = 5.0
-#: rows from which the selected run has details below the table
-_TALL = 12
-_DETAILS = 4
 
 KEYS = (
     Key("enter,p", "open", "Enter", "Replay", "play the recording in the dashboard"),
@@ -55,12 +51,7 @@ KEYS = (
     Key("slash", "filter", "/", "Filter", "show only runs that contain all words"),
     Key("s", "sort(1)", "s", "Sort", "sort by start, length, size or name"),
     Key("I", "reverse", "I", "", "invert the order"),
-    Key("up", "move(-1)", "↑↓", "", "select a run"),
-    Key("down", "move(1)", "", "", ""),
-    Key("pageup", "move(-10)", "", "", ""),
-    Key("pagedown", "move(10)", "", "", ""),
-    Key("home", "move(-100000)", "", "", ""),
-    Key("end", "move(100000)", "", "", ""),
+    *moving("select a run"),
     Key("f2", "settings", "F2", "", "settings: theme, zoom, sort, plots; kept between starts"),
     Key("ctrl+p", "palette", "Ctrl-P", "", "find any action by its name"),
     Key("question_mark,h,f1", "help", "?", "Help", "show this help (also h, F1)"),
@@ -104,6 +95,7 @@ class RunsScreen(ListKeys["Run"], ModalScreen["Run | None"]):
 
     BINDINGS = bindings(KEYS)  # type: ignore[assignment]
     SORTS = SORTS
+    NAME, TALL, DETAILS = "run", 12, 4
     _state: State
 
     def __init__(self, library: Library, state: State, palette: str, glyphs: str) -> None:
@@ -114,7 +106,6 @@ class RunsScreen(ListKeys["Run"], ModalScreen["Run | None"]):
         self._glyphs = glyphs
         self._runs: list[Run] | None = None  # None: not read yet
         self._unread: list[str] = []
-        self._top = 0
         self._said = (state.message, time.monotonic() + _SAID_S)
         state.message = ""
 
@@ -186,21 +177,14 @@ class RunsScreen(ListKeys["Run"], ModalScreen["Run | None"]):
         if not runs:
             rows = [*above, *self._nothing()]
             return View(rows + [[]] * (height - len(rows)))
-        selected = self._place(runs)
-        below = _DETAILS if height >= _TALL else 0
-        room = max(2, height - len(above) - below)
-        self._top = scrolled(self._top, selected, room - 1, len(runs))
-        place = (self._top, selected)
+        return self._list(runs, above, width, height)
+
+    def _table(self, items: Sequence[Run], selected: int, size: tuple[int, int]) -> View:
         order, marked = self._state.order, self._state.marked
-        drawn = table(runs, order, marked, place, (width, room), self._glyphs)
-        rows = drawn.rows + [[]] * (room - len(drawn.rows))
-        if below:
-            more = len(runs) - self._top - (room - 1)
-            text = f" {plural(more, 'more run')} below " if more > 0 else ""
-            rule = "-" if self._glyphs == "ascii" else "─"
-            rows.append([(f"{text:{rule}^{width}}", "track")])
-            rows += details(runs[selected], width)
-        return View(rows, drawn.zones).below(above)
+        return table(items, order, marked, (self._top, selected), size, self._glyphs)
+
+    def _about(self, item: Run, width: int) -> list[Row]:
+        return details(item, width)
 
     def _above(self) -> list[Row]:
         rows: list[Row] = []

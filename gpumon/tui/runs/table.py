@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 
 from gpumon.model.text import clean
 from gpumon.report.render.runs import cells, gpus_text, short_path
-from gpumon.tui.columns import GAP, Column, placed
-from gpumon.tui.columns import cells as fitted
+from gpumon.tui.columns import Column
 from gpumon.tui.lines import Row, fit_row
-from gpumon.tui.lists import Order
-from gpumon.tui.parts.phrasing import cursor
-from gpumon.tui.parts.view import View, Zone
+from gpumon.tui.lists import Order, list_table
+from gpumon.tui.parts.view import View
 
 if TYPE_CHECKING:
     from gpumon.recording.runs import Run
@@ -30,7 +28,6 @@ COLUMNS = (
 SORTS = ("start", "length", "size", "what")
 _STATE = len(COLUMNS) - 1
 _STATES = {"recording": "good", "torn": "attention"}
-_BESIDE = 3  # cells before the first column: the cursor, a mark, a blank
 
 
 def ordered(runs: Sequence[Run], order: Order) -> list[Run]:
@@ -55,31 +52,16 @@ def table(
     size: tuple[int, int], glyphs: str,
 ) -> View:  # fmt: skip
     """As many rows as fit, the titles first. `place`: the first run shown, and the selected one."""
-    (top, selected), (width, height) = place, size
-    every = [cells(run) for run in runs]
-    shown = placed(COLUMNS, every, width - _BESIDE - 1)
-    head: Row = [(" " * _BESIDE, "dim")]
-    zones = []
-    x = _BESIDE
-    for column, text in zip(shown, fitted(COLUMNS, shown, [each.title for each in COLUMNS])):
-        title = COLUMNS[column.number].title
-        head += [(text, "title" if title == order.sort else "dim"), (GAP, "")]
-        if title in SORTS:
-            zones.append(Zone(x, 0, column.width, 1, f"sort_by('{title}')"))
-        x += column.width + len(GAP)
-    rows = [fit_row(head, width)]
-    for at in range(top, min(len(runs), top + height - 1)):
-        zones.append(Zone(0, len(rows), width, 1, f"pick({at})"))
-        here, run = at == selected, runs[at]
-        row: Row = [
-            (cursor(glyphs) if here else " ", "key"),
-            ("* " if run.id in marked else "  ", "attention"),
-        ]
-        for column, text in zip(shown, fitted(COLUMNS, shown, every[at])):
-            role = _STATES.get(run.state, "dim") if column.number == _STATE else ""
-            row += [(text, "title" if here and not role else role), (GAP, "")]
-        rows.append(fit_row(row, width))
-    return View(rows, zones)
+
+    def role(at: int, column: int, here: bool) -> str:
+        if column == _STATE:
+            return _STATES.get(runs[at].state, "dim")
+        return "title" if here else ""
+
+    return list_table(
+        COLUMNS, [cells(run) for run in runs], order.sort, SORTS, place, size, size[0] - 4, glyphs,
+        role, 3, lambda at: "* " if runs[at].id in marked else "  ",
+    )  # fmt: skip
 
 
 def details(run: Run, width: int) -> list[Row]:

@@ -37,17 +37,11 @@ class ReportPane(Pane):
     wheel = 3
     keys = grouped(
         "Report",
-        Key(
-            "y",
-            "copy",
-            "y",
-            "Copy",
-            "copy what the cursor is on: a line to change, a finding",
-            _HERE,
-        ),
+        Key("y", "copy", "y", "Copy",
+            "copy what the cursor is on: a line to change, a finding", _HERE),
         Key("Y", "copy_all", "Y", "", "copy all of Do this, on this screen and on the first"),
         Key("e", "save", "e", "Save", "save the report as Markdown in this folder", _HERE),
-    )
+    )  # fmt: skip
 
     def __init__(self, shell: Shell, selection: Selection, pipeline: Pipeline) -> None:
         super().__init__(shell, selection)

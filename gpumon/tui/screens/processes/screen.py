@@ -47,15 +47,9 @@ class ProcessesPane(Pane):
         Key("P", "sort_by('cpu')", "P", "", "processes by CPU"),
         Key("M", "sort_by('rss')", "M", "", "processes by memory"),
         Key("v", "tree", "v", "Tree", "show processes as a tree", _HERE),
-        Key(
-            "k",
-            "signal",
-            "k",
-            "Signal",
-            "send a signal to the selected process, if it is yours",
-            _ONE,
-        ),
-    )
+        Key("k", "signal", "k", "Signal",
+            "send a signal to the selected process, if it is yours", _ONE),
+    )  # fmt: skip
 
     def __init__(self, shell: Shell, selection: Selection, *, is_local: bool) -> None:
         super().__init__(shell, selection)
