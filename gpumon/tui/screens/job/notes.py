@@ -166,11 +166,9 @@ def _slowed(moment: Moment, remarks: list[Remark], names: list[str]) -> tuple[st
 
 def _idle(moment: Moment, remarks: list[Remark], names: list[str]) -> tuple[str, str]:
     """Devices that never worked while they were watched, others having worked or not."""
-    who = (
-        devices_named(names)
-        if len(names) <= NAMED
-        else f"{len(names)} of {len(moment.devices)} GPUs"
-    )
+    who = f"{len(names)} of {len(moment.devices)} GPUs"
+    if len(names) <= NAMED:
+        who = devices_named(names)
     age = age_text(max(each.value for each in remarks))
     action = ""
     if remarks[0].kind == "never-worked":

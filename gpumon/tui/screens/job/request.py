@@ -76,10 +76,8 @@ def _not_now(latest: Latest) -> Reading:
 
 def _known(uses: list[Use]) -> tuple[list[Use], list[str]]:
     """Those that are known now, and the names of the others."""
-    return (
-        [each for each in uses if each.used is not None],
-        [each.of for each in uses if each.used is None],
-    )
+    known = [each for each in uses if each.used is not None]
+    return known, [each.of for each in uses if each.used is None]
 
 
 def silent_nodes(moment: Moment) -> list[str]:
@@ -317,14 +315,10 @@ def request_rows(moment: Moment, width: int, *, is_low: bool) -> list[Row]:
     for line in lines:
         row: Row = [(f" {line.name:<8}", "dim"), (fit(line.asked, 11), "")]
         row += _bar_runs(line, bar_width, moment.glyphs)
-        used = f"{line.used} {line.extra}"
-        row.append(
-            (" " + fit(used, min(used_width, 36)), "unknown" if line.role == "unknown" else "")
-        )
-        row.append((fit(line.peak, peak_width), "dim"))
-        row.append((" ", ""))
-        row += _remark_runs(line, moment.glyphs)
-        rows.append(row)
+        used = fit(f"{line.used} {line.extra}", min(used_width, 36))
+        row += [(f" {used}", "unknown" if line.role == "unknown" else "")]
+        row += [(fit(line.peak, peak_width), "dim"), (" ", "")]
+        rows.append([*row, *_remark_runs(line, moment.glyphs)])
     return rows
 
 

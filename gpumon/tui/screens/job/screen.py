@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from gpumon.tui.lines import Row, fit_row
 from gpumon.tui.moment import Moment
+from gpumon.tui.parts.aligned import aligned
 from gpumon.tui.parts.grid import MIN_PLOT_HEIGHT, device_grid, least_rows
+from gpumon.tui.parts.host import core_rows, host_facts, host_lanes
+from gpumon.tui.parts.lanes import lanes_view
 from gpumon.tui.parts.title import time_row
 from gpumon.tui.parts.view import View
 from gpumon.tui.screens.base import Pane, Shell
-from gpumon.tui.screens.job.host import host_rows
 from gpumon.tui.screens.job.not_running import connecting_rows, ended_rows, pending_rows
 from gpumon.tui.screens.job.notes import box_rows, note_rows
 from gpumon.tui.screens.job.request import request_rows
@@ -26,6 +29,7 @@ _BESIDE = 240  # columns from which resources stand beside what is wrong, in so 
 _REQUEST_WIDTH = 116
 _FEW_DEVICES = 4
 _FEW_SHARE, _MANY_SHARE = 0.3, 0.5  # of the rows for devices and processes that these take
+_LEAST_HOST, _LANES_SHARE = 6, 0.6  # rows of a node without a GPU, and the share of its lanes
 _LEAST_PROCESSES = 6  # rows of the table of processes, its heading included
 
 
@@ -59,7 +63,7 @@ class JobPane(Pane):
         del rows[height:]
         left = height - len(rows)
         if not moment.devices:
-            return View(rows + host_rows(moment, width, left, self._processes.busiest))
+            return View(rows + _host_rows(moment, width, left, self._processes.busiest))
         if moment.is_folded:
             return self._nodes.draw(moment, width, left).below(rows)
         return self._devices(moment, width, left).below(rows)
@@ -94,6 +98,19 @@ class JobPane(Pane):
     @property
     def actor(self) -> Pane:
         return self._nodes if self.shell.moment.is_folded else self
+
+
+def _host_rows(
+    moment: Moment, width: int, height: int, busiest: Callable[[Moment, int, int], list[Row]]
+) -> list[Row]:
+    """Of nodes without a GPU: what the first one does over time, and below that who uses it."""
+    if not moment.nodes or moment.nodes[0].header is None or height < _LEAST_HOST:
+        return []
+    node = moment.nodes[0]
+    rows = aligned(list(host_facts(moment, node)), width) + core_rows(moment, node, width)
+    room = int(height * _LANES_SHARE) - len(rows)
+    rows += lanes_view(moment, node, host_lanes(moment, node), width, room).rows
+    return [*rows, [], *busiest(moment, width, max(0, height - len(rows) - 1))][:height]
 
 
 def _standing(moment: Moment, width: int, height: int) -> tuple[list[Row], list[str]]:
