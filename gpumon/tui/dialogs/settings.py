@@ -74,9 +74,9 @@ class SettingsDialog(ModalScreen["Settings | None"]):
         options = self.query_one(OptionList)
         place = options.highlighted or 0
         each = CHOICES[place]
-        change: dict[str, Any] = {
-            each.name: _after(getattr(self._settings, each.name), each.values, step)
-        }
+        value, values = getattr(self._settings, each.name), each.values
+        before = values.index(value) if value in values else 0  # one that is none is as the first
+        change: dict[str, Any] = {each.name: values[(before + step) % len(values)]}
         self._settings = self._settings._replace(**change)
         options.replace_option_prompt_at_index(place, self._text(each))
 
@@ -85,14 +85,6 @@ class SettingsDialog(ModalScreen["Settings | None"]):
 
     def action_close(self) -> None:
         self.dismiss(self._settings if self._settings != self._before else None)
-
-
-def _after(
-    value: str | bool | float, values: Sequence[str | bool | float], step: int
-) -> str | bool | float:
-    """One that is none of the values counts as the first."""
-    place = values.index(value) if value in values else 0
-    return values[(place + step) % len(values)]
 
 
 def value_text(value: str | bool | float) -> str:

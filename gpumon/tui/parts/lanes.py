@@ -49,17 +49,9 @@ class Lane(NamedTuple):
 
 
 def lane_of(
-    node: NodeView,
-    entity: str,
-    key: Key,
-    field: str,
-    label: str,
-    role: str,
-    form: Format,
-    high: float,
-    top: str,
-    now: float,
-) -> Lane:
+    node: NodeView, entity: str, key: Key, field: str, label: str, role: str, form: Format,
+    high: float, top: str, now: float,
+) -> Lane:  # fmt: skip
     """A lane of one reading, with its value now and its peak since attached."""
     value = shown(node.latest(entity, key, field, now), form, role)
     peak = node.peak(entity, key, field)

@@ -41,11 +41,9 @@ def title_row(moment: Moment, width: int) -> Row:
     nodes = [node for node in moment.nodes if node.header is not None]
     left: Row = [(" gpumon ", "title")]
     if not nodes and moment.job is None:
-        doing = (
-            f"connecting to {plural(len(moment.nodes), 'node')}"
-            if moment.nodes
-            else "starting the collectors"
-        )
+        doing = "starting the collectors"
+        if moment.nodes:
+            doing = f"connecting to {plural(len(moment.nodes), 'node')}"
         return spread([*left, (f" {doing} …", "dim")], [], width)
     about = _job_parts(moment, nodes, left)
     names = [device.device.name for _, device in moment.devices if device.device.mig is None]

@@ -144,9 +144,8 @@ class ArrayPane(Pane):
             counts[each.state] += each.size
         row: Row = []
         for state in sorted(counts, key=_place):
-            row.append(
-                (f" {counts[state]:,} {state.lower().replace('_', ' ')} ", state_role(state))
-            )
+            words = state.lower().replace("_", " ")
+            row.append((f" {counts[state]:,} {words} ", state_role(state)))
         order = _ORDERS.get(self._sort, self._sort) + (", reversed" if self._reverse else "")
         row += [("  ", ""), ("s ", "key")]
         zone = Zone(row_width(row) - 2, 0, 2 + len(order), 1, "sort(1)")
@@ -230,11 +229,9 @@ def _why_not(row: TaskRow) -> str:
 
 
 def _name(row: TaskRow) -> str:
-    return (
-        f"{clean(row.job.array_job_id, 20)}_{clean(row.task, 60)}"
-        if row.is_single
-        else (plural(row.size, "task"))
-    )
+    if row.is_single:
+        return f"{clean(row.job.array_job_id, 20)}_{clean(row.task, 60)}"
+    return plural(row.size, "task")
 
 
 def _facts(row: TaskRow, now: float) -> Row:

@@ -17,13 +17,14 @@ from gpumon.tui.screens.array.rows import TaskRow, trend
 from gpumon.tui.values import percent
 
 _WORDS_CELLS = 16  # at least, for what is to be said of a task
-_WIDE = 150  # from here on, amounts instead of percentages
+_WIDE = 150
 
 
 class _Context(NamedTuple):
     now: float
     glyphs: str
     width: int  # of the cell
+    is_wide: bool  # of the screen: amounts instead of percentages
 
 
 class _Column(NamedTuple):
@@ -56,7 +57,11 @@ def table_rows(
     for place in range(first, last):
         row = found[place]
         mark = cursor(glyphs) if place == selected else " "
-        cells = _cells(row, columns, now, glyphs)
+        cells = [
+            _cell(row, each, _Context(now, glyphs, each.width, width >= _WIDE))
+            for each in columns
+            if each.is_for(row)
+        ]
         if place == selected:
             cells[0] = (cells[0][0], "title+selected")
         rows.append(fit_row([(mark, "key"), (" ", ""), *cells, *_words(row, glyphs)], width))
@@ -77,12 +82,10 @@ def _columns(found: Sequence[TaskRow], width: int) -> list[_Column]:
         _Column("GPUs", 5, 8, "gpus", _gpus),
         _Column("", 24 if amount else 8, 6, "gpus", _trend, right=False),
         _Column("busy", 5, 2, "gpus", _busy),
-        _Column("GPU memory", 16, 5, "gpus", _gpu_mem_amount) if amount
-        else _Column("GPU mem", 7, 5, "gpus", _gpu_mem),
+        _Column("GPU memory" if amount else "GPU mem", 16 if amount else 7, 5, "gpus", _gpu_mem),
         _Column("cores", 9 if amount else 7, 4, "measured", _cores),
-        _Column("memory", 15, 4, "measured", _mem_amount) if amount
-        else _Column("mem", 5, 4, "measured", _mem),
-    ]  # fmt: skip
+        _Column("memory" if amount else "mem", 15 if amount else 5, 4, "measured", _mem),
+    ]
     room = width - 2 - _WORDS_CELLS
     kept = []
     every = [each for each in every if has_gpus or each.of != "gpus"]
@@ -94,13 +97,9 @@ def _columns(found: Sequence[TaskRow], width: int) -> list[_Column]:
     return [each for each in every if each in kept]
 
 
-def _cells(row: TaskRow, columns: list[_Column], now: float, glyphs: str) -> list[Run]:
-    runs = []
-    for each in columns:
-        if each.is_for(row):
-            text, role = each.cell(row, _Context(now, glyphs, each.width))
-            runs.append((fit(text, each.width, right=each.right) + "  ", role))
-    return runs
+def _cell(row: TaskRow, column: _Column, context: _Context) -> Run:
+    text, role = column.cell(row, context)
+    return fit(text, column.width, right=column.right) + "  ", role
 
 
 def _words(row: TaskRow, glyphs: str) -> Row:
@@ -172,16 +171,9 @@ def _busy(row: TaskRow, _: _Context) -> Run:
     return _known(busy, percent(busy.used or 0.0), "busy")
 
 
-def _gpu_mem(row: TaskRow, _: _Context) -> Run:
-    return _percent(_of(row).gpu_mem, _star(row), "mem")
-
-
-def _gpu_mem_amount(row: TaskRow, _: _Context) -> Run:
-    return _bytes(_of(row).gpu_mem, _star(row), "mem")
-
-
-def _star(row: TaskRow) -> str:
-    return "" if _of(row).is_need else "*"
+def _gpu_mem(row: TaskRow, context: _Context) -> Run:
+    figures = _of(row)
+    return _share(figures.gpu_mem, context, "" if figures.is_need else "*", "mem")
 
 
 def _cores(row: TaskRow, _: _Context) -> Run:
@@ -189,19 +181,12 @@ def _cores(row: TaskRow, _: _Context) -> Run:
     return _known(cores, f"{cores.used or 0.0:.1f}/{cores.given or '?'}")
 
 
-def _mem(row: TaskRow, _: _Context) -> Run:
-    return _percent(_of(row).mem)
+def _mem(row: TaskRow, context: _Context) -> Run:
+    return _share(_of(row).mem, context)
 
 
-def _mem_amount(row: TaskRow, _: _Context) -> Run:
-    return _bytes(_of(row).mem)
-
-
-def _percent(use: Use, star: str = "", role: str = "") -> Run:
-    return ("?", "unknown") if use.share is None else (percent(use.share * 100) + star, role)
-
-
-def _bytes(use: Use, star: str = "", role: str = "") -> Run:
+def _share(use: Use, context: _Context, star: str = "", role: str = "") -> Run:
     if use.share is None:
         return "?", "unknown"
-    return of_bytes_text(use.used or 0.0, use.given or 0.0) + star, role
+    amount = of_bytes_text(use.used or 0.0, use.given or 0.0)
+    return (amount if context.is_wide else percent(use.share * 100)) + star, role

@@ -119,16 +119,10 @@ def _right(title: str, rank: int = 0) -> columns.Column:
 
 COLUMNS = (
     Column("pid", _right("PID"), lambda entry: entry.process.facts.pid, "123456", False),
-    Column(
-        "user",
-        columns.Column("user", 3, most=12),
-        lambda entry: entry.process.facts.user,
-        "",
-        False,
-    ),
-    Column(
-        "node", columns.Column("node", most=16, least=8), lambda entry: entry.node.name, "", False
-    ),
+    Column("user", columns.Column("user", 3, most=12),
+           lambda entry: entry.process.facts.user, "", False),
+    Column("node", columns.Column("node", most=16, least=8),
+           lambda entry: entry.node.name, "", False),
     Column("gpu", columns.Column("GPU", most=9), lambda entry: entry.place, "", False),
     Column("framework", columns.Column("framework", 5), framework_name, "", False),
     Column("mem", _right("GPU memory"), lambda entry: entry.mem, "77.7 GiB"),
@@ -137,7 +131,7 @@ COLUMNS = (
     Column("rss", _right("memory", 6), lambda entry: entry.reading("rss_bytes"), "77.7 GiB"),
     Column("threads", _right("threads", 7), lambda entry: entry.reading("threads")),
     Column("time", _right("age", 4), lambda entry: -entry.process.facts.start, "59 min"),
-)
+)  # fmt: skip
 SORTS = tuple(column.name for column in COLUMNS)
 
 
