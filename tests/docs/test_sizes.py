@@ -21,25 +21,25 @@ PARTS = {
     "frames": (1500, 1650),
     "collect": (4500, 6682),
     "probe": (500, 789),
-    "transport": (1950, 3516),
+    "transport": (1950, 3514),
     "sources": (1150, 1264),
     "recording": (1800, 2075),
     "store": (620, 678),
     "slurm": (2050, 2714),
-    "site config toml": (450, 598),
-    "analysis": (9300, 13325),
-    "report": (2250, 3243),
-    "chart export exporter prometheus": (2400, 3160),
-    "pipeline": (800, 917),
-    "services": (2500, 3937),
-    "tui": (5900, 8567),
-    "*": (1610, 2277),  # all others: the command line, the interface for notebooks, single modules
+    "site config toml": (450, 592),
+    "analysis": (9300, 13303),
+    "report": (2250, 3224),
+    "chart export exporter prometheus": (2400, 3157),
+    "pipeline": (800, 913),
+    "services": (2500, 3934),
+    "tui": (5900, 8491),
+    "*": (1610, 2269),  # all others: the command line, the interface for notebooks, single modules
 }
 #: lines and files, with blanks and comments, in the same way
 TREES = {
-    "lines of gpumon": (54_000, 80_324),
-    "files of gpumon": (300, 544),
-    "lines of tests": (45_000, 75_897),
+    "lines of gpumon": (54_000, 80_250),
+    "files of gpumon": (300, 542),
+    "lines of tests": (45_000, 75_997),
     "files of tests": (400, 517),
 }
 #: that may be missing in a budget: code lines, lines of a tree, files
