@@ -203,14 +203,20 @@ def test_markdown_never_breaks_a_table(words):
 @example("1. x").via("a list")
 @example("12) x").via("a list")
 @example("- x").via("a list")
-@example("www.a.b").via("a link without brackets")
-@example("https://a.b/c").via("a link without brackets")
 @example("a__b__ _c_ d_e").via("emphasis")
 def test_markdown_shows_any_text_as_it_is(words):
-    shown = MarkdownIt("gfm-like").render(escape(words))
+    """As GitHub does, which makes no link of `gpu01.ac` alone."""
+    parser = MarkdownIt("gfm-like")
+    parser.linkify.set({"fuzzy_link": False})
+    shown = parser.render(escape(words))
     assert not re.search("<(?!/?p>)", shown), shown
     text = html.unescape(re.sub("</?p>", "", shown)).strip()
     assert text == " ".join(clean(words, 2000).split())
+
+
+@pytest.mark.parametrize("words", ["www.a.b", "https://a.b/c"])
+def test_a_link_without_brackets_is_text(words):
+    assert MarkdownIt("gfm-like").render(escape(words)) == f"<p>{words}</p>\n"
 
 
 def test_markdown_escapes_what_must_be_and_nothing_else():
