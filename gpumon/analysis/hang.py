@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from gpumon.analysis.finding import Lack, NotEvaluable
 from gpumon.analysis.once import once
-from gpumon.analysis.programs import ML_FRAMEWORKS, by_program, of_one_program
+from gpumon.analysis.programs import by_program, of_one_program
 from gpumon.analysis.rundata import DeviceData, NodeData, ProcessData, ProgramData, RunData, Track
 from gpumon.analysis.signals import (
     Span,
@@ -218,11 +218,10 @@ def _may_hang(run: RunData) -> bool:
 
 @once
 def standstill(run: RunData) -> Hang | list[NotEvaluable]:
-    """Busy ≥ 98 % without a pause at an even power that is below 60 % of that at work (or a power
-    fraction below 0.35 where training never was seen to work); PCIe and NVLink below 2 % of before,
-    memory constant, and no rank that computes on the host. Where power is not known, for twice as
-    long, and after traffic that stands out. I/O of the job lengthens the proof: a hang leaves
-    loggers and heartbeats running.
+    """Busy ≥ 98 % without a pause at an even power that is below 60 % of that at work; PCIe and
+    NVLink below 2 % of before, memory constant, and no rank that computes on the host. Where power
+    is not known, for twice as long, and after traffic that stands out. I/O of the job lengthens the
+    proof: a hang leaves loggers and heartbeats running.
 
     Guards: several GPUs of one program, and none of them works; servers wait for requests so; DRAM
     or tensor activity is work, whatever the power; where rank 0 computes on the host, or more cores
@@ -262,8 +261,6 @@ def _standstill(run: RunData, devices: Sequence[DeviceData]) -> Hang | list[NotE
         return []
     stopped = [each for each in ranks if each not in spinning]
     if any(_host_works(node, still, stopped, recent) for node in run.nodes):
-        return []
-    if any(each.power_before_w is None for each in still) and not _wait_for_others(still):
         return []
     span = Span(since, run.count)
     others = [each for each in job_devices(run) if each not in devices]
@@ -336,9 +333,8 @@ def _still(run: RunData, device: DeviceData, recent: Span) -> Still | None:
         is_known = _exchanged(run, device, before)
         return Still(device, since, None, None, True, *busy) if is_known else None
     before_w = _healthy_w(run, device, before)
-    most_w = power_at(device, _LOW_POWER) if before_w is None else _DROPPED * before_w
-    if mean_w >= (most_w or 0.0):
-        return None
+    if before_w is None or mean_w >= _DROPPED * before_w:
+        return None  # what never drew more may be a kernel that needs no more
     return Still(device, since, mean_w, before_w, bool(links), *busy)
 
 
@@ -394,14 +390,6 @@ def _host_works(
         return False  # none is left, or what each does is known
     cores = node.job.get("cpu_cores_used", Track()).average(*recent)
     return cores is not None and cores > _CORES_A_RANK * waiting + 1
-
-
-def _wait_for_others(still: Sequence[Still]) -> bool:
-    """Of GPUs that never were seen at work: programs that talk to each other, and links that show
-    that they do not; a kernel that needs neither may run so for hours.
-    """
-    frameworks = {p.facts.framework for each in still for p in job_processes(each.device)}
-    return bool(frameworks & ML_FRAMEWORKS) and all(each.links_known for each in still)
 
 
 def _first_ended(

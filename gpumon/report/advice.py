@@ -18,7 +18,7 @@ class Step(NamedTuple):
 
     text: str
     line: str = ""
-    short: str = ""  # in place of both, where there is only a row
+    whom: str = ""  # the line is to be sent, and no command
 
     @property
     def copied(self) -> str:
@@ -26,17 +26,17 @@ class Step(NamedTuple):
 
     @property
     def commented(self) -> str:
-        """The same among lines."""
-        return self.line or f"# {self.brief}"
+        """The same among lines of a script."""
+        return self.line if self.line and not self.whom else f"# {self.brief}"
 
     @property
     def brief(self) -> str:
         """In the few words that fit into a row."""
-        return self.short or self.line or self.text.rstrip(".:")
+        return f"{self.whom} {self.line}".strip() or self.text.rstrip(".:")
 
 
 def step_of(action: Action) -> Step:
-    return Step(action.text, action.after, "Report the node" if action.kind == "staff" else "")
+    return Step(action.text, action.after, "Tell the staff:" if action.kind == "staff" else "")
 
 
 class Box(NamedTuple):
@@ -82,6 +82,15 @@ class Box(NamedTuple):
         that stand first only what is said beside them, and which of them belong together.
         """
         return [each for each in steps_of(finding, self.changes) if each not in self.steps]
+
+    def rest(self, finding: Finding) -> list[Step]:
+        """All that there is to do about a finding and does not stand first."""
+        found = []
+        for action in finding.actions:
+            above = in_changes(action, self.changes)
+            words = " ".join(filter(None, (above, action.text)))
+            found.append(Step(words) if above else step_of(action))
+        return [each for each in found if each.copied and each not in self.steps]
 
 
 def box(findings: Sequence[Finding], changes: Sequence[Recommendation]) -> Box:

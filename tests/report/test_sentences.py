@@ -50,7 +50,7 @@ def test_one_step_that_names_changes_that_belong_together():
     ]
     staff = Action("staff", Line("node x: hot"), text="Report it to the staff.")
     assert steps_of(finding(actions=(staff,)), ()) == [
-        Step("Report it to the staff.", "node x: hot", "Report the node")
+        Step("Report it to the staff.", "node x: hot", "Tell the staff:")
     ]
     assert steps_of(finding(actions=()), changes) == []
 
@@ -63,11 +63,13 @@ def test_a_line_to_write_or_to_send_is_not_broken_behind_its_sentence():
     assert rows[-2:] == ["→ Report node gpu07 with this:", "    node gpu07: too hot"]
 
 
-def test_the_page_has_one_step_and_the_screen_all():
+def test_a_page_in_brief_has_one_step_and_the_whole_one_all():
     several = finding(actions=(Action("shell", Line("one")), Action("shell", Line("two"))))
-    rows = "\n".join(plain(page(report(findings=(several,)))))
-    assert "→ one" in rows
-    assert "→ two" not in rows
+    made = report(findings=(several,), recommendations=())
+    whole, brief = ("\n".join(plain(page(made, whole=each))) for each in (True, False))
+    assert whole.count("→ one") == brief.count("→ one") == 1
+    assert "→ two" in whole
+    assert "→ two" not in brief
     assert "→ two" in "\n".join(plain(finding_rows(several, 80)))
 
 

@@ -82,9 +82,7 @@ NEW: tuple[tuple[Kind, float], ...] = (
 _INTERVALS = (1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0)
 #: kinds on which gpumon is wrong today, and in what; tests of fresh seeds leave them out
 NOT_YET: dict[str, str] = {
-    "stuck.low_even_power": "half of those that never drew more are told as a hang",
     "stuck.rank_stuck": "a hang is missed in which the memory of a rank moves once",
-    "hosts.slow_tokenizer": "from 2 ranks on, or half of the time, nothing is told",
 }
 #: part of the jobs of a run that are of the new kinds: of those it is right on; of all of them
 _NEW_SHARE, _NEW_SHARE_OF_ALL = 0.2, 0.5

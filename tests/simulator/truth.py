@@ -259,6 +259,7 @@ _SLOW: dict[str, tuple[tuple[str, ...], float, float]] = {
     "input": (("input-bound", "low-busy", "cpu-starved"), 0.2, 0.5),
     "host": (("host-stall", "low-busy", "serial-many-cores"), 0.2, 0.5),
     "comm": (("comm-bound", "low-power-high-busy", "low-sm"), 0.25, 0.55),
+    "bubbles": (("host-stall", "low-busy"), 0.2, 2.0),
     "tiny": (("low-sm", "low-power-high-busy", "host-stall", "low-busy"), 0.3, 0.6),
     "simulator": (("low-busy", "host-stall", "cpu-starved", "cpu-environments"), 0.3, 0.92),
     "slow-gpu": (("straggler", "throttle-thermal", "throttle-power"), 0.1, 0.25),

@@ -122,13 +122,16 @@ def _host_stall(run: RunData, node: NodeData, variant: str, shown: Shown) -> Fin
         text = _COMPUTES.get(kind, "Profile what runs on the cores between the GPU's work.")
         if kind is Kind.LEARNING and (beside_share(run, node, shown.spans) or 0.0) > 0.5:
             text = _COMPUTES[Kind.REINFORCEMENT]
+    cause = "for the host"
     if where := most_text(probed_of(run, shown.devices), shown.spans):
         what = f"{what}; {where}"
+    elif variant == "thread" and len(shown.devices) > 1:
+        cause = "for the host, or for each other"  # a thread that waits by spinning looks the same
     return shown.finding(
         run,
         level_of(run, shown) if kind in (Kind.LEARNING, Kind.REINFORCEMENT) else "info",
         what,
-        says(shown, "wait", "for the host"),
+        says(shown, "wait", cause),
         confidence="medium",
         numbers={
             "busy_percent": busy,

@@ -134,7 +134,7 @@ def finding_json(finding: Finding) -> Json:
         "title": finding.title,
         "evidence": finding.evidence,
         "why": why(finding.id) or None,
-        "action": "; ".join(each.after for each in finding.actions) or None,
+        "action": "; ".join(each.after for each in finding.actions if each.after) or None,
         "actions": [
             {"kind": each.kind, "before": each.before or None, "after": each.after,
              "text": each.text or None}

@@ -64,8 +64,10 @@ def flow(parts: Sequence[tuple[str, str]], width: int, gap: str = "   ") -> list
             rows[-1] += [(gap, ""), (text, role)]
             used += len(gap) + len(text)
         else:
-            rows.append([("  " if rows else "", ""), (text[:width], role)])
-            used = len(rows[-1][0][0]) + len(text)
+            lead = "  " if rows else ""
+            for part in textwrap.wrap(text, max(20, width - len(lead))):
+                rows.append([(lead, ""), (part, role)])
+                used = len(lead) + len(part)
     return rows
 
 

@@ -139,7 +139,7 @@ def _head(report: Report, width: int) -> list[Row]:
 def _findings(report: Report, box: Box, width: int, glyphs: str) -> list[Block]:
     found: list[Block] = []
     for each in report.findings:
-        found += _finding(each, box.beside(each), width, glyphs)
+        found += _finding(each, box.rest(each), width, glyphs)
     return found + _answer(report, width, glyphs)
 
 

@@ -49,6 +49,7 @@ class ReportPane(Pane):
         self._places: list[Block] = []  # on which the cursor can stand, as they were drawn last
         self._cursor = 0  # the selected one
         self._scroll = 0  # rows below where the cursor alone would put the page
+        self._top = 0  # the first row of the page that was drawn last
         self._is_whole = False  # all findings are shown, and the reasons of each
         self.opened: Finding | None = None
 
@@ -72,7 +73,7 @@ class ReportPane(Pane):
             rows += block.rows
         self._cursor = min(self._cursor, max(0, len(starts) - 1))
         room = height - 1
-        top = self._top(len(rows), starts, columns * room)
+        self._top = top = self._first(len(rows), starts, columns * room)
         first = starts[self._cursor] if starts else 0
         under = range(first, first + len(self._places[self._cursor].rows) if starts else 0)
         second = top + _second_column(rows[top:], starts, room) if columns == 2 else len(rows)
@@ -89,7 +90,7 @@ class ReportPane(Pane):
                 shown.append([*fit_row([], x), (" ", ""), *marked])
         return View([_head(width), *shown[:room]], zones)
 
-    def _top(self, count: int, starts: list[int], room: int) -> int:
+    def _first(self, count: int, starts: list[int], room: int) -> int:
         """The first row shown: the cursor in sight, then wherever it was scrolled to."""
         most = max(0, count - room)
         if starts and self._scroll == 0:
@@ -106,6 +107,8 @@ class ReportPane(Pane):
     def action_move(self, step: int) -> None:
         """Up and down go from place to place, and below the last one through the page."""
         last = max(0, len(self._places) - 1)
+        if not self._places:
+            return
         if abs(step) > 1 or self._scroll or (step > 0 and self._cursor >= last):
             self._scroll = max(0, self._scroll + step)
         else:
@@ -115,30 +118,35 @@ class ReportPane(Pane):
         self._cursor = place
 
     def action_open(self) -> None:
-        """Enter: the finding under the cursor, or what the page left out."""
+        """Enter: the finding under the cursor, or what the page left out, from the top."""
         place = self._places[self._cursor] if self._places else None
         if place is not None and place.is_more:
-            self._is_whole = True
+            self._is_whole, self._cursor, self._scroll = True, 0, 0
         elif place is not None and place.finding is not None:
             self.opened = place.finding
             self.shell.show("finding")
 
     def action_copy(self) -> None:
-        """What is highlighted; it comes into sight, if it was scrolled away."""
+        """What is highlighted. If it was scrolled away it comes into sight, and is not copied."""
         if not self._is_shown():
             self.shell.say("y copies what the cursor is on; press 5 for the report")
-        elif self._places:
+        elif self._scroll:
             self._scroll = 0
+            self.shell.say("y copies what is highlighted; press it again")
+        elif self._places:
             copy(self.shell, self._places[self._cursor].lines)
 
     def action_copy_all(self) -> None:
-        """All of the box, which comes into sight."""
+        """All of the box. If it is not in sight it comes into sight, and is not copied."""
         report = _report(self.shell.moment)
         if report is None or not self._is_shown():
             self.shell.say("Y copies all of Do this; press 5 for the report")
             return
-        self._cursor = self._scroll = 0
-        copy(self.shell, box_of(report).lines)
+        if self._top:
+            self._cursor = self._scroll = 0
+            self.shell.say("Y copies all of Do this; press it again")
+        else:
+            copy(self.shell, box_of(report).lines)
 
     def _is_shown(self) -> bool:
         return self.shell.pane is self and _report(self.shell.moment) is not None

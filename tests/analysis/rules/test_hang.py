@@ -80,13 +80,8 @@ def test_ranks_that_wait_for_one_that_computes_on_the_host_do_not_hang():
     assert hang.suspected_hang(run) == []
 
 
-def test_what_never_was_seen_at_work_is_a_warning_at_most():
-    (found,) = [each for each in evaluate(hung(worked=0)).raised if each.id == "suspected-hang"]
-    assert (found.level, found.confidence) == ("warning", "low")
-    alone = hung(worked=0)
-    for each in alone.devices:  # replicas of a molecular dynamics code
-        each.processes = [rank(each.device.index, 30, framework="cuda-other")]
-    assert hang.suspected_hang(alone) == []
+def test_what_never_was_seen_at_work_may_need_no_more_power():
+    assert hang.suspected_hang(hung(worked=0)) == []
     assert hang.suspected_hang(hung(worked=0, pcie_rx_bytes_per_s=None)) == []
 
 

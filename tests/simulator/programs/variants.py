@@ -36,6 +36,7 @@ def pipeline(rng: Random) -> Drawn:
     step = made.step.compute
     made.step = made.step._replace(comm=0.0, host=step * bubble / (1 - bubble), items_cpu=0.2)
     program = made.program()
+    program.causes["bubbles"] = bubble
     return f"pipeline over {made.gpus} GPUs, bubbles {bubble:.0%}", program, made.request(program)
 
 

@@ -113,7 +113,7 @@ def selected(view):
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
 def test_y_copies_what_is_highlighted_and_in_sight(judged, width, height):
-    """On each place from the first to the last, also where the page was scrolled on."""
+    """On each place from the first to the last; where the page was scrolled on, the second time."""
     judged.show("report")
     pane = judged.pane
     judged.draw("report", width, height)
@@ -127,8 +127,13 @@ def test_y_copies_what_is_highlighted_and_in_sight(judged, width, height):
     seen = []
     for n, place in enumerate(pane._places):
         pane.action_pick_place(n)
+        judged.draw("report", width, height)
         pane.action_move(30)
+        judged.draw("report", width, height)
         pane.action_copy()
+        if pane._places[n:] and "again" in judged.said[-1]:
+            judged.draw("report", width, height)
+            pane.action_copy()
         *_, copied, said = judged.said
         assert copied == "".join(f"{line}\n" for line in place.lines)
         assert said == "copied 1 line, if the terminal allows it"
@@ -146,6 +151,10 @@ def test_all_to_do_is_copied_where_it_is_in_sight(judged):
     judged.show("report")
     judged.draw("report", 80, 22)
     judged.pane.action_move(30)
+    judged.draw("report", 80, 22)
+    judged.pane.action_copy_all()
+    assert "press it again" in judged.said[-1]
+    judged.draw("report", 80, 22)
     judged.pane.action_copy_all()
     assert judged.said[-2] == whole
     assert "Do this" in judged.text("report", 80, 22)

@@ -216,12 +216,12 @@ def box_rows(moment: Moment, width: int, most: int) -> tuple[list[Row], list[str
     """
     box = moment.evaluation.box if moment.evaluation is not None else Box()
     parts = [(box.request, box.changed)] if box.request else []
-    parts += [(each.brief, [] if each.short else [each.commented]) for each in box.steps]
+    parts += [(each.brief, [each.commented]) for each in box.steps]
     head = f" {_DO_THIS}  "
     for count in range(len(parts), 0, -1):
         left = len(parts) - count
         text = " · ".join(text for text, _ in parts[:count])
-        more = f"   +{left} more on screen 5" if left else ""
+        more = f"   +{left} more on screen 5" if left else "   (Y copies)"
         first, *others = textwrap.wrap(text + more, max(20, width - len(head) - 1))
         if len(others) < most:
             rows: list[Row] = [[(head, "key"), (first, "")]]
