@@ -315,7 +315,7 @@ def _lost(run: RunData, device: DeviceData) -> set[int]:
 
 def _foreign(run: RunData, device: DeviceData) -> set[int]:
     """Buckets in which another user's process worked there, as far as is known, and none of the
-    job's did.
+    job's did, nor may have.
     """
     found: set[int] = set()
     for each in device.processes:
@@ -323,8 +323,11 @@ def _foreign(run: RunData, device: DeviceData) -> set[int]:
             sm, known = each.sm_percent.mean, each.sm_percent.known_count() > 0
             bins = range(run.bin_at(each.first), min(run.count, run.bin_at(each.last) + 1))
             found |= {n for n in bins if not known or (n < len(sm) and sm[n] > 0)}
-    own = [each.sm_percent.mean for each in job_processes(device)] if found else []
-    return {n for n in found if not any(n < len(sm) and sm[n] > 0 for sm in own)}
+    for each in job_processes(device) if found else ():
+        sm, known = each.sm_percent.mean, each.sm_percent.known_count() > 0
+        bins = range(run.bin_at(each.first), min(run.count, run.bin_at(each.last) + 1))
+        found -= {n for n in bins if not known or (n < len(sm) and sm[n] > 0)}
+    return found
 
 
 def _suspend(run: RunData, rows: Sequence[Row]) -> None:

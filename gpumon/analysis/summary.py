@@ -197,9 +197,12 @@ def _idle_tail_s(run: RunData, device: DeviceData) -> float | None:
     active = device.active.mean
     if not active or isnan(active[-1]):
         return None
-    tail = ledger_of(run).idle_now
-    bins = range((len(active) if tail is None else tail.first) - 1, -1, -1)
-    first = next((n + 1 for n in bins if active[n] != 0), 0)  # a gap is no 0
+    ledger = ledger_of(run)
+    is_of_job = ledger.row_of(device.label) is not None
+    tail = ledger.idle_now.first if is_of_job and ledger.idle_now is not None else len(active)
+    bins = range(len(active) - 1, -1, -1)
+    ends = (n + 1 for n in bins if isnan(active[n]) or (active[n] != 0 and n < tail))
+    first = next(ends, 0)  # a gap is no rest
     begin, end = (run.grid_start + n * run.bin_s for n in (first, len(active)))
     node = node_of(run, device)
     if node is not None and node.span:  # bins are wider than what was sampled in them

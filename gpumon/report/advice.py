@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 #: to do first, at most; the changed request is one of them
 _MOST_STEPS = 3
+#: kinds of actions whose lines stand in a job script
+_OF_SCRIPT = ("sbatch", "export")
 
 
 class Step(NamedTuple):
@@ -18,7 +20,7 @@ class Step(NamedTuple):
 
     text: str
     line: str = ""
-    whom: str = ""  # the line is to be sent, and no command
+    kind: str = ""  # of its action
 
     @property
     def copied(self) -> str:
@@ -26,17 +28,19 @@ class Step(NamedTuple):
 
     @property
     def commented(self) -> str:
-        """The same among lines of a script."""
-        return self.line if self.line and not self.whom else f"# {self.brief}"
+        """Among the lines of a job script: others than those for it are comments."""
+        return self.line if self.line and self.kind in _OF_SCRIPT else f"# {self.brief}"
 
     @property
     def brief(self) -> str:
         """In the few words that fit into a row."""
-        return f"{self.whom} {self.line}".strip() or self.text.rstrip(".:")
+        text = "Tell the staff:" if self.kind == "staff" else self.text
+        text = "" if self.line and self.kind in _OF_SCRIPT else text
+        return " ".join(filter(None, (text, self.line))).rstrip(".:")
 
 
 def step_of(action: Action) -> Step:
-    return Step(action.text, action.after, "Tell the staff:" if action.kind == "staff" else "")
+    return Step(action.text, action.after, action.kind)
 
 
 class Box(NamedTuple):
@@ -108,11 +112,9 @@ def box_of(report: Report) -> Box:
 def steps_of(finding: Finding, changes: Sequence[Recommendation]) -> list[Step]:
     """What the page has room for of one finding: see `Box.beside`."""
     for n, action in enumerate(finding.actions):
-        if above := in_changes(action, changes):
+        if in_changes(action, changes):
             checks = [step_of(each) for each in finding.actions[:n] if each.kind == "shell"]
-            together = above if len(action.changes) > 1 else ""
-            text = " ".join(filter(None, (together, action.text)))
-            return [*checks[:1], *([Step(text)] if text else [])]
+            return [*checks[:1], *([Step(action.text)] if action.text else [])]
     return [each for each in map(step_of, finding.actions[:1]) if each.copied]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, zip_longest
 from math import inf
 
 from gpumon.analysis.rules.faults import is_certain, xid_text, xids_of
@@ -64,8 +64,12 @@ def _of_device(device: DeviceData) -> Iterator[Happening]:
 
 def _throttled(run: RunData, device: DeviceData) -> Iterator[Happening]:
     """Stretches in which the clocks were lowered for a reason that costs speed."""
+    by_words: dict[str, list[Sequence[float]]] = {}
     for reason, words in SLOWING.items():
-        for span in _stretches(run, device.throttle.get(reason, Track())):
+        by_words.setdefault(words, []).append(device.throttle.get(reason, Track()).mean)
+    for words, reasons in by_words.items():
+        shares = [max(0.0, *each) for each in zip_longest(*reasons, fillvalue=0.0)]
+        for span in _stretches(run, shares):
             begin, end = window_of(run, span)
             if end - begin >= _LEAST_S:
                 text = f"throttled ({words})"
@@ -74,9 +78,9 @@ def _throttled(run: RunData, device: DeviceData) -> Iterator[Happening]:
                 )
 
 
-def _stretches(run: RunData, shares: Track) -> list[Span]:
+def _stretches(run: RunData, shares: Sequence[float]) -> list[Span]:
     found: list[Span] = []
-    for at, share in enumerate(shares.mean):
+    for at, share in enumerate(shares):
         if not share >= _THROTTLED_SHARE:
             continue
         if found and (at - found[-1].last) * run.bin_s < _NEAR_S:

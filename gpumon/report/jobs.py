@@ -78,7 +78,7 @@ def verdict_of(report: Report) -> Verdict:
         waste, missing = None, NO_GPUS
     if worst is None:
         return Verdict(waste, missing=missing, told=told)
-    advice = box_of(report).brief or worst.title
+    advice = box_of(report).brief or (worst.title if worst.level != "info" else "")
     return Verdict(waste, advice, worst.title, worst.level, missing, told)
 
 

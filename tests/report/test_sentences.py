@@ -4,7 +4,7 @@ from gpumon.analysis.finding import Action, Change, Gpus, Recommendation, ask_fo
 from gpumon.analysis.rules import phrasing
 from gpumon.analysis.rules.catalogue import BY_ID
 from gpumon.model.lines import Line
-from gpumon.report.advice import Step, steps_of
+from gpumon.report.advice import Step, step_of, steps_of
 from gpumon.report.render.layout import plain
 from gpumon.report.render.page import finding_rows, page
 from gpumon.report.render.plots import plot_rows
@@ -41,18 +41,32 @@ def test_one_step_that_names_changes_that_belong_together():
     less = Change("--mem", 64 << 30, 9 << 30)
     changes, line = (Recommendation(less, ""),), ask_for(less, text="Or less:")
     assert steps_of(finding(actions=(line,)), changes) == [Step("Or less:")]
-    assert steps_of(finding(actions=(line,)), ()) == [Step("Or less:", "#SBATCH --mem=9G")]
+    assert steps_of(finding(actions=(line,)), ()) == [
+        Step("Or less:", "#SBATCH --mem=9G", "sbatch")
+    ]
     fewer = Change("--gres", Gpus("gpu:", 4), Gpus("gpu:", 1))
     both = (*changes, Recommendation(fewer, ""))
     together = (ask_for(fewer, less, text="Only if it can use no more."),)
-    assert steps_of(finding(actions=together), both) == [
-        Step("Request --mem=9G and --gres=gpu:1 only together (above). Only if it can use no more.")
-    ]
+    assert steps_of(finding(actions=together), both) == [Step("Only if it can use no more.")]
     staff = Action("staff", Line("node x: hot"), text="Report it to the staff.")
     assert steps_of(finding(actions=(staff,)), ()) == [
-        Step("Report it to the staff.", "node x: hot", "Tell the staff:")
+        Step("Report it to the staff.", "node x: hot", "staff")
     ]
     assert steps_of(finding(actions=()), changes) == []
+
+
+def test_among_lines_of_a_script_others_are_comments():
+    kill = Action("shell", Line("scancel 4711"), text="Check its output; if it is stuck, end it.")
+    staff = Action("staff", Line("node x: hot"), text="Report it to the staff.")
+    code = Action("code", Line("model = torch.compile(model)"))
+    grow = Action("export", Line("export TF_FORCE_GPU_ALLOW_GROWTH=true"), text="Measure:")
+    assert [step_of(each).commented for each in (kill, staff, code, grow)] == [
+        "# Check its output; if it is stuck, end it. scancel 4711",
+        "# Tell the staff: node x: hot",
+        "# model = torch.compile(model)",
+        "export TF_FORCE_GPU_ALLOW_GROWTH=true",
+    ]
+    assert step_of(kill).copied == "scancel 4711"
 
 
 def test_a_line_to_write_or_to_send_is_not_broken_behind_its_sentence():

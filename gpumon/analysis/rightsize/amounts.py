@@ -189,7 +189,7 @@ def _recorded_need(run: RunData, figures: Used | None) -> Need | NotEvaluable:
     factor = max(factor, hidden)
     need = Need(most, factor, basis, confidence, is_bound, far_s, in_all=max(most, sum(peaks)))
     safe = need
-    if far_s and bound:
+    if far_s and bound and most:
         safe = replace(need, factor=max(factor, 1.2 * bound / most), polled_s=None)
     if less_memory(run, safe) is not None:
         return safe

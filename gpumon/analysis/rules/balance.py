@@ -344,11 +344,15 @@ def slow_devices(run: RunData) -> list[Slow]:
 
 
 def _causes(device: DeviceData, devices: Sequence[DeviceData], spans: Sequence[Span]) -> list[str]:
-    causes = []
+    shares: dict[str, float] = {}
     for reason, words in SLOWING.items():
         share = mean_of(device.throttle[reason], spans) if reason in device.throttle else None
-        if share is not None and share >= 0.01:
-            causes.append(f"throttled ({words}) {percent(share * 100)} of the time")
+        shares[words] = max(shares.get(words, 0.0), share or 0.0)
+    causes = [
+        f"throttled ({words}) {percent(share * 100)} of the time"
+        for words, share in shares.items()
+        if share >= 0.01
+    ]
     width, others = _narrower(device, devices, spans)
     if width < others:
         causes.append(f"PCIe x{width:.0f} (others x{others:.0f})")

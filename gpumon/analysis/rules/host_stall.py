@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import ceil
 from statistics import fmean
@@ -27,7 +27,7 @@ from gpumon.analysis.rules.needs import gpus
 from gpumon.analysis.rules.phrasing import percent
 from gpumon.analysis.rules.rule import Answers, rule
 from gpumon.analysis.rules.stands import most_text, probed_of
-from gpumon.analysis.rundata import DeviceData, NodeData, RunData, Track
+from gpumon.analysis.rundata import DeviceData, NodeData, ProcessData, RunData, Track
 from gpumon.analysis.signals import (
     Held,
     busy_track,
@@ -76,15 +76,16 @@ def _stall_held(run: RunData, device: DeviceData, node: NodeData, t: HostStall) 
     if "cpu_cores_used" not in node.job:
         return Held([], False), "the job's CPU use is not known"
     tracks = [busy_between_pauses(run, device), node.job["cpu_cores_used"]]
-    on_gpus = {p.facts.pid for each in devices_on(run, node) for p in job_processes(each)}
-
-    most = t.cores * max(1, len(on_gpus))
+    ranks = _at_once(p for each in devices_on(run, node) for p in job_processes(each))
+    own, most = {p.facts.pid for p in job_processes(device)}, t.cores * max(1, ranks)
 
     def one_thread(means: Sequence[float]) -> bool:
         busy, cores, process = means
         return low <= busy < high and cores <= most and _ONE[0] <= process <= _ONE[1]
 
-    for _, process in node.processes.values():
+    for pid, (facts, process) in node.processes.items():
+        if ranks > 1 and not {pid, facts.ppid} & own:
+            continue  # it may be that of another GPU
         held = sustained(run, t.seconds, one_thread, [*tracks, process], first)
         if held.spans:
             return held, "thread"
@@ -97,6 +98,22 @@ def _stall_held(run: RunData, device: DeviceData, node: NodeData, t: HostStall) 
     if in_range.spans and not node.processes:
         return Held([], False), "no process's CPU use is known"
     return Held([], in_range.known), ""
+
+
+def _at_once(processes: Iterable[ProcessData]) -> int:
+    """The most of them that were there at one time."""
+    lives: dict[int, tuple[float, float]] = {}
+    for each in processes:
+        first, last = lives.get(each.facts.pid, (each.first, each.last))
+        lives[each.facts.pid] = min(first, each.first), max(last, each.last)
+    changes = [(first, -1) for first, _ in lives.values()] + [
+        (last, 1) for _, last in lives.values()
+    ]
+    running = most = 0
+    for _, change in sorted(changes):
+        running -= change
+        most = max(most, running)
+    return most
 
 
 def _host_stall(run: RunData, node: NodeData, variant: str, shown: Shown) -> Finding:

@@ -164,7 +164,7 @@ def time_over(run: RunData, t: TimeOver) -> Checked:
     limit_s = _limit_s(run)
     if isinstance(limit_s, NotEvaluable):
         return limit_s
-    known = [elapsed_s(run), *amounts.completed(run)]
+    known = amounts.completed(run) or [elapsed_s(run)]
     longest = max(known)
     share = longest / limit_s
     wanted = amounts.less_time(known, limit_s)
@@ -279,13 +279,16 @@ def _end_of(run: RunData) -> _End:
 
 def _end_of_some(run: RunData, ledger: Ledger, least_s: float) -> _End | None:
     """Where not all did the same: those that rested, while the others worked or waited for them."""
-    tails = [(ledger.seconds([ledger.tail_of(row)]), row.device) for row in ledger.rows]
+    tails = [(ledger.seconds([ledger.tail_of(row)]), row) for row in ledger.rows]
     resting = [each for each in tails if each[0] >= _RESTS_S]
+    idle = gpus_text(run, [row.device for _, row in resting])
+    rested_s = run.end - (ledger.last_work() or run.end)
+    if rested_s >= least_s:
+        last = ledger.count - run.bins(_PAUSE_S) - 1
+        waits = resting and any(max(row.waits, default=0) >= last for row in ledger.rows)
+        words = f"its other GPUs waited for {idle}" if waits else "its GPUs did nothing for it"
+        return _End(f"{words} for the last {age_text(rested_s)}", stood=True)
     if not resting:
         return None
-    idle = gpus_text(run, [device for _, device in resting])
-    waited_s = run.end - (ledger.last_work() or run.end)
-    if waited_s >= least_s:
-        return _End(f"its GPUs waited for {idle} for the last {age_text(waited_s)}", stood=True)
     rested = age_text(min(seconds for seconds, _ in resting))
     return _End(f"for the last {rested} {idle} did nothing, and the others worked", stood=False)

@@ -46,7 +46,7 @@ def device_rows(
         rows.append([(text, "dim")])
     note = star_note(report.devices)
     notes = [f"* {note}"] if note else []
-    for each in (*notes, *need_notes(report.devices)):
+    for each in (*notes, *need_notes(shown, len(report.devices))):
         rows += wrapped("", each, width, "", "dim", 0)
     return rows + drawn
 
@@ -61,9 +61,10 @@ def star_note(devices: Sequence[DeviceRow]) -> str:
     return "may be preallocated by a framework; the real need is unknown"
 
 
-def need_notes(devices: Sequence[DeviceRow]) -> list[str]:
+def need_notes(devices: Sequence[DeviceRow], count: int) -> list[str]:
     """What was in use of what frameworks reserved, where that was measured, once for all GPUs that
-    need as much: `gpu01:0: 9.4 GiB in use, 77.4 GiB reserved; needs at least 10.1 GiB`.
+    need as much: `gpu01:0: 9.4 GiB in use, 77.4 GiB reserved; needs at least 10.1 GiB`. `count`: of
+    all GPUs.
     """
     alike: dict[tuple[str, str], list[DeviceRow]] = {}
     for row in devices:
@@ -72,7 +73,7 @@ def need_notes(devices: Sequence[DeviceRow]) -> list[str]:
     found = []
     for (used, need), rows in alike.items():
         who = labels_text(clean(row.label, 24) for row in rows)
-        if len(rows) == len(devices) > 1:
+        if len(rows) == count > 1:
             who = "each GPU"
         peaks = [row.mem_peak_bytes for row in rows if row.mem_peak_bytes is not None]
         reserved = range_text(peaks, bytes_text) if peaks else NOT_KNOWN

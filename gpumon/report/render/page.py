@@ -153,15 +153,15 @@ def _in_brief(report: Report, width: int, glyphs: str, key: str) -> list[Block]:
         if len(rows) == 1 and (fit := [each for each in rest if len(each) <= width - 2]):
             found.append(Block([[(f"  {fit[0]}", "dim")]]))
     found += _answer(report, width, glyphs, "")
-    return found + _more(report, bool(found), key)
+    return found + _more(report, key)
 
 
-def _more(report: Report, is_reasoned: bool, key: str) -> list[Block]:
+def _more(report: Report, key: str) -> list[Block]:
     """What a page in brief leaves out."""
     findings, checks = len(report.findings) - _MOST_FINDINGS, len(report.not_evaluable)
     left = [plural(findings, "finding")] if findings > 0 else []
-    left += ["reasons"] if is_reasoned else []
-    left += [plural(checks, "skipped check")] if checks and report.findings else []
+    left += ["reasons"] if report.findings else []
+    left += [plural(checks, "skipped check")] if checks else []
     return [Block([[(f"  More ({key}): {', '.join(left)}", "dim")]], is_more=True)] if left else []
 
 

@@ -227,7 +227,7 @@ def box_rows(moment: Moment, width: int, most: int) -> tuple[list[Row], list[str
             rows: list[Row] = [[(head, "key"), (first, "")]]
             rows += [[(" " * len(head) + row, "")] for row in others]
             return rows, [line for _, lines in parts[:count] for line in lines]
-    return [], []
+    return ([[(head, "key"), ("on screen 5", "")]] if parts and most > 0 else []), []
 
 
 def note_rows(moment: Moment, width: int, most: int) -> list[Row]:

@@ -60,6 +60,8 @@ class JobPane(Pane):
         rows += standing
         if height >= _LOW and rows:
             rows.append([])
+        if len(rows) > height:
+            self._lines = []
         del rows[height:]
         left = height - len(rows)
         if not moment.devices:
