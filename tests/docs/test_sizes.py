@@ -27,19 +27,19 @@ PARTS = {
     "store": (620, 678),
     "slurm": (2050, 2714),
     "site config toml": (450, 592),
-    "analysis": (9300, 13303),
-    "report": (2250, 3224),
+    "analysis": (9300, 13328),
+    "report": (2250, 3238),
     "chart export exporter prometheus": (2400, 3157),
     "pipeline": (800, 913),
     "services": (2500, 3934),
-    "tui": (5900, 8491),
+    "tui": (5900, 8501),
     "*": (1610, 2269),  # all others: the command line, the interface for notebooks, single modules
 }
 #: lines and files, with blanks and comments, in the same way
 TREES = {
-    "lines of gpumon": (54_000, 80_250),
+    "lines of gpumon": (54_000, 80_299),
     "files of gpumon": (300, 542),
-    "lines of tests": (45_000, 75_997),
+    "lines of tests": (45_000, 76_023),
     "files of tests": (400, 517),
 }
 #: that may be missing in a budget: code lines, lines of a tree, files
