@@ -34,7 +34,7 @@ class Step(NamedTuple):
     @property
     def brief(self) -> str:
         """In the few words that fit into a row."""
-        text = "Tell the staff:" if self.kind == "staff" else self.text
+        text = "Report:" if self.kind == "staff" else self.text
         text = "" if self.line and self.kind in _OF_SCRIPT else text
         return " ".join(filter(None, (text, self.line))).rstrip(".:")
 

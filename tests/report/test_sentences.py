@@ -62,7 +62,7 @@ def test_among_lines_of_a_script_others_are_comments():
     grow = Action("export", Line("export TF_FORCE_GPU_ALLOW_GROWTH=true"), text="Measure:")
     assert [step_of(each).commented for each in (kill, staff, code, grow)] == [
         "# Check its output; if it is stuck, end it. scancel 4711",
-        "# Tell the staff: node x: hot",
+        "# Report: node x: hot",
         "# model = torch.compile(model)",
         "export TF_FORCE_GPU_ALLOW_GROWTH=true",
     ]
