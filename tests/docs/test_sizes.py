@@ -39,7 +39,7 @@ PARTS = {
 TREES = {
     "lines of gpumon": (54_000, 80_299),
     "files of gpumon": (300, 542),
-    "lines of tests": (45_000, 76_023),
+    "lines of tests": (45_000, 76_024),
     "files of tests": (400, 517),
 }
 #: that may be missing in a budget: code lines, lines of a tree, files
