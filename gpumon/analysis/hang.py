@@ -158,7 +158,6 @@ _BUSY_PERCENT, _LEAST_BUSY_PERCENT, _BUSY_DEVIATION = 98.0, 96.0, 1.5
 _POWER_W, _POWER_SHARE = 3.0, 0.04
 #: a bin differs from those of a standstill: %, part of their power; so many in a row end it
 _NEARLY_BUSY_PERCENT, _OTHER_POWER_SHARE, _DIFFERING_BINS = 90.0, 0.15, 3
-_LOW_POWER = 0.35  # power fraction
 _DROPPED = 0.6  # of the power while it worked
 _EARLIER_S, _HEALTHY_S = 1800.0, 300.0
 #: what moves although nothing goes on: parts of an earlier rate, B/s, % of the cycles
@@ -180,7 +179,7 @@ class Still(NamedTuple):
     device: DeviceData
     since: int
     power_w: float | None
-    power_before_w: float | None  # while it worked; None where it never did for long
+    power_before_w: float | None  # while it worked; None where power is not known
     links_known: bool
     busy_percent: float
     deviation: float  # of it
@@ -300,7 +299,7 @@ def _lacking(device: DeviceData, recent: Span) -> str:
 
 
 def _has_power(device: DeviceData, recent: Span) -> bool:
-    has_limit = power_at(device, _LOW_POWER) is not None
+    has_limit = power_at(device, 1.0) is not None
     return has_limit and is_mostly_known(device.track("power_w"), recent)
 
 

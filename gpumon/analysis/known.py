@@ -1,4 +1,4 @@
-"""Figures over values of which some may not be known (None)."""
+"""Figures over values of which some may not be known (None), and over spans of time."""
 
 from __future__ import annotations
 
@@ -28,3 +28,15 @@ def total(values: Values) -> float | None:
     """None as soon as one is missing: a part is no total."""
     known = list(values)
     return None if not known or None in known else sum(value or 0.0 for value in known)
+
+
+def most_at_once(spans: Iterable[tuple[float, float]]) -> int:
+    """The most of these (start, end) that there were at one time; one that begins when another ends
+    was not there with it.
+    """
+    changes = (change for start, end in spans for change in ((start, 1), (end, -1)))
+    running = most = 0
+    for _, change in sorted(changes):
+        running += change
+        most = max(most, running)
+    return most

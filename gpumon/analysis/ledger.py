@@ -79,8 +79,8 @@ _RESTING_CORES, _RESTING_SHARE, _LAUNCHED_S, _SMOOTH_S = 0.1, 0.01, 120.0, 120.0
 @dataclass
 class Row:
     """One device: by bucket its state, and the share of it in which it did something for the job
-    (of a node: for anybody). `waits`:
-    those in which its kernels wait for another rank of the program.
+    (of a node: for anybody). `waits`: those in which its kernels wait for another rank of the
+    program.
     """
 
     device: DeviceData

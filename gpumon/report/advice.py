@@ -82,8 +82,8 @@ class Box(NamedTuple):
         return next((each for each in findings if step in steps_of(each, self.changes)), None)
 
     def beside(self, finding: Finding) -> list[Step]:
-        """What else to do about a finding: one step, and a check that comes before it. Of changes
-        that stand first only what is said beside them, and which of them belong together.
+        """What else to do about a finding: one step, and a check that comes before it; of changes
+        that stand first only what is said beside them.
         """
         return [each for each in steps_of(finding, self.changes) if each not in self.steps]
 
@@ -110,7 +110,7 @@ def box_of(report: Report) -> Box:
 
 
 def steps_of(finding: Finding, changes: Sequence[Recommendation]) -> list[Step]:
-    """What the page has room for of one finding: see `Box.beside`."""
+    """What there is room for of one finding, wherever it stands: see `Box.beside`."""
     for n, action in enumerate(finding.actions):
         if in_changes(action, changes):
             checks = [step_of(each) for each in finding.actions[:n] if each.kind == "shell"]

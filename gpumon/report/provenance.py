@@ -32,7 +32,7 @@ _SOURCES = {
 
 
 def provenance_lines(report: Report, *, whole: bool = True) -> list[str]:
-    """The source in one line, what is missing, and notes; with `whole`, what was not checked."""
+    """Source, missing values and notes; `whole`: skipped checks as well."""
     coverage = report.coverage
     words = [_SOURCES.get(coverage.source, coverage.source)]
     if coverage.source == "sacct" and report.job.is_pending:

@@ -27,20 +27,20 @@ PARTS = {
     "store": (620, 678),
     "slurm": (2050, 2714),
     "site config toml": (450, 592),
-    "analysis": (9300, 13328),
+    "analysis": (9300, 13317),
     "report": (2250, 3238),
     "chart export exporter prometheus": (2400, 3157),
     "pipeline": (800, 913),
     "services": (2500, 3934),
-    "tui": (5900, 8501),
+    "tui": (5900, 8506),
     "*": (1610, 2269),  # all others: the command line, the interface for notebooks, single modules
 }
 #: lines and files, with blanks and comments, in the same way
 TREES = {
-    "lines of gpumon": (54_000, 80_299),
+    "lines of gpumon": (54_000, 80_295),
     "files of gpumon": (300, 542),
-    "lines of tests": (45_000, 76_024),
-    "files of tests": (400, 517),
+    "lines of tests": (45_000, 76_104),
+    "files of tests": (400, 518),
 }
 #: that may be missing in a budget: code lines, lines of a tree, files
 SLACK, SLACK_LINES, SLACK_FILES = 20, 200, 5

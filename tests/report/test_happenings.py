@@ -55,7 +55,7 @@ def test_stretches_that_cost_speed_are_events_and_power_caps_are_not():
     shares[24:40] = [0.5] * 16
     shares[60:64] = [1.0] * 4  # too short
     shares[100:110] = [0.2] * 10
-    one.throttle["hw_thermal"] = track(shares)
+    one.throttle["hw_thermal"] = one.throttle["sw_thermal"] = track(shares)  # one word for both
     one.throttle["sw_power_cap"] = track([1.0] * 120)
     data = evidence(120, [one])
     (found,) = happenings(data)

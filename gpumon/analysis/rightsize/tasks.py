@@ -173,21 +173,6 @@ def outliers(
     return far if len(far) <= len(known) / 5 else []
 
 
-def most_at_once(jobs: Iterable[Job]) -> int:
-    """How many of them ran at the same time, at most; one where times are not known."""
-    changes = sorted(
-        change
-        for job in jobs
-        if job.start is not None and job.end is not None
-        for change in ((job.start, 1), (job.end, -1))
-    )
-    running = most = 0
-    for _, change in changes:
-        running += change
-        most = max(most, running)
-    return max(most, 1)
-
-
 def outcomes(jobs: Iterable[Job]) -> Counter[str]:
     """State -> tasks."""
     return Counter(map(outcome, jobs))

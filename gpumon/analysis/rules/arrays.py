@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from gpumon.analysis.finding import Action, Finding, Lack, NotEvaluable, Outcome, to_do
+from gpumon.analysis.known import most_at_once
 from gpumon.analysis.programs import coordinates
 from gpumon.analysis.rightsize import amounts, changes
 from gpumon.analysis.rightsize.amounts import GIB
@@ -22,7 +23,6 @@ from gpumon.analysis.rightsize.tasks import (
     completed_tasks,
     ended_tasks,
     gpu_hours,
-    most_at_once,
     outcome,
     outcomes,
     outliers,
@@ -122,7 +122,8 @@ def array_mem_over(run: RunData, t: ArrayMemOver) -> Checked:
     is_enough = most >= t.share * request.mem_bytes or not is_worth(request.mem_bytes, asked)
     if is_enough or line is None:
         return None
-    at_once = most_at_once(task.job for task in tasks)
+    jobs = (task.job for task in tasks)
+    at_once = max(1, most_at_once((e.start, e.end) for e in jobs if e.start and e.end))
     waste = (request.mem_bytes - asked) * request.nodes * at_once
     return _finding(
         run,

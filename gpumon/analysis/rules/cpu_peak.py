@@ -87,7 +87,7 @@ def cpu_underused(run: RunData, t: CpuUnderused) -> Checked:
     always kept; not where `serial-many-cores` or `cpu-binding` says it better; of cores with two
     hardware threads one is enough; processes that wait for I/O get no line; of a run of which a
     part was not recorded only where the CPU time of that part bounds what it needed. Source: UVA's
-    workshop ("you may need all cores for preprocessing"); 0.5 proposed.
+    workshop ("you may need all cores for preprocessing"); 0.66 proposed.
     """
     is_bounded = not run.live and fewer_cpus(run) is not None
     measured = _peak(run, t.recorded_s, is_part=is_bounded)

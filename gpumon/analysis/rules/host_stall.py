@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from gpumon.analysis.finding import Action, Finding, NotEvaluable, to_write
 from gpumon.analysis.kinds import Kind, kind_of
+from gpumon.analysis.known import most_at_once
 from gpumon.analysis.ledger import HELD_BACK
 from gpumon.analysis.rules.gpu_ineffective import Shown
 from gpumon.analysis.rules.gpu_waits import (
@@ -76,7 +77,7 @@ def _stall_held(run: RunData, device: DeviceData, node: NodeData, t: HostStall) 
     if "cpu_cores_used" not in node.job:
         return Held([], False), "the job's CPU use is not known"
     tracks = [busy_between_pauses(run, device), node.job["cpu_cores_used"]]
-    ranks = _at_once(p for each in devices_on(run, node) for p in job_processes(each))
+    ranks = _at_once(run, (p for each in devices_on(run, node) for p in job_processes(each)))
     own, most = {p.facts.pid for p in job_processes(device)}, t.cores * max(1, ranks)
 
     def one_thread(means: Sequence[float]) -> bool:
@@ -100,20 +101,13 @@ def _stall_held(run: RunData, device: DeviceData, node: NodeData, t: HostStall) 
     return Held([], in_range.known), ""
 
 
-def _at_once(processes: Iterable[ProcessData]) -> int:
+def _at_once(run: RunData, processes: Iterable[ProcessData]) -> int:
     """The most of them that were there at one time."""
     lives: dict[int, tuple[float, float]] = {}
     for each in processes:
         first, last = lives.get(each.facts.pid, (each.first, each.last))
         lives[each.facts.pid] = min(first, each.first), max(last, each.last)
-    changes = [(first, -1) for first, _ in lives.values()] + [
-        (last, 1) for _, last in lives.values()
-    ]
-    running = most = 0
-    for _, change in sorted(changes):
-        running -= change
-        most = max(most, running)
-    return most
+    return most_at_once((first, last + run.bin_s) for first, last in lives.values())
 
 
 def _host_stall(run: RunData, node: NodeData, variant: str, shown: Shown) -> Finding:

@@ -109,7 +109,7 @@ def _findings(report: Report) -> list[str]:
 
 
 def _section(title: str, *parts: Sequence[str]) -> list[str]:
-    """Those parts that are not empty, apart from each other; without any there is no title."""
+    """The title and the parts, a blank line before each; nothing where all parts are empty."""
     shown = [part for part in parts if part]
     heads = [[f"### {title}"]] if title and shown else []
     return [line for part in (*heads, *shown) for line in ("", *part)]

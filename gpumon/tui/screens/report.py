@@ -49,7 +49,7 @@ class ReportPane(Pane):
         self._places: list[Block] = []  # on which the cursor can stand, as they were drawn last
         self._cursor = 0  # the selected one
         self._scroll = 0  # rows below where the cursor alone would put the page
-        self._top = 0  # the first row of the page that was drawn last
+        self._sees_box = False  # all of *Do this* was drawn last
         self._is_whole = False  # all findings are shown, and the reasons of each
         self.opened: Finding | None = None
 
@@ -73,7 +73,10 @@ class ReportPane(Pane):
             rows += block.rows
         self._cursor = min(self._cursor, max(0, len(starts) - 1))
         room = height - 1
-        self._top = top = self._first(len(rows), starts, columns * room)
+        top = self._top(len(rows), starts, columns * room)
+        boxed = list(zip(starts, self._places[: len(box_of(report).lines)]))
+        ends = max((start + len(place.rows) for start, place in boxed), default=0)
+        self._sees_box = not boxed or (top <= boxed[0][0] and ends <= top + columns * room)
         first = starts[self._cursor] if starts else 0
         under = range(first, first + len(self._places[self._cursor].rows) if starts else 0)
         second = top + _second_column(rows[top:], starts, room) if columns == 2 else len(rows)
@@ -90,7 +93,7 @@ class ReportPane(Pane):
                 shown.append([*fit_row([], x), (" ", ""), *marked])
         return View([_head(width), *shown[:room]], zones)
 
-    def _first(self, count: int, starts: list[int], room: int) -> int:
+    def _top(self, count: int, starts: list[int], room: int) -> int:
         """The first row shown: the cursor in sight, then wherever it was scrolled to."""
         most = max(0, count - room)
         if starts and self._scroll == 0:
@@ -106,9 +109,9 @@ class ReportPane(Pane):
 
     def action_move(self, step: int) -> None:
         """Up and down go from place to place, and below the last one through the page."""
-        last = max(0, len(self._places) - 1)
         if not self._places:
             return
+        last = len(self._places) - 1
         if abs(step) > 1 or self._scroll or (step > 0 and self._cursor >= last):
             self._scroll = max(0, self._scroll + step)
         else:
@@ -142,11 +145,13 @@ class ReportPane(Pane):
         if report is None or not self._is_shown():
             self.shell.say("Y copies all of Do this; press 5 for the report")
             return
-        if self._top:
+        if self._sees_box:
+            copy(self.shell, box_of(report).lines)
+        elif self._cursor or self._scroll:
             self._cursor = self._scroll = 0
             self.shell.say("Y copies all of Do this; press it again")
         else:
-            copy(self.shell, box_of(report).lines)
+            self.shell.say("this terminal is too low to show all of Do this")
 
     def _is_shown(self) -> bool:
         return self.shell.pane is self and _report(self.shell.moment) is not None

@@ -158,6 +158,9 @@ def test_all_to_do_is_copied_where_it_is_in_sight(judged):
     judged.pane.action_copy_all()
     assert judged.said[-2] == whole
     assert "Do this" in judged.text("report", 80, 22)
+    judged.draw("report", 80, 3)
+    judged.pane.action_copy_all()
+    assert "too low" in judged.said[-1]
     judged.show("nodes")
     judged.panes["report"].action_copy_all()
     assert "press 5" in judged.said[-1]

@@ -1,0 +1,49 @@
+"""Whose work a GPU's time is: the job's, another user's, or a wait for a rank of its own."""
+
+import pytest
+
+from gpumon.analysis.known import most_at_once
+from gpumon.analysis.ledger import ledger_of
+from gpumon.analysis.rules.time import _end_of
+from gpumon.slurm.job import Job
+from tests.analysis.build import device, evidence, node, process
+
+COUNT = 360
+
+
+def ledger(*processes):
+    held = [device(COUNT, busy_percent=90, processes=processes)]
+    return ledger_of(evidence(COUNT, held, job=Job(state="COMPLETED", raw_id="4711", id="4711")))
+
+
+def stranger(sm):
+    return process(COUNT, sm=sm, pid=77, own=False, in_job=False)
+
+
+@pytest.mark.parametrize(
+    ("own_sm", "others_sm", "worth", "shared_s"),
+    [(80, 10, 0.9, 0), (0, 50, 0.0, 3600), (None, 50, 0.9, 0), (None, None, 0.9, 0)],
+)
+def test_others_work_is_no_work_of_the_job(own_sm, others_sm, worth, shared_s):
+    """What the job's own process may have done is its own."""
+    found = ledger(process(COUNT, sm=own_sm), stranger(others_sm))
+    assert found.worth() == pytest.approx(worth, abs=1e-6)
+    assert found.shared_s() == shared_s
+    assert found.waste_s() == pytest.approx((3600 - shared_s) * (1 - worth) if worth else 0, abs=1)
+
+
+def test_ranks_that_spin_for_one_that_rests_did_not_work_until_the_end():
+    spins = [300.0] * 60 + [80.0] * 300
+    ranks = [
+        device(COUNT, n, busy_percent=busy, power_w=power, processes=[process(COUNT, pid=n + 1)])
+        for n, (busy, power) in enumerate([(99, spins), ([99] * 60 + [0] * 300, 300.0)])
+    ]
+    nodes = [node(COUNT, job={"cpu_cores_used": 2.0})]
+    run = evidence(COUNT, ranks, nodes, job=Job(state="TIMEOUT", raw_id="4711", id="4711"))
+    assert _end_of(run) == ("its other GPUs waited for GPU 1 for the last 50 min", True)
+
+
+def test_one_that_begins_when_another_ends_was_not_there_with_it():
+    assert most_at_once([]) == 0
+    assert most_at_once([(0, 5), (5, 9), (9, 9.5)]) == 1
+    assert most_at_once([(0, 5), (4, 9), (4.5, 4.6)]) == 3
