@@ -6,7 +6,7 @@ from gpumon.analysis.known import most_at_once
 from gpumon.analysis.ledger import ledger_of
 from gpumon.analysis.rules.time import _end_of
 from gpumon.slurm.job import Job
-from tests.analysis.build import device, evidence, node, process
+from tests.analysis.build import device, evidence, process
 
 COUNT = 360
 
@@ -16,17 +16,14 @@ def ledger(*processes):
     return ledger_of(evidence(COUNT, held, job=Job(state="COMPLETED", raw_id="4711", id="4711")))
 
 
-def stranger(sm):
-    return process(COUNT, sm=sm, pid=77, own=False, in_job=False)
-
-
 @pytest.mark.parametrize(
     ("own_sm", "others_sm", "worth", "shared_s"),
     [(80, 10, 0.9, 0), (0, 50, 0.0, 3600), (None, 50, 0.9, 0), (None, None, 0.9, 0)],
 )
 def test_others_work_is_no_work_of_the_job(own_sm, others_sm, worth, shared_s):
     """What the job's own process may have done is its own."""
-    found = ledger(process(COUNT, sm=own_sm), stranger(others_sm))
+    other = process(COUNT, sm=others_sm, pid=77, own=False, in_job=False)
+    found = ledger(process(COUNT, sm=own_sm), other)
     assert found.worth() == pytest.approx(worth, abs=1e-6)
     assert found.shared_s() == shared_s
     assert found.waste_s() == pytest.approx((3600 - shared_s) * (1 - worth) if worth else 0, abs=1)
@@ -38,8 +35,7 @@ def test_ranks_that_spin_for_one_that_rests_did_not_work_until_the_end():
         device(COUNT, n, busy_percent=busy, power_w=power, processes=[process(COUNT, pid=n + 1)])
         for n, (busy, power) in enumerate([(99, spins), ([99] * 60 + [0] * 300, 300.0)])
     ]
-    nodes = [node(COUNT, job={"cpu_cores_used": 2.0})]
-    run = evidence(COUNT, ranks, nodes, job=Job(state="TIMEOUT", raw_id="4711", id="4711"))
+    run = evidence(COUNT, ranks, job=Job(state="TIMEOUT", raw_id="4711", id="4711"))
     assert _end_of(run) == ("its other GPUs waited for GPU 1 for the last 50 min", True)
 
 

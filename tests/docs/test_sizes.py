@@ -39,8 +39,8 @@ PARTS = {
 TREES = {
     "lines of gpumon": (54_000, 80_295),
     "files of gpumon": (300, 542),
-    "lines of tests": (45_000, 76_104),
-    "files of tests": (400, 518),
+    "lines of tests": (45_000, 76_064),
+    "files of tests": (400, 517),
 }
 #: that may be missing in a budget: code lines, lines of a tree, files
 SLACK, SLACK_LINES, SLACK_FILES = 20, 200, 5

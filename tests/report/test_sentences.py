@@ -37,13 +37,12 @@ def test_why_and_how_sure_follow():
     assert rest.endswith(f"{BY_ID['gpus-partly-idle'].why} 8 of 120 min observed.")
 
 
-def test_one_step_that_names_changes_that_belong_together():
+def test_one_step_without_the_changes_that_stand_first():
     less = Change("--mem", 64 << 30, 9 << 30)
     changes, line = (Recommendation(less, ""),), ask_for(less, text="Or less:")
     assert steps_of(finding(actions=(line,)), changes) == [Step("Or less:")]
-    assert steps_of(finding(actions=(line,)), ()) == [
-        Step("Or less:", "#SBATCH --mem=9G", "sbatch")
-    ]
+    (whole,) = steps_of(finding(actions=(line,)), ())
+    assert whole == Step("Or less:", "#SBATCH --mem=9G", "sbatch")
     fewer = Change("--gres", Gpus("gpu:", 4), Gpus("gpu:", 1))
     both = (*changes, Recommendation(fewer, ""))
     together = (ask_for(fewer, less, text="Only if it can use no more."),)
@@ -77,24 +76,17 @@ def test_a_line_to_write_or_to_send_is_not_broken_behind_its_sentence():
     assert rows[-2:] == ["→ Report node gpu07 with this:", "    node gpu07: too hot"]
 
 
-def test_a_page_in_brief_has_one_step_and_the_whole_one_all():
-    several = finding(actions=(Action("shell", Line("one")), Action("shell", Line("two"))))
-    made = report(findings=(several,), recommendations=())
-    whole, brief = ("\n".join(plain(page(made, whole=each))) for each in (True, False))
-    assert whole.count("→ one") == brief.count("→ one") == 1
-    assert "→ two" in whole
-    assert "→ two" not in brief
-    assert "→ two" in "\n".join(plain(finding_rows(several, 80)))
-
-
-def test_a_page_in_brief_names_what_it_leaves_out():
+def test_a_page_in_brief_leaves_out_what_it_names():
     levels = ("critical", "warning", "warning", "warning", "info")
-    found = [finding(id="low-busy", title=f"this {n}", adds="so", level=level, actions=())
+    steps = (Action("shell", Line("one")), Action("shell", Line("two")))
+    found = [finding(id="low-busy", title=f"this {n}", adds="so", level=level, actions=steps)
              for n, level in enumerate(levels)]  # fmt: skip
     made = report(findings=tuple(found), happenings=(), recommendations=())
     whole, brief = ("\n".join(plain(page(made, whole=each))) for each in (True, False))
     assert [n for n in range(5) if f"This {n}." in whole] == [0, 1, 2, 3, 4]
     assert [n for n in range(5) if f"This {n}." in brief] == [0, 1, 2]
+    assert whole.count("→ one") == brief.count("→ one") == 1  # first
+    assert (whole.count("→ two"), brief.count("→ two")) == (5, 0)
     assert brief.count("  So.\n") == 3
     count = len(made.not_evaluable)
     assert f"  More (--all): 2 findings, reasons, {count} skipped check" in brief

@@ -86,11 +86,7 @@ async def test_four_keys_end_a_process(monkeypatch):
         await reached(pilot, lambda: sent)
 
 
-async def test_two_keys_copy_what_to_do_first(
-    app,
-    evaluation,  # noqa: F811
-    monkeypatch,
-):
+async def test_two_keys_copy_what_to_do_first(app, evaluation, monkeypatch):  # noqa: F811
     copied = []
     monkeypatch.setattr(app, "copy_to_clipboard", copied.append)
     async with app.run_test(size=(120, 40)) as pilot:

@@ -186,7 +186,7 @@ def _second_column(rows: list[Row], starts: list[int], room: int) -> int:
 def _head(width: int) -> Row:
     row: Row = [(" the report as if the job ended now ", "dim"), ("  Enter", "key")]
     row += [(" why  ", "dim"), ("y", "key"), (" copy  ", "dim"), ("Y", "key")]
-    row += [(" copy all to do  ", "dim"), ("e", "key"), (" save", "dim")]
+    row += [(" copy all  ", "dim"), ("e", "key"), (" save", "dim")]
     if width >= _WITH_ALL_KEYS:
         row += [("  ↑↓", "key"), (" select, then scroll", "dim")]
     return row

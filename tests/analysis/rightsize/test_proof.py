@@ -153,6 +153,9 @@ def test_a_peak_between_samples_is_the_kernels():
     assert need(9 * GIB).amount == 9 * GIB
     assert need(9 * GIB).is_upper_bound
     assert need(None).amount == 2 * GIB
+    far = Coverage("recording", 100.0, 20.0, from_start=True, to_end=True)
+    unused = nodes(5 * GIB, sampled=0, charged=5 * GIB)
+    assert memory_need(evidence(360, nodes=unused, coverage=far)).amount == 0
 
 
 def test_what_was_not_recorded_is_bounded_by_the_kernels_peak():

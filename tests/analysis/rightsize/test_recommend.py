@@ -10,7 +10,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gpumon.analysis.finding import Action, Change, Finding, ask_for
-from gpumon.analysis.rightsize import amounts
 from gpumon.analysis.rightsize.amounts import GIB, round_memory, round_time
 from gpumon.analysis.rightsize.changes import gpus_line, memory_line
 from gpumon.analysis.rightsize.cores import cpus_for
@@ -350,14 +349,6 @@ def test_between_far_samples_lies_what_the_kernels_peak_does_not_exclude(kernel,
     (found,) = [each for each in evaluate(this).raised if each.id == "mem-over"]
     refused = "readings of the memory were up to 20 s apart"
     assert (refused in found.actions[0].text) == (after is None)
-
-
-def test_a_job_that_used_no_memory_needs_the_least():
-    far = Coverage("recording", 100.0, 20.0, from_start=True, to_end=True)
-    this = run(mem=0.0, coverage=far)
-    this.nodes[0].mem_charged_peak_bytes = 5 * GIB
-    this.nodes[0].job |= node(360, job={"mem_charged_bytes": 5 * GIB}).job
-    assert amounts.memory_need(this).amount == 0
 
 
 @pytest.mark.parametrize(

@@ -118,18 +118,13 @@ def test_one_busy_thread_is_advised_by_its_framework(framework, word, absent):
     assert absent not in action.text
 
 
-@pytest.mark.parametrize(
-    ("percents", "busy", "says"),
-    [
-        ([99] * 4, [45] * 4, "4 processes use 100 % of a core each"),
-        ([300, 100, 30, 30], [45, 95, 95, 95], ""),  # that of another GPU
-    ],
-)
+@pytest.mark.parametrize(("percents", "busy", "says"), [
+    ([99] * 4, [45] * 4, "4 processes use 100 % of a core each"),
+    ([300, 100, 30, 30], [45, 95, 95, 95], ""),  # that of another GPU
+])  # fmt: skip
 def test_each_process_on_a_gpu_may_use_one_core(percents, busy, says):
     on = [process(COUNT, pid=n, framework="torch") for n in range(1, 5)]
-    ranks = [
-        device(COUNT, n, busy_percent=each, processes=[pids[n]]) for n, each in enumerate(busy)
-    ]
+    ranks = [device(COUNT, n, busy_percent=each, processes=[on[n]]) for n, each in enumerate(busy)]
     used = {n: (Process(n, "ada", "python", "python"), track(each, COUNT))
             for n, each in enumerate(percents, 1)}  # fmt: skip
     host = node(COUNT, cpus=16, job={"cpu_cores_used": sum(percents) / 100}, processes=used)

@@ -100,11 +100,9 @@ def test_findings_take_the_place_of_what_can_be_seen_at_once(looking, evaluation
 def test_clicks_and_cursor_name_findings(judged):
     pane = opened(judged, 1)
     view = judged.draw("report", 120, 58)
-    assert [zone.action for zone in view.zones] == [
-        f"pick_place({n})" for n in range(len(pane._places))
-    ]
-    title = judged.moment.evaluation.report.findings[1].title
-    assert title.rstrip(".")[:40] in plain(selected(view))
+    places = [f"pick_place({n})" for n in range(len(pane._places))]
+    assert [zone.action for zone in view.zones] == places
+    assert sentences(pane.opened)[0][:40] in plain(selected(view))
 
 
 def selected(view):
@@ -112,57 +110,49 @@ def selected(view):
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
-def test_y_copies_what_is_highlighted_and_in_sight(judged, width, height):
-    """On each place from the first to the last; where the page was scrolled on, the second time."""
+def test_y_copies_what_is_highlighted(judged, width, height):
+    """On each place from the first to the last, of the page with what Enter adds."""
     judged.show("report")
     pane = judged.pane
     judged.draw("report", width, height)
-    pane.action_pick_place(len(pane._places) - 1)
+    in_brief = len(pane._places)
+    pane.action_pick_place(in_brief - 1)
     pane.action_copy()
     assert "nothing to copy" in judged.said[-1]
-    in_brief = len(pane._places)
-    pane.action_open()  # what the page left out
+    pane.action_open()
     judged.draw("report", width, height)
     assert len(pane._places) > in_brief > 4
-    seen = []
     for n, place in enumerate(pane._places):
         pane.action_pick_place(n)
-        judged.draw("report", width, height)
-        pane.action_move(30)
-        judged.draw("report", width, height)
+        shown = selected(judged.draw("report", width, height))
         pane.action_copy()
-        if pane._places[n:] and "again" in judged.said[-1]:
-            judged.draw("report", width, height)
-            pane.action_copy()
-        *_, copied, said = judged.said
-        assert copied == "".join(f"{line}\n" for line in place.lines)
+        copied, said = judged.said[-2:]
+        assert copied == f"{place.lines[0]}\n"
         assert said == "copied 1 line, if the terminal allows it"
-        (row, *_) = shown = selected(judged.draw("report", width, height))
         assert len(shown) == len(place.rows)
         words = copied.removeprefix("#SBATCH ").split("=")[-1].split()
-        assert all(word in plain(shown) for word in words), row
-        seen.append(copied)
-    assert len(set(seen)) == len(seen)
+        assert all(word in plain(shown) for word in words)
 
 
-def test_all_to_do_is_copied_where_it_is_in_sight(judged):
-    box = judged.moment.evaluation.report
-    whole = "".join(f"{line}\n" for line in box_of(box).lines)
+@pytest.mark.parametrize("key", ["copy", "copy_all"])
+def test_what_was_scrolled_away_is_copied_once_it_is_in_sight(judged, key):
     judged.show("report")
-    judged.draw("report", 80, 22)
-    judged.pane.action_move(30)
-    judged.draw("report", 80, 22)
-    judged.pane.action_copy_all()
-    assert "press it again" in judged.said[-1]
-    judged.draw("report", 80, 22)
-    judged.pane.action_copy_all()
-    assert judged.said[-2] == whole
-    assert "Do this" in judged.text("report", 80, 22)
+    press = getattr(judged.pane, f"action_{key}")
+    for step in (0, 30):
+        judged.pane.action_move(step)
+        judged.draw("report", 80, 22)
+    press()
+    assert "press it again" in judged.said.pop()
+    assert not judged.said
+    assert selected(judged.draw("report", 80, 22))
+    press()
+    lines = box_of(judged.moment.evaluation.report).lines
+    assert judged.said[0].splitlines() == (lines if key == "copy_all" else [lines[0][2:] + "."])
     judged.draw("report", 80, 3)
-    judged.pane.action_copy_all()
+    judged.panes["report"].action_copy_all()
     assert "too low" in judged.said[-1]
     judged.show("nodes")
-    judged.panes["report"].action_copy_all()
+    press()
     assert "press 5" in judged.said[-1]
 
 
