@@ -123,7 +123,8 @@ def array_mem_over(run: RunData, t: ArrayMemOver) -> Checked:
     if is_enough or line is None:
         return None
     jobs = (task.job for task in tasks)
-    at_once = max(1, most_at_once((e.start, e.end) for e in jobs if e.start and e.end))
+    times = [(e.start, e.end) for e in jobs if e.start is not None and e.end is not None]
+    at_once = max(1, most_at_once(times))
     waste = (request.mem_bytes - asked) * request.nodes * at_once
     return _finding(
         run,
