@@ -30,7 +30,6 @@ _PERSON_LOGIN_S = 180.0
 _PIECE_BYTES = 65536
 #: the name of a key's type -> the algorithms by which a server shows it; SHA-1 is gone
 _ALGORITHMS = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
-_CERTIFIED = "-cert-v01@openssh.com"
 
 
 class NoSession(Exception):
@@ -66,10 +65,8 @@ class _Transport(paramiko.Transport):  # type: ignore[misc]
         super().__init__(sock)
         every = list(self.get_security_options().key_types)
         first = [name for kind in known.types() for name in _ALGORITHMS.get(kind, (kind,))]
-        plain = [name for name in first if name in every]
-        plain += [name for name in every if name not in first]
-        certified = [f"{name}{_CERTIFIED}" for name in every] if known.has_authority() else []
-        self._wanted = (*certified, *plain)
+        wanted = [name for name in first if name in every]
+        self._wanted = (*wanted, *(name for name in every if name not in first))
 
     @property
     def preferred_keys(self) -> tuple[str, ...]:
@@ -157,9 +154,7 @@ def _shake_hands(transport: _Transport, host: SshSettings, timeout_s: float) -> 
 def _check_key(transport: _Transport, host: SshSettings, known: KnownHosts) -> None:
     """Strict: nothing is ever added to known_hosts here."""
     key = transport.get_remote_server_key()
-    blob = key.public_blob
-    certificate = blob.key_blob if blob is not None and blob.key_type.endswith(_CERTIFIED) else b""
-    verdict = known.verdict(HostKey(key.get_name(), key.asbytes(), certificate))
+    verdict = known.verdict(HostKey(key.get_name(), key.asbytes()))
     if verdict.standing == "unknown":
         raise sshfailures.unknown_key(host, verdict.why)
     if verdict.standing == "changed":

@@ -1,7 +1,8 @@
-"""known_hosts files, line by line: hashed names, patterns, authorities, revoked keys.
+"""known_hosts files, line by line: hashed names, patterns, revoked keys.
 
 The format is sshd(8), SSH_KNOWN_HOSTS FILE FORMAT. A line that cannot be read is skipped alone:
-one bad line in a site's file must not hide the others, as it does with paramiko's reader.
+one bad line in a site's file must not hide the others, as it does with paramiko's reader. Host
+certificates are left to openssh, which is tried where a key is not known.
 """
 
 from __future__ import annotations
@@ -10,11 +11,9 @@ import base64
 import binascii
 import hashlib
 import hmac
-import re
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from gpumon.transport.ssh import host_certificate as hostcert
 from gpumon.transport.ssh.config import matches_pattern
 
 _MARKERS = ("", "@cert-authority", "@revoked")
@@ -30,18 +29,17 @@ class KnownHost(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """`why`: the line that says so, or why a certificate does not count; for messages."""
+    """`why`: the line that says so, or what is known instead; for messages."""
 
     standing: Standing
     why: str = ""
 
 
 class HostKey(NamedTuple):
-    """What a server showed: its plain key, and the certificate around it if it showed one."""
+    """What a server showed."""
 
     type: str
     key: bytes
-    certificate: bytes = b""
 
 
 class KnownHosts:
@@ -54,38 +52,25 @@ class KnownHosts:
     def __init__(self, files: Sequence[str], names: Sequence[str]) -> None:
         lines = [line for file in files for line in read_known_hosts(file)]
         self._by_name = [[one for one in lines if matches(one.names, name)] for name in names]
-        self._host = re.sub(r"^\[(.*)\]:\d+$", r"\1", names[0])
 
     def types(self) -> list[str]:
         """Types of the keys that are known for it, without doubles: a server shall show those."""
         found = [one.type for lines in self._by_name for one in lines if not one.marker]
         return list(dict.fromkeys(found))
 
-    def has_authority(self) -> bool:
-        return any(one.marker == "@cert-authority" for lines in self._by_name for one in lines)
-
     def verdict(self, shown: HostKey) -> Verdict:
-        """Whether this is the host's key. A certificate that does not hold leaves the plain key."""
+        """Whether this is the host's key."""
         revoked = {one.key: one for one in self._all("@revoked")}
         if shown.key in revoked:
             return Verdict("revoked", revoked[shown.key].where)
-        doubt = ""
-        if shown.certificate:
-            authorities = {one.key: one for one in self._all("@cert-authority")}
-            signer, doubt = hostcert.signer(shown.certificate, self._host)
-            if signer in revoked:
-                return Verdict("revoked", revoked[signer].where)
-            if signer in authorities:
-                return Verdict("known", authorities[signer].where)
-            doubt = doubt or "its certificate is not signed by a known authority"
-        plain = self._all("")
-        for one in plain:
+        for one in self._all(""):
             if one.key == shown.key:
                 return Verdict("known", one.where)
         for one in self._by_name[0]:
             if not one.marker and one.type == shown.type:
                 return Verdict("changed", one.where)
-        return Verdict("unknown", doubt)
+        authority = "only an authority is, whose certificates openssh checks"
+        return Verdict("unknown", authority if self._all("@cert-authority") else "")
 
     def _all(self, marker: str) -> list[KnownHost]:
         return [one for lines in self._by_name for one in lines if one.marker == marker]

@@ -39,7 +39,7 @@ def test_paramiko_is_loaded_with_the_first_connection_only():
     program = (
         "import sys\n"
         "from gpumon.transport import openssh, prompt\n"
-        "from gpumon.transport.ssh import config, host_certificate, known_hosts, transport as ssh\n"
+        "from gpumon.transport.ssh import config, known_hosts, transport as ssh\n"
         "transport = ssh.SshTransport(prompt.TerminalPrompter())\n"
         "assert 'paramiko' not in sys.modules\n"
         "try: transport.open('no-such-host.invalid', ['true'])\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import getpass
 import os
 import subprocess
@@ -12,8 +11,8 @@ from unittest.mock import Mock
 
 import pytest
 
+from gpumon.transport.openssh import OpensshTransport
 from gpumon.transport.prompt import Question
-from gpumon.transport.ssh.host_certificate import signer
 from gpumon.transport.ssh.transport import SshTransport
 from gpumon.transport.stream import Failure
 from tests.support.waiting import HANGS_S
@@ -364,80 +363,15 @@ def test_the_key_that_is_known_is_asked_for(world):
     assert hello(Transport(Person()))
 
 
-def certified(world, kind="ed25519", authority_kind="ed25519", principals="127.0.0.1", **options):
-    """A server with a host certificate, and its authority in known_hosts."""
-    authority = keygen(world.folder / "host_ca", authority_kind)
-    key = keygen(world.folder / "node_key", kind)
-    sign: list[str] = ["ssh-keygen", "-q", "-s", str(authority), "-I", "n1", "-h"]
-    sign += ["-n", principals] if principals else []
-    for name, value in options.items():
-        sign += [f"-{name}", value]
+def test_host_certificates_are_left_to_openssh(world):
+    """The server has one, and known_hosts its authority alone."""
+    authority, key = keygen(world.folder / "host_ca"), keygen(world.folder / "node_key")
+    sign = ["ssh-keygen", "-q", "-s", str(authority), "-I", "n1", "-h", "-n", "127.0.0.1"]
     subprocess.run([*sign, f"{key}.pub"], check=True)
-    world.sshd(
-        "n1", known=False, PidFile=f"none\nHostKey {key}\nHostCertificate {key}-cert.pub"
-    )  # fmt: skip
+    hosted = f"none\nHostKey {key}\nHostCertificate {key}-cert.pub"
+    world.sshd("n1", known=False, PidFile=hosted)
     world.known_hosts.write_text(f"@cert-authority * {public(authority)}\n")
-    return key, authority
-
-
-@pytest.mark.parametrize("kind", ["ed25519", "rsa", "ecdsa"])
-@pytest.mark.parametrize("authority", ["ed25519", "rsa", "ecdsa"])
-def test_a_host_certificate(world, kind, authority):
-    certified(world, kind, authority)
-    assert hello(Transport(Person()))
-
-
-@pytest.mark.parametrize("principals", ["*.0.0.1", "other,127.0.0.1", ""])
-def test_names_in_a_host_certificate(world, principals):
-    certified(world, principals=principals)
-    assert hello(Transport(Person()))
-
-
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        ({"principals": "n2"}, "its certificate is for n2, not for 127.0.0.1"),
-        ({"V": "20200101:20210101"}, "its certificate is expired"),
-        ({"V": "21000101:21010101"}, "its certificate is not valid yet"),
-    ],
-)
-def test_a_host_certificate_that_does_not_hold(world, options, why):
-    certified(world, **options)
-    with pytest.raises(Failure) as caught:
+    with pytest.raises(Failure, match="only an authority is, whose") as caught:
         Transport(Person()).open("n1", CAT)
-    assert caught.value.text == f"host key of n1 is not known ({why}); run: ssh n1"
-
-
-def test_a_host_certificate_of_an_authority_that_is_not_trusted(world):
-    certified(world)
-    other = keygen(world.folder / "other_ca")
-    world.known_hosts.write_text(f"@cert-authority * {public(other)}\n")
-    with pytest.raises(Failure, match="its certificate is not signed by a known authority"):
-        Transport(Person()).open("n1", CAT)
-
-
-def test_an_authority_that_was_revoked(world):
-    _, authority = certified(world)
-    with world.known_hosts.open("a") as file:
-        file.write(f"@revoked * {public(authority)}\n")
-    with pytest.raises(Failure, match=r"WARNING.*revoked"):
-        Transport(Person()).open("n1", CAT)
-
-
-def test_a_key_that_is_known_needs_no_certificate_that_holds(world):
-    key, authority = certified(world, V="20200101:20210101")
-    world.known_hosts.write_text(
-        f"@cert-authority * {public(authority)}\n[127.0.0.1]:* {public(key)}\n"
-    )
-    assert hello(Transport(Person()))
-
-
-def test_an_altered_certificate_is_refused(world):
-    key, authority = certified(world)
-    with open(f"{key}-cert.pub") as file:
-        blob = base64.b64decode(file.read().split()[1])
-    assert signer(blob, "127.0.0.1") == (base64.b64decode(public(authority).split()[1]), "")
-    for at in range(len(blob)):
-        altered = blob[:at] + bytes([blob[at] ^ 1]) + blob[at + 1 :]
-        assert signer(altered, "127.0.0.1")[0] == b"", at
-        assert signer(blob[:at], "127.0.0.1")[0] == b""
+    assert caught.value.try_next
+    assert hello(OpensshTransport())
