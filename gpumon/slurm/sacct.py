@@ -16,6 +16,7 @@ from gpumon.model.text import clean
 from gpumon.plain import replace
 from gpumon.slurm import hostlist, ids, records, tres, values
 from gpumon.slurm.job import Job, Request, Step, known_names
+from gpumon.slurm.options import submitted_gpus
 from gpumon.slurm.records import Unread
 from gpumon.slurm.states import ENDED_STATES, PENDING_STATES
 
@@ -204,13 +205,18 @@ def _facts(row: Row, zone: tzinfo | None) -> dict[str, Any]:
 
 def _request(row: Row) -> Request:
     resources = tres.resources(row.get("reqtres", ""))
+    nodes = values.count(row.get("nnodes", ""))
+    if resources.gpus is None:  # not all sites count them
+        named = submitted_gpus(row.get("submitline", ""), nodes)
+        types = {kind: number for kind, number in named.items() if kind}
+        resources = replace(resources, gpus=sum(named.values()) or None, gpu_types=types)
     mem, form = values.req_mem(row.get("reqmem", ""))
     if mem == 0:  # --mem=0, all memory of each node
         form = form or "node"
     if resources.cpus is None:
         resources = replace(resources, cpus=values.count(row.get("reqcpus", "")))
     if resources.mem_bytes is None and mem is not None:
-        units = {"node": values.count(row.get("nnodes", "")), "cpu": resources.cpus, "": 1}[form]
+        units = {"node": nodes, "cpu": resources.cpus, "": 1}[form]
         resources = replace(resources, mem_bytes=mem * units if mem and units else None)
     return Request(
         resources,

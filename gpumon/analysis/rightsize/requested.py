@@ -11,7 +11,6 @@ from math import ceil
 from gpumon.analysis.finding import Gpus
 from gpumon.analysis.known import highest
 from gpumon.analysis.once import once
-from gpumon.analysis.rightsize.directives import options_of_submit_line
 from gpumon.analysis.rundata import NodeData, RunData, Track
 from gpumon.analysis.signals import job_devices
 from gpumon.model.lines import value
@@ -19,11 +18,11 @@ from gpumon.model.reading import number
 from gpumon.plain import dataclass
 from gpumon.site import NodeType, Site
 from gpumon.slurm.job import Job
+from gpumon.slurm.options import GPUS_PER, options_of_submit_line
 
 #: cgroups write "no limit" as a number that is no memory's size
 _NO_LIMIT = float(1 << 60)
 _MEM_OPTIONS = {"mem": "node", "mem-per-cpu": "cpu", "mem-per-gpu": "gpu"}
-_GPU_OPTIONS = {"gres": "node", "gpus-per-node": "node", "gpus": "job", "gpus-per-task": "task"}
 
 
 @dataclass(frozen=True)
@@ -167,9 +166,9 @@ def _gpus(run: RunData, job: Job, nodes: int, asked: bool) -> int | None:
 def _gpus_asked(job: Job, options: dict[str, str]) -> tuple[str, str, str]:
     """Option, what its count is per, and its value; the option is --gres where nobody knows."""
     for name, text in options.items():
-        if name in _GPU_OPTIONS and (name != "gres" or "gpu" in text):
+        if name in GPUS_PER and (name != "gres" or "gpu" in text):
             part = next((part for part in text.split(",") if "gpu" in part), text)
-            return f"--{name}", _GPU_OPTIONS[name], part if name == "gres" else text
+            return f"--{name}", GPUS_PER[name], part if name == "gres" else text
     form = job.requested.gres_form or "node"
     text = next((part for part in job.requested.gres.split(",") if "gpu" in part), "")
     text = text.removeprefix("gres/")
