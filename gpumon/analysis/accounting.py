@@ -312,6 +312,18 @@ def _together(one: Step, other: Step) -> bool:
     return one.start <= other.start and (end is None or other.start < end)
 
 
+def gpus_unknown(job: Job) -> str:
+    """What Slurm knows of a job's GPUs: peaks at most, which tell neither a mean nor a need."""
+    told = used(job)
+    busy, held = told.gpu_peak_percent, told.gpu_mem_bytes
+    seen = [f"{busy:.0f} % busy"] if busy is not None else []
+    seen += [f"{bytes_text(held)} held"] if held is not None else []
+    if not seen or told.source != "sacct":
+        return "Slurm's accounting has no GPU usage"
+    most = f"Slurm's polls every {POLL_S} s saw at most {' and '.join(seen)}"
+    return f"{most} (by one task, its GPUs added up), neither the mean nor the need"
+
+
 def _tracked(job: Job, name: str) -> float | None:
     """The highest of a TRES that sites may track; None where they do not, or while it runs."""
     return highest(step.usage.maximum.get(name) for step in job.steps)

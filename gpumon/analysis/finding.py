@@ -92,8 +92,8 @@ def _setting(option: str, value: Value | None) -> Line:
 @dataclass(frozen=True)
 class Action:
     """What to do about it. kind: `sbatch` (a directive, before → after), `export` (a line for the
-    job script), `shell` (a command to run), `code` (a line in the program), `staff` (a line to
-    send to the site's staff).
+    job script), `try` (a directive that may be enough, which nothing proves), `shell` (a command to
+    run), `code` (a line in the program), `staff` (a line to send to the site's staff).
     """
 
     kind: str

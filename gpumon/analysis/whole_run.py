@@ -47,6 +47,8 @@ def _why_briefly(run: RunData) -> str:
         return "the recording began late"
     if not coverage.to_end:
         return f"the recording{_of_some(run)} ended early"
+    if coverage.longest_gap_s < 1:
+        return "a part of the run was not recorded"
     return f"the recording has a gap of {age_text(coverage.longest_gap_s)}"
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gpumon.analysis.steps import StepsNow
     from gpumon.frames.frame import Frame
     from gpumon.report.model import Report
+    from gpumon.report.verdict import Verdict
     from gpumon.site import Site
     from gpumon.slurm.job import Job
     from gpumon.store import Store
@@ -56,11 +57,12 @@ class LiveEvaluation(NamedTuple):
     left_out: Sequence[str] = ()  # what these do not rest on, in sentences
     steps: StepsNow | None = None  # where the probe reports on the job's processes
     changes: Sequence[Recommendation] = ()  # of the request, that follow from the findings
+    verdict: Verdict | None = None  # without events
 
     @property
     def box(self) -> Box:
         """What to do about the findings."""
-        return box(self.findings, self.changes)
+        return box(self.findings, self.changes, not (self.run.job and self.run.job.has_ended))
 
 
 class Evaluator:
@@ -221,6 +223,7 @@ class Evaluator:
         from gpumon.analysis.rules.catalogue import evaluate
         from gpumon.analysis.steps import steps_now
         from gpumon.report.build import build
+        from gpumon.report.verdict import verdict_now
 
         site = self._site()
         data = run.data(job, site, live=True, shared=True)
@@ -233,7 +236,8 @@ class Evaluator:
         left_out = run.left_out()
         if count := self.backlog.left_out:
             left_out.append(f"{count:,} samples that arrived too fast are not in the findings.")
-        return LiveEvaluation(findings, charted, report, left_out, steps, found.recommendations)
+        changes, answer = found.recommendations, verdict_now(data, findings, found)
+        return LiveEvaluation(findings, charted, report, left_out, steps, changes, answer)
 
 
 def _while_running(frame: Frame, job: Job | None) -> Frame:

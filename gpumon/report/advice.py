@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from gpumon.analysis.finding import Action, Change, Finding, Recommendation
     from gpumon.report.model import Report
 
+_Shown = TypeVar("_Shown")
 #: to do first, at most; the changed request is one of them
 _MOST_STEPS = 3
 #: kinds of actions whose lines stand in a job script
@@ -27,9 +28,13 @@ class Step(NamedTuple):
         return self.line or self.text
 
     @property
-    def commented(self) -> str:
-        """Among the lines of a job script: others than those for it are comments."""
-        return self.line if self.line and self.kind in _OF_SCRIPT else f"# {self.brief}"
+    def pasted(self) -> list[str]:
+        """Among the lines of a job script: others than those for it are comments. No line to try:
+        whoever wants it copies it alone.
+        """
+        if self.kind == "try":
+            return []
+        return [self.line if self.line and self.kind in _OF_SCRIPT else f"# {self.brief}"]
 
     @property
     def brief(self) -> str:
@@ -50,6 +55,11 @@ class Box(NamedTuple):
 
     changes: tuple[Recommendation, ...] = ()
     steps: tuple[Step, ...] = ()
+    is_running: bool = False  # what to do now comes before the request of next time
+
+    def in_order(self, changes: _Shown, steps: _Shown) -> tuple[_Shown, _Shown]:
+        """What shows the one and the other, in the order in which they stand."""
+        return (steps, changes) if self.is_running else (changes, steps)
 
     @property
     def table(self) -> list[tuple[str, str, str, str]]:
@@ -65,7 +75,7 @@ class Box(NamedTuple):
     @property
     def lines(self) -> list[str]:
         """What is to be copied of it; what is no line is a comment among them."""
-        return [*self.changed, *(each.commented for each in self.steps)]
+        return [*self.changed, *(line for each in self.steps for line in each.pasted)]
 
     @property
     def request(self) -> str:
@@ -75,7 +85,9 @@ class Box(NamedTuple):
 
     @property
     def brief(self) -> str:
-        return " · ".join(filter(None, (self.request, *(each.brief for each in self.steps))))
+        steps = [each.brief for each in self.steps]
+        first, then = self.in_order([self.request], steps)
+        return " · ".join(filter(None, (*first, *then)))
 
     def cause(self, step: Step, findings: Sequence[Finding]) -> Finding | None:
         """Of which of them it is a step."""
@@ -97,16 +109,18 @@ class Box(NamedTuple):
         return [each for each in found if each.copied and each not in self.steps]
 
 
-def box(findings: Sequence[Finding], changes: Sequence[Recommendation]) -> Box:
+def box(
+    findings: Sequence[Finding], changes: Sequence[Recommendation], is_running: bool = False
+) -> Box:
     """Of findings in their rank, and of what follows from them for the request."""
     warning = (each for each in findings if each.level != "info")
     steps = (step for each in warning for step in steps_of(each, changes) if step.copied)
     first = list(dict.fromkeys(steps))[: _MOST_STEPS - bool(changes)]
-    return Box(tuple(changes), tuple(first))
+    return Box(tuple(changes), tuple(first), is_running)
 
 
 def box_of(report: Report) -> Box:
-    return box(report.findings, report.recommendations)
+    return box(report.findings, report.recommendations, report.running)
 
 
 def steps_of(finding: Finding, changes: Sequence[Recommendation]) -> list[Step]:

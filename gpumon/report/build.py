@@ -33,7 +33,6 @@ from gpumon.slurm.seff import seff
 
 #: percentages closer than this are not worth a reason
 _SAME_POINTS = 2.0
-_GPUS_UNKNOWN = "Slurm's accounting has no GPU usage"
 _NO_GPUS = "the job had no GPUs"
 
 
@@ -49,7 +48,7 @@ def from_accounting(
     if job.is_running and "usage" in job.missing:
         missing["usage"] = job.missing["usage"]
     if job.gpus and told.gpu_busy_percent is None and not job.is_pending:
-        missing.setdefault("gpu", _GPUS_UNKNOWN)
+        missing.setdefault("gpu", accounting.gpus_unknown(job))
     return RunData(
         job=job, start=start, end=max(start, end), live=False, bin_s=10.0, devices=[], nodes=[],
         events=[], coverage=Coverage(told.source, 0.0, None, missing=missing), site=site,
@@ -131,7 +130,7 @@ def _measured(run: RunData, job: Job, rows: Sequence[DeviceRow]) -> Figures:
     given = job.allocated.mem_bytes
     mem = total(parts).within(size or given, bytes_text)._replace(given=given)
     most = None if mem.peak is None or lacking else known.highest(memory.nodes)
-    notes = [f"{bytes_text(most)} of it on one node"] if len(nodes) > 1 and most else []
+    notes = [f"at most {bytes_text(most)} on one node"] if len(nodes) > 1 and most else []
     cores, core_s, cpu_note = _cores(run, job, lacking)
     energy_refused = any("energy_j" in device.refused for device in run.devices)
     figures = _of_gpus(rows)
@@ -327,7 +326,7 @@ def _efficiency(
             missing[f"{name}_percent"] = _why_no_share(use, text, no_request)
     percents["gpu_busy_percent"] = used.busy.used
     if not rows:
-        why = _GPUS_UNKNOWN if job.gpus else _NO_GPUS
+        why = accounting.gpus_unknown(job) if job.gpus else _NO_GPUS
         missing |= dict.fromkeys(("gpu_busy_percent", "gpu_mem_percent"), why)
     return percents, missing
 

@@ -116,6 +116,12 @@ class Report:
     version: str = ""  # gpumon's
 
     @property
+    def observed_gpu_hours(self) -> float:
+        """Of those allocated."""
+        part = 100.0 if self.coverage.interval_s is None else self.coverage.covered_percent
+        return part / 100 * (self.gpu_hours or 0.0)
+
+    @property
     def has_job(self) -> bool:
         """Whether it is of a job; else of a node."""
         return bool(self.job.id or self.job.raw_id)

@@ -335,13 +335,15 @@ class _Maker:
         recorded = open_attempts(path)
         streams = [stream for attempt in recorded.values() for stream in attempt]
         jobs = {each.header.job for stream in streams for each in stream.recordings}
-        if len({context.id for context in jobs if context is not None}) > 1:
+        ids = {context.id for context in jobs if context is not None}
+        if len(ids) > 1:
             raise UsageError(f"{clean(path, 200)} contains several jobs; name the folder of one")
         told = self._told(job) if job else None
-        report = self._of_attempts(recorded, told, {}, max(recorded))
-        if job.isdecimal() and told is None and report.job.raw_id not in ("", job):
-            self.notes.append(f"the recording is of job {report.job.raw_id}, not of {job}")
-        return report
+        asked = told.raw_id if told is not None else job if job.isdecimal() else ""
+        if asked and ids and asked not in ids:
+            held = clean(f"{path} is a recording of job {ids.pop()}", 300)
+            raise UsageError(f"{held}, not of {job}")
+        return self._of_attempts(recorded, told, {}, max(recorded))
 
     def _told(self, job: str) -> Job | None:
         try:

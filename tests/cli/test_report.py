@@ -318,9 +318,10 @@ def test_errors_are_one_line(report, args, code, words):
 
 
 def test_a_recording_of_another_job(report):
-    code, page, err = report("99", "--recording", demos.path("finetune"))
-    assert (code, "gpumon report  4711" in page) == (0, True)
-    assert "the recording is of job 4711, not of 99\n" in err
+    file = demos.path("finetune")
+    code, page, err = report("99", "--recording", file)
+    assert (code, page) == (2, "")
+    assert f"{file} is a recording of job 4711, not of 99\n" in err
 
 
 def test_no_such_job_in_the_dump(report, newest):

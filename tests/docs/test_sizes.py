@@ -21,26 +21,26 @@ PARTS = {
     "frames": (1500, 1650),
     "collect": (4500, 6682),
     "probe": (500, 789),
-    "transport": (1950, 3514),
+    "transport": (1950, 3421),
     "sources": (1150, 1264),
     "recording": (1800, 2075),
     "store": (620, 678),
-    "slurm": (2050, 2714),
+    "slurm": (2050, 2889),
     "site config toml": (450, 592),
-    "analysis": (9300, 13317),
-    "report": (2250, 3238),
+    "analysis": (9300, 13248),
+    "report": (2250, 3283),
     "chart export exporter prometheus": (2400, 3157),
-    "pipeline": (800, 913),
-    "services": (2500, 3934),
-    "tui": (5900, 8506),
+    "pipeline": (800, 917),
+    "services": (2500, 3936),
+    "tui": (5900, 8519),
     "*": (1610, 2269),  # all others: the command line, the interface for notebooks, single modules
 }
 #: lines and files, with blanks and comments, in the same way
 TREES = {
-    "lines of gpumon": (54_000, 80_295),
+    "lines of gpumon": (54_000, 80_401),
     "files of gpumon": (300, 542),
-    "lines of tests": (45_000, 76_064),
-    "files of tests": (400, 517),
+    "lines of tests": (45_000, 76_100),
+    "files of tests": (400, 516),
 }
 #: that may be missing in a budget: code lines, lines of a tree, files
 SLACK, SLACK_LINES, SLACK_FILES = 20, 200, 5

@@ -56,6 +56,10 @@ def test_gpus_of_which_accounting_knows_nothing():
     assert "no GPU usage" in body["missing"]["gpu_busy_percent"]
     assert body["waste_gpu_hours"] == 0
     assert "1 GPU: Slurm's accounting has no GPU usage" in lines(this)
+    most = {"gres/gpuutil": 100.0, "gres/gpumem": 79.0 * GIB}
+    polled = replace(this, steps=(Step("batch", usage=Usage(maximum=most)),))
+    assert "saw at most 100 % busy and 79 GiB held" in lines(polled)
+    assert document(made(polled))["efficiency"]["gpu_busy_percent"] is None
 
 
 def test_a_mean_of_cores_advises_no_number():

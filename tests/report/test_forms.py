@@ -90,6 +90,8 @@ def test_wasted_and_held_hours_are_of_the_same_time(source):
     assert cost_text(shared).endswith(", 2.5 of it unexplained, 4.0 used by others")
     assert cost_text(report(waste_gpu_hours=0.9, unattributed_gpu_hours=0.9)) == "17.9 GPU-h"
     assert cost_text(report(waste_gpu_hours=0.1)) == "17.9 GPU-h"
+    unknown = report(waste_gpu_hours=9.5, unattributed_gpu_hours=9.5)
+    assert cost_text(unknown) == "9.5 of 17.9 GPU-h not used"
 
 
 def test_accounting_alone_says_that_it_knows_nothing_of_gpus():

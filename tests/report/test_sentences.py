@@ -1,10 +1,12 @@
 """What the page says of a finding: once, why it matters, and one thing to do."""
 
+import pytest
+
 from gpumon.analysis.finding import Action, Change, Gpus, Recommendation, ask_for
 from gpumon.analysis.rules import phrasing
 from gpumon.analysis.rules.catalogue import BY_ID
-from gpumon.model.lines import Line
-from gpumon.report.advice import Step, step_of, steps_of
+from gpumon.model.lines import EMPTY, Line
+from gpumon.report.advice import Step, box_of, step_of, steps_of
 from gpumon.report.render.layout import plain
 from gpumon.report.render.page import finding_rows, page
 from gpumon.report.render.plots import plot_rows
@@ -54,18 +56,30 @@ def test_one_step_without_the_changes_that_stand_first():
     assert steps_of(finding(actions=()), changes) == []
 
 
+@pytest.mark.parametrize("running", [True, False])
+def test_what_to_do_now_comes_before_the_request_of_next_time(running):
+    save = Action("shell", EMPTY, text="Save a checkpoint now.")
+    made = report(findings=(finding(actions=(save,)),), running=running)
+    rows = "\n".join(plain(page(made, 100)))
+    assert (rows.index("Save a checkpoint") < rows.index("#SBATCH")) == running
+    assert box_of(made).brief.startswith("Save a checkpoint now") == running
+    assert ("Next time" in rows) == running
+
+
 def test_among_lines_of_a_script_others_are_comments():
     kill = Action("shell", Line("scancel 4711"), text="Check its output; if it is stuck, end it.")
     staff = Action("staff", Line("node x: hot"), text="Report it to the staff.")
     code = Action("code", Line("model = torch.compile(model)"))
     grow = Action("export", Line("export TF_FORCE_GPU_ALLOW_GROWTH=true"), text="Measure:")
-    assert [step_of(each).commented for each in (kill, staff, code, grow)] == [
+    once = Action("try", Line("#SBATCH --mem=9G"), text="Try once: a peak may need more.")
+    assert [line for each in (kill, staff, code, grow, once) for line in step_of(each).pasted] == [
         "# Check its output; if it is stuck, end it. scancel 4711",
         "# Report: node x: hot",
         "# model = torch.compile(model)",
         "export TF_FORCE_GPU_ALLOW_GROWTH=true",
     ]
     assert step_of(kill).copied == "scancel 4711"
+    assert step_of(once).copied == "#SBATCH --mem=9G"
 
 
 def test_a_line_to_write_or_to_send_is_not_broken_behind_its_sentence():

@@ -20,7 +20,7 @@ _WIDTH = 100
 _UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _SPAN = r"((?:\d+ (?:min|s|h|d)\b ?)+)"
 _LAST = re.compile(rf"\b(idle|hung|hung up|computed|spun|stood)\b[^.;()]*? for the last {_SPAN}")
-_WASTED = re.compile(r"([\d.]+)(?: of ([\d.]+))? GPU-h wasted")
+_WASTED = re.compile(r"([\d.]+)(?: of ([\d.]+))? GPU-h (?:wasted|not used)")
 _WORKERS = re.compile(r"\b(num_workers|OMP_NUM_THREADS|--num-workers)=(\d+)")
 _DIRECTIVE = re.compile(r"(?<![\w-])(--[a-z-]+)=([\w:.-]*\w)")
 _FALSE_COMFORT = ("FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL")

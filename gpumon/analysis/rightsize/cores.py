@@ -7,11 +7,11 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 from gpumon.analysis.accounting import Used, used
+from gpumon.analysis.finding import NotEvaluable
 from gpumon.analysis.known import highest, total
 from gpumon.analysis.ledger import State, ledger_of
 from gpumon.analysis.once import once
 from gpumon.analysis.rightsize.amounts import accounted
-from gpumon.analysis.rightsize.directives import options_of_submit_line
 from gpumon.analysis.rightsize.gpus import gpus_need
 from gpumon.analysis.rightsize.proof import is_worth
 from gpumon.analysis.rightsize.requested import cores_of, node_types, requested
@@ -20,6 +20,7 @@ from gpumon.analysis.signals import devices_on, job_devices, job_processes
 from gpumon.analysis.waiting import bound_nodes, is_blocked, sharing_one_core, threads_of_one_core
 from gpumon.model.reading import number
 from gpumon.slurm.job import Job
+from gpumon.slurm.options import options_of_submit_line
 
 #: in so much of the time a job may want more cores than it gets
 _RARELY = 0.05
@@ -28,8 +29,8 @@ ONE_THREAD = 0.95, 1.15
 #: of the CPU time: processes that were seen at work used at least so much of it, or others came and
 #: went between two samples (proposed)
 _SEEN_SHARE = 0.5
-#: times its time that a run may take with fewer cores
-LONGER = 1.1
+#: times its time that a run may take with fewer cores; by accounting alone
+LONGER, _LONGER_ACCOUNTED = 1.1, 1.05
 #: times the most of a minute
 _MORE_CORES = 1.2
 #: s without samples, and CPU time in this part of what was recorded, that count (proposed)
@@ -187,8 +188,11 @@ def cpus_need(run: RunData) -> CpusNeed | None:
     where one thread alone works.
 
     The peak of a minute, or a counter's mean over the part that was not recorded, where that is
-    more. None where nothing tells of the rest, and where processes waited.
+    more. None where nothing tells of the rest, and where processes waited. By accounting alone the
+    CPU time decides, with a twentieth in place of a tenth.
     """
+    if not run.has_samples:
+        return _accounted_need(run)
     request, peak = requested(run), peak_cores(run)
     cpus, unseen = request.cpus, None if peak is None else _unseen_cores(run)
     if peak is None or unseen is None or not cpus or _processes_wait(run):
@@ -203,7 +207,7 @@ def cpus_need(run: RunData) -> CpusNeed | None:
         return CpusNeed(1, "", 1)
     needs = {
         "1.2 × the most of any minute": _MORE_CORES * threads * peak,
-        "one for each process on a GPU, and one": 1.0 + _feeders(run),
+        "one for each process on a GPU, and one more": 1.0 + _feeders(run),
         f"{cores:.1f} in use at once": threads * cores,
         f"{tasks} tasks": float(tasks),
     }
@@ -211,7 +215,25 @@ def cpus_need(run: RunData) -> CpusNeed | None:
     needed = _whole_cores(needs[seen], threads)
     if threads * lasts <= needed:
         return CpusNeed(needed, seen, needed)
-    return CpusNeed(_whole_cores(threads * lasts, threads), "else over 10 % slower", needed)
+    fewer = "with fewer it may be over 10 % slower"
+    return CpusNeed(_whole_cores(threads * lasts, threads), fewer, needed)
+
+
+def _accounted_need(run: RunData) -> CpusNeed | None:
+    """On one node, of which Slurm counts all that a job does. The mean is no measure of a node of
+    several, nor of a part that one of several tasks used; one thread may be all that there is.
+    """
+    request, figures, threads = requested(run), accounted(run), threads_per_core(run) or 1
+    mean = None if isinstance(figures, NotEvaluable) else figures.cpu_cores_mean
+    if not mean or not request.cpus or request.nodes > 1:
+        return None
+    if ONE_THREAD[0] <= mean <= ONE_THREAD[1]:
+        return None
+    most, longer = request.cpus / threads, min(_LONGER_ACCOUNTED - 1, _longer(run))
+    lasts = cores_for_bursts(min(mean, most), most, longer)
+    least = max(1 + (request.gpus or 0), request.tasks or 1)
+    needed = max(_whole_cores(threads * lasts, threads), least)
+    return CpusNeed(needed, f"with fewer it may be over {100 * longer:.0f} % slower", needed)
 
 
 def _parts(run: RunData) -> int:
@@ -228,11 +250,14 @@ def _whole_cores(cpus: float, threads: int) -> int:
 
 
 def fewer_cpus(run: RunData) -> CpusNeed | None:
-    """Where they are so much fewer that the request is worth a change. Of a node on which
-    no other job can run none are of use to anybody.
+    """Where they are so much fewer that the request is worth a change, also than what was asked
+    for. Of a node on which no other job can run none are of use to anybody.
     """
     need, request = cpus_need(run), requested(run)
     if need is None or not request.cpus or request.is_alone:
+        return None
+    asked = run.job.requested.resources.cpus if run.job is not None else None
+    if asked and need.cpus >= asked / request.nodes:
         return None
     return need if is_worth(request.cpus, need.cpus) else None
 

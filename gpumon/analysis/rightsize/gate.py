@@ -7,6 +7,7 @@ says why there is none. So no page has two numbers for one option.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from gpumon.analysis.accounting import POLL_S, has_completed, is_polled
 from gpumon.analysis.finding import (
@@ -22,12 +23,12 @@ from gpumon.analysis.finding import (
 from gpumon.analysis.known import highest
 from gpumon.analysis.ledger import ledger_of
 from gpumon.analysis.rightsize.amounts import memory_need
-from gpumon.analysis.rightsize.directives import family
 from gpumon.analysis.rightsize.proof import PARTLY, is_whole, unproven
 from gpumon.analysis.rightsize.tasks import Task, all_tasks, completed_tasks
 from gpumon.analysis.rundata import RunData
 from gpumon.analysis.signals import is_interactive, job_devices
 from gpumon.plain import replace
+from gpumon.slurm.options import family
 
 _MEMORY = ("--mem", "--mem-per-cpu", "--mem-per-gpu")
 #: findings that rest on completed tasks alone
@@ -46,8 +47,16 @@ _OF_USE = {
 _ONE_TASK = "other tasks of the array may need more"
 _POLLED = "readings of the memory were up to {:g} s apart, and a short peak may need more"
 
-#: (change, id of the finding that asks for it) -> why the run does not prove that less would do
-Refusal = Callable[[Change, str], str]
+
+class Refused(NamedTuple):
+    """Why the run does not prove that less would do."""
+
+    why: str
+    is_plausible: bool = False  # it was enough whenever somebody looked: worth a try
+
+
+#: (change, id of the finding that asks for it) -> why it is no line; None: it may be
+Refusal = Callable[[Change, str], "Refused | None"]
 
 
 def asks_for_less(change: Change) -> bool:
@@ -61,7 +70,7 @@ def asks_for_less(change: Change) -> bool:
 
 
 def refusals(run: RunData, found: Sequence[Finding], lines: Sequence[Recommendation]) -> Refusal:
-    """Answers "" where less is proven to do, or where the change asks for no less.
+    """Answers None where less is proven to do, or where the change asks for no less.
 
     `lines`: those that are recommended so far. Where GPUs or nodes that did nothing go by a line,
     what the others used is a measure; where the advice is to use them, it is none.
@@ -71,28 +80,29 @@ def refusals(run: RunData, found: Sequence[Finding], lines: Sequence[Recommendat
     unused = _no_gpu_worked(run, found)
     is_array = run.job is not None and bool(run.job.array_job_id)
 
-    def refusal(change: Change, finding: str) -> str:
+    def refusal(change: Change, finding: str) -> Refused | None:
         if not asks_for_less(change):
-            return ""
+            return None
         if finding in OF_TASKS:
             return _tasks_unproven(run, change)
         if is_session:
-            return _SESSION
+            return Refused(_SESSION)
         if why is not None:
-            return why.detail
+            return Refused(why.detail)
         if unused and change.option != "--time":
-            return _NO_GPU_WORKED
+            return Refused(_NO_GPU_WORKED)
         given_back = {finding, *(each.finding for each in lines)}
         uses_more = any(each.uses_more and each.id not in given_back for each in found)
         if family(change.option) in _OF_USE and uses_more:
-            return _USES_MORE
+            return Refused(_USES_MORE)
         if is_array:
-            return _tasks_unproven(run, change) if change.option == "--time" else _ONE_TASK
+            of_all = change.option == "--time"
+            return _tasks_unproven(run, change) if of_all else Refused(_ONE_TASK)
         if change.option in _MEMORY:  # the kernel's own peak knows the whole run
-            period_s = polled_s(run)
-            return _POLLED.format(period_s) if period_s else ""
+            return _polled(polled_s(run))
         is_known = change.option == "--time" or family(change.option) == family("--cpus-per-task")
-        return PARTLY.detail if run.has_samples and not is_known and not is_whole(run) else ""
+        is_part = run.has_samples and not is_known and not is_whole(run)
+        return Refused(PARTLY.detail) if is_part else None
 
     return refusal
 
@@ -114,27 +124,29 @@ def polled_s(run: RunData) -> float | None:
     return None if isinstance(need, NotEvaluable) else need.polled_s
 
 
-def _tasks_unproven(run: RunData, change: Change) -> str:
+def _polled(period_s: float | None) -> Refused | None:
+    return Refused(_POLLED.format(period_s), is_plausible=True) if period_s else None
+
+
+def _tasks_unproven(run: RunData, change: Change) -> Refused | None:
     """One request is for all tasks: all must have completed, and nearly all be measured. One that
     failed may have had most to do, and it is the one that runs again.
     """
     jobs = all_tasks(run)
     if any(not each.has_ended for each in jobs):
-        return "some tasks have not ended and may need more"
+        return Refused("some tasks have not ended and may need more")
     bad = sum(not has_completed(each) for each in jobs)
     if bad:
-        return f"{bad} of {len(jobs)} tasks did not complete and may need more"
+        return Refused(f"{bad} of {len(jobs)} tasks did not complete and may need more")
     done = completed_tasks(run)
     idle = sum(bool(each.gpu_idle) for each in done)
     if idle > _FEW_TASKS * len(done):
-        return f"{idle} of {len(done)} tasks did not use their GPUs, and may need more with them"
-    period_s = highest(each.polled_s for each in done)
-    if change.option in _MEMORY and period_s:
-        return _POLLED.format(period_s)
+        unused = f"{idle} of {len(done)} tasks did not use their GPUs"
+        return Refused(f"{unused}, and may need more with them")
     unknown = sum(_figure(each, change) is None for each in done)
     if unknown > _FEW_TASKS * len(done):
-        return f"{unknown} of {len(done)} tasks were not measured and may need more"
-    return ""
+        return Refused(f"{unknown} of {len(done)} tasks were not measured and may need more")
+    return _polled(highest(e.polled_s for e in done)) if change.option in _MEMORY else None
 
 
 def _figure(task: Task, change: Change) -> float | None:
@@ -171,7 +183,7 @@ def _agreed(found: Finding, lines: Sequence[Recommendation], refusal: Refusal) -
         of = {each.finding for each in lines if family(each.change.option) in families}
         of |= {found.id} if of else set()
         kept = [each.change for each in lines if each.finding in of]
-        why = next(filter(None, (refusal(each, found.id) for each in action.changes)), "")
+        why = next(filter(None, (refusal(each, found.id) for each in action.changes)), None)
         if not action.changes:
             yield action
         elif kept and shown.issuperset(kept):
@@ -179,8 +191,10 @@ def _agreed(found: Finding, lines: Sequence[Recommendation], refusal: Refusal) -
         elif kept:
             shown.update(kept)
             yield ask_for(*kept, text="" if why else action.text)
+        elif why and why.is_plausible:
+            refused[why] = Action("try", action.after, action.before, f"Try once: {why.why}.")
         elif why:
-            refused[why] = to_do(f"No smaller request is advised: {why}.")
+            refused[why] = to_do(f"No smaller request is advised: {why.why}.")
         elif action.text:
             yield to_do(action.text)
     yield from refused.values()

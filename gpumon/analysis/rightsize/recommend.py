@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 from gpumon.analysis.finding import CONFIDENCES, Change, Finding, NotEvaluable, Recommendation
 from gpumon.analysis.rightsize import amounts, changes, cores, nodes
-from gpumon.analysis.rightsize.directives import family
 from gpumon.analysis.rightsize.gate import asks_for_less, refusals
 from gpumon.analysis.rightsize.gpus import gpus_need
 from gpumon.analysis.rightsize.proof import unproven
@@ -28,10 +27,13 @@ from gpumon.analysis.rightsize.tasks import array_cpus, ended_tasks
 from gpumon.analysis.rundata import RunData
 from gpumon.model.text import clean
 from gpumon.model.units import bytes_text
+from gpumon.slurm.options import family
 
 _LESS_MEMORY = ("mem-over", "mem-per-gpu-high")
 _MORE_MEMORY = ("oom-killed", "mem-near-limit", "swap-io")
-_LESS_CPUS = ("serial-many-cores", "cpu-underused", "cores-per-gpu-high", "cpu-low")
+_LESS_CPUS = (
+    "serial-many-cores", "cpu-underused", "cores-per-gpu-high", "cpu-low", "cpu-mostly-idle",
+)  # fmt: skip
 _ONE_NODE = ("frag-nodes", "few-cores-per-node")
 _WAITING = ("input-bound", "cpu-environments")
 #: more time helps none of these
@@ -199,7 +201,9 @@ class _Plan:
             if wanted is None:
                 continue
             change = changes.memory_line(self.request, wanted.node_bytes, self.cpus, self.gpus)
-            if change is None or not self.refusal(change, wanted.finding.id):
+            # more for each of fewer CPUs may still be less
+            node = Change("--mem", int(self.request.mem_bytes), ceil(wanted.node_bytes))
+            if change is None or not self.refusal(node, wanted.finding.id):
                 self._add(change, *self._owned(wanted))
                 return
 
@@ -220,8 +224,12 @@ class _Plan:
         )
         if up is not None:
             more, before = amounts.more_memory(self.run), self.request.mem_bytes
-            is_half = more is not None and more == 1.5 * (before or 0.0)
-            return _Memory(up, more, "half as much again" if is_half else "") if more else None
+            half = 1.5 * (before or 0.0)
+            need = amounts.memory_need(self.run)
+            adds = "half as much again" if more == half else "all that a node has"
+            if more and more > half:
+                adds = "" if isinstance(need, NotEvaluable) else f"{need.factor:.2g} × the peak"
+            return _Memory(up, more, adds) if more else None
         if "array-mem-over" in self.raised:
             tasks = [each for each in ended_tasks(self.run) if each.mem_bytes is not None]
             most = max((each.mem_bytes or 0.0) * each.mem_factor for each in tasks)

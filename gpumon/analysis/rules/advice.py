@@ -11,7 +11,7 @@ from gpumon.analysis.rules.phrasing import gpus_text
 from gpumon.analysis.rules.waited_for import WaitedFor
 from gpumon.analysis.rundata import DeviceData, NodeData, RunData
 from gpumon.analysis.signals import is_server, job_processes
-from gpumon.model.lines import EMPTY, Line
+from gpumon.model.lines import EMPTY, Line, word
 from gpumon.model.units import plural
 
 #: a process counts as one that computes with this part of the busiest one's CPU use, and of a core
@@ -136,4 +136,7 @@ def software_check(run: RunData, devices: Sequence[DeviceData] = ()) -> Action:
     text = "First check that the program sees a GPU (in Apptainer it needs --nv)."
     if facts and not is_python:
         return to_do(text.replace("check", "check in its output"))
-    return Action("shell", _SEES_GPU, text=text)
+    job = word("job", run.job.id) if run.live and run.job is not None else None
+    line = Line("srun --jobid={} --overlap {}", job, _SEES_GPU) or _SEES_GPU
+    where = text if line != _SEES_GPU else text.replace("check", "check in the job")
+    return Action("shell", line, text=where)

@@ -12,7 +12,6 @@ from gpumon.analysis.programs import coordinates
 from gpumon.analysis.rightsize import amounts, changes
 from gpumon.analysis.rightsize.amounts import GIB
 from gpumon.analysis.rightsize.cores import threads_per_core
-from gpumon.analysis.rightsize.directives import submitted_script
 from gpumon.analysis.rightsize.proof import is_worth
 from gpumon.analysis.rightsize.requested import requested
 from gpumon.analysis.rightsize.tasks import (
@@ -52,6 +51,7 @@ from gpumon.model.text import clean
 from gpumon.model.units import age_text, bytes_text, plural
 from gpumon.slurm import ids
 from gpumon.slurm.job import Job
+from gpumon.slurm.options import submitted_script
 
 #: state -> what such tasks did; the last one's cause must be mended by hand
 _BAD = {
@@ -351,7 +351,7 @@ _FIGURES: tuple[tuple[str, Callable[[Task], float | None], float, Callable[[floa
 @rule(
     "array-mixed-outcome",
     title="tasks that did not complete",
-    why="Their results are missing; only these tasks need to run again.",
+    why="Results are missing; only tasks that did not complete need to run again.",
     remedy="resubmit only those tasks",
     when="report",
     needs=(array,),
@@ -399,6 +399,7 @@ def _told(run: RunData, state: str, jobs: Sequence[Job]) -> str:
     if state == "TIMEOUT" and request.time_limit_s:
         return f"{named}; limit {age_text(request.time_limit_s)}"
     codes = dict.fromkeys(str(job.exit_code) for job in jobs if job.exit_code is not None)
+    codes.pop("0:0", None)
     if state == "FAILED" and codes:
         return f"{named}; exit code {', '.join([*codes][:_MOST_CODES])}"
     return named

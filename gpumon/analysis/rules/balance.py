@@ -13,7 +13,7 @@ from gpumon.analysis.kinds import Kind, kind_of
 from gpumon.analysis.ledger import State, ledger_of
 from gpumon.analysis.once import once
 from gpumon.analysis.programs import ML_FRAMEWORKS, programs_on, shared_time
-from gpumon.analysis.rules.instant import SLOWING
+from gpumon.analysis.rules.instant import SLOWING, use_or_return
 from gpumon.analysis.rules.needs import gpus
 from gpumon.analysis.rules.phrasing import finding, gpus_text, percent, staff_actions, unread
 from gpumon.analysis.rules.rule import Answers, Checked, rule
@@ -38,6 +38,9 @@ from gpumon.analysis.signals import (
 )
 from gpumon.analysis.thresholds import Percent, Seconds, Straggler, of_site
 from gpumon.model.units import age_text, bytes_text
+
+#: of what the busiest GPU does: less is no share of the work (proposed)
+_NEXT_TO_NOTHING = 0.1
 
 _GIB = 1 << 30
 _COMPARED = ("busy_percent", "power_w")
@@ -173,7 +176,9 @@ def _imbalance(
     if by_design:
         text = "If it is one program, check how it divides its work; separate runs may differ."
     elif kind_of(run, devices) is Kind.LEARNING:
-        text = "Check each rank's shard and batch size; profile one with little, one with much."
+        text = "Check each rank's shard and batch size; profile a busy rank and one that is not."
+    if name == "busy_percent" and min(means) < _NEXT_TO_NOTHING * max(means):
+        text = f"{use_or_return(len(devices))}: {low} does next to nothing."
     if any(map(is_server, devices)):
         text = "Check how the server shares its requests out among the GPUs."
     return finding(
@@ -294,7 +299,7 @@ def straggler(run: RunData, t: Straggler) -> Answers:
                 "sm_clock_mhz": slow.clock_mhz,
                 "others_sm_clock_mhz": slow.others_mhz,
             },
-            actions=staff_actions(slow.device.node, f"{name}: {causes}"),
+            actions=staff_actions(run, slow.device.node, f"{name}: {causes}"),
         )
     known = {each.device.label for each in slow_devices(run)}
     for rank in slow_ranks(run, t.seconds, t.off_percent):

@@ -422,9 +422,9 @@ _IDLE_CORES, _IDLE_SHARE = 2, 0.25
 
 _STAGE = Action(
     "shell",
-    Line('cp -r DATA "$TMPDIR"/'),
-    text="Copy the data to the node's own disk first, if it fits; read few large files (shards), "
-    "not many small ones.",
+    Line('cp -r DATA "${TMPDIR:?}"/'),
+    text="Copy the data to the node's own disk first, if it fits, and read it there; few large "
+    "files (shards), not many small ones.",
 )
 _LESS_WRITING = to_write("Write checkpoints and output less often, or in the background.")
 

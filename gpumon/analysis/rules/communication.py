@@ -120,7 +120,7 @@ def _comm_bound(run: RunData, devices: Sequence[DeviceData], spans: Sequence[Spa
     accumulate = Action(
         "code",
         Line("gradient_accumulation_steps=4"),
-        text="Exchange gradients less often: accumulate them over several steps.",
+        text="Exchange gradients less often: accumulate them over several steps (a larger batch).",
     )
     compare = Line("gpumon compare RUN_ON_1_GPU THIS_RUN")
     return finding(

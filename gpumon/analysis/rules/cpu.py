@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpumon.analysis.finding import Action, Lack, NotEvaluable, to_do
+from gpumon.analysis.finding import Action, Lack, NotEvaluable
 from gpumon.analysis.programs import OF_A_COORDINATOR, coordinates
 from gpumon.analysis.rightsize import changes
 from gpumon.analysis.rightsize.cores import peak_cores, threads_per_core
@@ -213,11 +213,12 @@ class CpuMostlyIdle(NamedTuple):
     "cpu-mostly-idle",
     title="under {share} of the cores used on average",
     why=CORES_HELD,
-    remedy="record a whole run to learn how many it needs",
+    remedy="request fewer; record a whole run to learn how many it needs",
 )
 def cpu_mostly_idle(run: RunData, t: CpuMostlyIdle) -> Checked:
     """Of more than 2 cores, by the mean: by Slurm's accounting, or by the kernel's counter where a
-    recording began late. A mean proves no need, so this asks and offers no line. Guards: not where
+    recording began late. A mean proves no need, only how much longer the run can take with fewer
+    cores. Guards: not where
     a recording of the whole run shows the peak; not where `cpu-binding`, `cpu-low`,
     `serial-many-cores` or `cpu-never-used` says it better. Source: jobstats; 0.25 proposed.
     """
@@ -234,11 +235,14 @@ def cpu_mostly_idle(run: RunData, t: CpuMostlyIdle) -> Checked:
     cores, mean = cores_in_all(run), measured.core_s / measured.window_s
     if cores <= 2 or mean >= t.share * cores or _said_better(run):
         return None
+    line = changes.fewer_cpus_line(run)
     text = "Record a whole run, which shows whether any part of it needs more cores."
     if measured.confidence == "low":
         text = COUNT_ALL
     elif request.is_alone:
         text = share_the_node(request)
+    elif line:
+        text = "Record a whole run, which shows whether even fewer would do."
     return finding(
         run,
         "info",
@@ -246,7 +250,7 @@ def cpu_mostly_idle(run: RunData, t: CpuMostlyIdle) -> Checked:
         rest=f", over {age_text(measured.window_s)} ({measured.source})",
         confidence=measured.confidence,
         numbers={"mean": mean, "cores": cores, "cpu_core_s": measured.core_s},
-        actions=[to_do(text)],
+        actions=[changes.action_of(line, text)],
     )
 
 

@@ -263,8 +263,8 @@ def _smaller(run: RunData, used: Used, fitting: list[Candidate], t: SmallerGpu) 
     return finding(
         run,
         "warning" if idle and small_host and proven else "info",
-        f"{gpus_text(run, used.devices)} ({model_text(used.devices)}): {said}; {offered} "
-        "would suffice",
+        f"{gpus_text(run, used.devices)} ({model_text(used.devices)}): {said}; enough "
+        f"memory: {offered}",
         f"peak {peak} of {bytes_text(used.own.mem_bytes)}{beside}{busy}; needs "
         f"{bytes_text(used.need_bytes)} with a margin; {_speed(gpu, times)}",
         devices=used.devices,

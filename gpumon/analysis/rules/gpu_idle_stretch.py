@@ -148,7 +148,7 @@ def _what_to_do(run: RunData, where: State, phase: Phase, *, alternates: bool) -
     if any(map(is_server, job_devices(run))) and not phase.works:
         return to_do("Run the server only while it receives requests.")
     texts = {
-        "staging": "Copy or unpack the data in a CPU job, and start the GPU job after it.",
+        "staging": "Copy or unpack the data to shared storage in a CPU job before the GPU job.",
         "cpu": "Do this part in a CPU job, and start the GPU job after it.",
         "prepare": "Prepare or compile in a CPU job, or keep the result for the next run.",
     }

@@ -130,7 +130,7 @@ def policy_kill_soon(run: RunData, t: PolicyKillSoon) -> Checked:
         confidence=polled_confidence(devices),
         numbers={"idle_s": clock.idle_s, "period_s": clock.period_s, "left_s": clock.left_s},
         actions=[
-            Action("shell", _end_it(run), text="Start GPU work now, or save and end the job.")
+            Action("shell", _end_it(run), text="Start GPU work now; else save, then end the job:")
         ],
         harm_in_s=clock.left_s,
     )
@@ -264,11 +264,13 @@ def _jupyter_idle(run: RunData, device: DeviceData, span: Span) -> Iterator[Find
     if run.live:
         shut = "shut the kernel down, or " if is_notebook(facts) else ""
         text = f"Save your work, then {shut}end the session."
+    phase = host_phase(run, span)
+    meanwhile = f"; meanwhile {phase.text}" if phase.works else ""
     yield finding(
         run,
         "warning",
         f"{what} {facts.pid} {holds} {bytes_text(size)} on {gpus_text(run, [device])}, "
-        f"idle for {age_text(end - start)}",
+        f"idle for {age_text(end - start)}{meanwhile}",
         devices=[device],
         spans=[span],
         confidence=polled_confidence([device]),

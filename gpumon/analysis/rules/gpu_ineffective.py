@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
-from gpumon.analysis.finding import Action, Finding, NotEvaluable, to_write
+from gpumon.analysis.finding import Action, Finding, NotEvaluable, to_do, to_write
 from gpumon.analysis.ledger import HELD_BACK, IDLE, Row, State, ledger_of, runs_of
 from gpumon.analysis.phases import between
 from gpumon.analysis.programs import ML_FRAMEWORKS
@@ -266,6 +266,10 @@ def _low_sm(run: RunData, level: str, bound: bool, shown: Shown) -> Finding:
     return shown.finding(run, level, what, others.says(run), actions=actions)
 
 
+#: times the low power: a GPU that drew so much before may not do what it did then (proposed)
+_FELL = 2.0
+
+
 class LowPower(NamedTuple):
     seconds: Seconds = 300
     busy_percent: Percent = 90
@@ -302,7 +306,7 @@ def low_power(run: RunData, t: LowPower) -> Answers:
         if power_at(device, t.power_fraction) is None and device.track("power_w").known():
             shared = "power is of the whole GPU" if device.device.mig else "power limit not known"
             unknown[device.label] = missing(device, shared)
-    shown = Shown()
+    shown, before_w = Shown(), 0.0
     completed = not run.live and run.job is not None and run.job.state == "COMPLETED"
     for device, spans in found:
         moving = completed or is_moving(run, device, spans[-1])
@@ -317,6 +321,8 @@ def low_power(run: RunData, t: LowPower) -> Answers:
                 "power_fraction": power_fraction(device, power) or 0.0,
             }
             shown.add(device, spans, **numbers)
+            before = Span(observed(run).first, spans[-1].first)
+            before_w = max(before_w, mean_of(device.track("power_w"), [before]) or 0.0)
     yield from unknown.values()
     if shown.devices:
         numbers = shown.means()
@@ -325,13 +331,17 @@ def low_power(run: RunData, t: LowPower) -> Answers:
             f"{numbers['power_limit_w']:.0f} W"
         )
         others = waited_for(run, shown.devices, shown.spans, "power_w")
+        actions = more_work(run, shown.devices, others)
+        if run.live and before_w >= _FELL * numbers["power_w"]:
+            first = f"Check that its output still grows: until then they drew {before_w:.0f} W."
+            actions = (to_do(first), *actions)
         yield shown.finding(
             run,
             "warning",
             what,
             others.says(run),
             confidence="medium",
-            actions=more_work(run, shown.devices, others),
+            actions=actions,
         )
 
 

@@ -458,7 +458,7 @@ def _full_at(run: RunData, grows: Leak) -> str:
             return text
         if full_s <= limit_s:
             return f"{text}; the time limit is {age_text(limit_s)}"
-        return f"{text}, which the time limit of {age_text(limit_s)} does not reach"
+        return f"{text}, beyond its limit of {age_text(limit_s)}"
     left_s = None if limit_s is None else max(0.0, limit_s - run.elapsed_s)
     limit = "" if left_s is None else f"; {age_text(left_s)} of the time limit left"
     return f"at this pace full in {age_text(grows.full_in_s)}{limit}"

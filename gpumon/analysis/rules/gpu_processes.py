@@ -81,8 +81,8 @@ def _leftover(
     return finding(
         run,
         "warning",
-        f"{gpus_text(run, [device])}: {who} still holds {size}",
-        f"{who} {size}, {why}",
+        f"{who} holds {size}, {why}",
+        head=f"{gpus_text(run, [device])}: ",
         devices=[device],
         spans=[_from(run, process)],
         confidence="medium" if facts.in_job else "high",
@@ -154,7 +154,7 @@ def _foreign(run: RunData, found: Sequence[_Foreign]) -> Finding:
         whose = _owner(facts)
         verb = "uses" if run.live else "used"
         title = f"pid {facts.pid} ({whose}) {verb} {size} on your {gpus}"
-        action = staff_actions(device.node, f"pid {facts.pid} ({whose}) on {gpus}")[0]
+        action = staff_actions(run, device.node, f"pid {facts.pid} ({whose}) on {gpus}")[0]
         if facts.own:
             text = "Your own processes outside of this job share its GPU."
             action = to_do(text)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from gpumon.analysis.accounting import KILLED_STATES
 from gpumon.analysis.finding import Action, Finding, NotEvaluable
 from gpumon.analysis.known import highest, total
+from gpumon.analysis.ledger import State
 from gpumon.analysis.rules.faults import (
     FAULTS,
     fault_text,
@@ -79,7 +80,7 @@ class ThrottleThermal(NamedTuple):
 @rule(
     "throttle-thermal",
     title="throttled by heat for {percent} of 5 min",
-    why="A GPU that is slowed down lowers its clocks, so the run takes longer.",
+    why="Throttling lowers a GPU's clocks, so the run takes longer.",
     remedy=_TELL_STAFF,
     needs=(gpus,),
 )
@@ -173,7 +174,7 @@ def _slowed(
         numbers={
             "share_percent": 100 * max(each.share for each in found), "seconds": seconds, **numbers,
         },
-        actions=staff_actions(first.device.node, f"{name}: {what}") if is_fault else (),
+        actions=staff_actions(run, first.device.node, f"{name}: {what}") if is_fault else (),
     )  # fmt: skip
 
 
@@ -275,6 +276,7 @@ def _by_power(run: RunData, found: Sequence[_Slowed]) -> Finding:
     remedy="by the kind: your program's, or the node's",
     needs=(gpus,),
     is_event=True,
+    wastes=(State.LOST,),
 )
 def gpu_health(run: RunData) -> Answers:
     """An Xid, uncorrectable ECC errors that were counted during the job, a pending or failed row
@@ -331,7 +333,7 @@ def _health(run: RunData, found: Sequence[_Faulty]) -> Finding:
     when = [event.time for event in events if event.time]
     name = gpus_text(run, devices)
     what = fault_text(faults, xids)
-    actions = staff_actions(devices[0].node, f"{name}: {what}")
+    actions = staff_actions(run, devices[0].node, f"{name}: {what}")
     if of_program:
         sanitize = Line("compute-sanitizer python train.py")
         find = "Usually an error in the program itself: locate it in a short run."
@@ -444,6 +446,7 @@ def _pcie(run: RunData, found: Sequence[_Link]) -> Finding:
     parts = [f"{first.text} under load for {age_text(seconds)}"] if first.text else []
     parts += [replays] if first.replays else []
     what, name = "; ".join(parts), gpus_text(run, devices)
+    link = what if first.replays else f"PCIe {what}"
     return finding(
         run,
         "warning",
@@ -457,5 +460,5 @@ def _pcie(run: RunData, found: Sequence[_Link]) -> Finding:
             "pcie_gen": first.gen,
             "replays": max(each.replays for each in found),
         },
-        actions=staff_actions(first.device.node, f"{name}: PCIe {what}"),
+        actions=staff_actions(run, first.device.node, f"{name}: {link}"),
     )

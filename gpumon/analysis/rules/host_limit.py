@@ -275,7 +275,7 @@ class SwapIo(NamedTuple):
 @rule(
     "swap-io",
     title="the job swaps, or its processes wait for I/O",
-    why="The job waited for the disk instead of computing.",
+    why="Processes that wait for the disk do not compute.",
     remedy="request more memory, or copy the data to the node's own disk",
 )
 def swap_io(run: RunData, t: SwapIo) -> Checked:
@@ -328,7 +328,7 @@ def _swapping(run: RunData, node: NodeData, t: SwapIo) -> list[Finding] | None:
     if not words:
         return []
     line = more_memory(run) if swapped else None
-    stage = Line('cp -r DATA "$TMPDIR"')
+    stage = Line('cp -r DATA "${TMPDIR:?}"/')
     made = finding(
         run,
         "warning",
@@ -339,7 +339,7 @@ def _swapping(run: RunData, node: NodeData, t: SwapIo) -> list[Finding] | None:
         confidence="medium",
         actions=(
             action_of(line) if line else None,
-            Action("shell", stage, text="Copy the data to the node's own disk."),
+            Action("shell", stage, text="Copy the data to the node's own disk, and read it there."),
         ),
     )
     return [made]

@@ -186,7 +186,8 @@ def mem_per_gpu_high(run: RunData, t: MemPerGpuHigh) -> Checked:
         return None
     wanted = amounts.less_memory(run, need)
     line = None if wanted is None else changes.memory_line(request, wanted)
-    shares = f"{bytes_text(each)} of host memory requested per GPU (fair share {bytes_text(share)})"
+    equal = f"(equal share {bytes_text(share)})"
+    shares = f"{bytes_text(each)} of host memory requested per GPU {equal}"
     return finding(
         run,
         "info",

@@ -130,7 +130,7 @@ def _cancelled(run: RunData, job: Job, after: str) -> Checked:
     by = clean(job.state_by)
     who = f"user {by}" if by.isdecimal() else by
     line = Line("job {} was cancelled by {}: why?", word("job", job.id), words(who))
-    ask = Action("staff", line, text="Ask them, or the site's staff.")
+    ask = Action("staff", line, text="Ask that user, or the site's staff:")
     return _finding(run, job, "warning", f"CANCELLED by {who}{after}", [ask])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from math import inf
 from typing import TypeVar
@@ -219,9 +220,12 @@ def unread(device: DeviceData, *names: str) -> NotEvaluable:
 # -- actions -------------------------------------------------------------------------------------
 
 
-def staff_actions(node: str, what: str) -> tuple[Action, ...]:
+def staff_actions(run: RunData, node: str, what: str) -> tuple[Action, ...]:
     """Hardware is not the user's to mend: a line for the staff, and a way around it."""
-    name = word("node", node)
+    name, job = word("node", node), run.job
+    if job is not None and job.id and job.start:
+        began = time.strftime("%Y-%m-%d %H:%M", time.localtime(job.start))
+        what += f", job {job.id} (began {began})"
     what = what.replace(";", ",")  # a shell could act on the other
     return (
         Action("staff", Line("node {}: {}", name, words(what)) or words(what),

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from gpumon.analysis.finding import Lack, NotEvaluable, to_do
 from gpumon.analysis.ledger import Ledger, State, ledger_of
 from gpumon.analysis.rightsize import amounts, changes
-from gpumon.analysis.rightsize.directives import options_of_submit_line
 from gpumon.analysis.rightsize.proof import RESTARTED, is_restarted, unproven
 from gpumon.analysis.rules.cpu import cpu_never_used
 from gpumon.analysis.rules.cpu_idle import idle_end_s
@@ -20,6 +19,7 @@ from gpumon.analysis.signals import is_interactive, job_devices
 from gpumon.analysis.thresholds import Seconds, Share
 from gpumon.model.units import age_text
 from gpumon.slurm.job import Job
+from gpumon.slurm.options import options_of_submit_line
 
 #: in words: to a job script without a trap, the signal itself is the end
 _SIGNAL = to_do(
@@ -175,6 +175,9 @@ def time_over(run: RunData, t: TimeOver) -> Checked:
     if why := next_may_be_longer(run, job):
         return NotEvaluable(Lack.END, why)
     took = f"completed in {age_text(longest)} of its limit of {age_text(limit_s)}"
+    if len(known) > 1 and longest > (job.elapsed_s or 0.0):
+        took = f"the longest of {len(known)} such runs took {age_text(longest)}"
+        took += f" of its limit of {age_text(limit_s)}"
     line = changes.time_line(limit_s, wanted)
     action = changes.action_of(line)
     if longest < t.warning_s and line is not None and len(amounts.completed(run)) < 2:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpumon.analysis.accounting import gpus_unknown
 from gpumon.analysis.rules.phrasing import labels_text, range_text
 from gpumon.analysis.summary import DeviceRow
 from gpumon.chart.bars import spark_of_all
@@ -28,10 +29,8 @@ def device_rows(
         is_known = report.tasks is not None and "gpu" not in report.coverage.missing
         if not gpus or report.job.is_pending or is_known:
             return []
-        text = (
-            f"{plural(gpus, 'GPU')}: Slurm's accounting has no GPU usage. "
-            "Record the next run: gpumon record -- COMMAND"
-        )
+        what = f"{plural(gpus, 'GPU')}: {gpus_unknown(report.job)}"
+        text = f"{what}. Record the next run: gpumon record -- COMMAND"
         return wrapped("?" if glyphs == "ascii" else SIGNS["unknown"], text, width, "unknown", "")
     label_width = max(8, *(len(clean(row.label, 24)) for row in report.devices))
     head = f"{'GPU':<{label_width}}  busy mean/p50/p95  idle at end  mem peak    power"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpumon.model.text import clean
 from gpumon.model.units import age_text, bytes_text, measured_text, plural, span_text
 from gpumon.report.model import Report
+from gpumon.report.verdict import is_unused
 
 #: of the GPU-hours, from which on waste is told: what a finding explains, and what none does, as in
 #: every run some time is unused between kernels
@@ -59,6 +60,8 @@ def facts_text(report: Report) -> str:
     if report.gpus:
         kinds = "/".join(job.allocated.gpu_types)
         model = short_model(names[0]) if len(names) == 1 else kinds
+        if model and report.devices and all(row.device.mig for row in report.devices):
+            model = f"MIG slice of {model}"
         found.append(f"{report.gpus} × {model}" if model else plural(report.gpus, "GPU"))
     if job.allocated.cpus:
         found.append(plural(job.allocated.cpus, "core"))
@@ -70,26 +73,28 @@ def facts_text(report: Report) -> str:
 
 
 def cost_text(report: Report) -> str:
-    """`4.5 of 18 GPU-h wasted`: both of the same time. Of a run that was observed in part, both of
-    that part, and what the whole run holds beside them.
+    """`4.5 of 18 GPU-h wasted`: both of the same time; *not used* where no finding explains any of
+    it. Of a run that was observed in part, both of that part, and what the whole run holds.
     """
-    held = report.gpu_hours
+    held, rest = report.gpu_hours, report.unattributed_gpu_hours
     if not held:
         return ""
-    if not is_wasteful(report):
+    explained = _is_much(report, report.waste_gpu_hours - rest, _EXPLAINED)
+    is_much = _is_much(report, rest, _UNEXPLAINED)
+    if not explained and not is_much:
         return f"{hours_text(held)} GPU-h"
     wasted, share = hours_text(report.waste_gpu_hours), report.coverage.covered_percent / 100
     in_all = f" ({hours_text(held)} GPU-h in all)"
     is_part = report.coverage.interval_s is not None and share < _WHOLE
+    what = "GPU-h wasted" if explained else "GPU-h not used"
     if report.coverage.unrecorded:
-        text = f"{wasted} GPU-h wasted on the nodes recorded{in_all}"
+        text = f"{wasted} {what} on the nodes recorded{in_all}"
     elif is_part and report.elapsed_s is not None:
         observed = measured_text(share * report.elapsed_s)
-        text = f"{wasted} of {hours_text(share * held)} GPU-h wasted in the {observed} observed"
-        text += in_all
+        text = f"{wasted} of {hours_text(share * held)} {what} in the {observed} observed{in_all}"
     else:
-        text = f"{wasted} of {hours_text(held)} GPU-h wasted"
-    if _is_much(report, rest := report.unattributed_gpu_hours, _UNEXPLAINED):
+        text = f"{wasted} of {hours_text(held)} {what}"
+    if explained and is_much:
         text += f", {hours_text(rest)} of it unexplained"
     if _is_much(report, others := report.others_gpu_hours, _UNEXPLAINED):
         text += f", {hours_text(others)} used by others"
@@ -98,15 +103,13 @@ def cost_text(report: Report) -> str:
 
 def is_wasteful(report: Report) -> bool:
     """Whether so much was wasted that it matters."""
-    rest = report.unattributed_gpu_hours
-    explained = report.waste_gpu_hours - rest
-    return _is_much(report, explained, _EXPLAINED) or _is_much(report, rest, _UNEXPLAINED)
+    explained = report.waste_gpu_hours - report.unattributed_gpu_hours
+    return _is_much(report, explained, _EXPLAINED) or is_unused(report)
 
 
 def _is_much(report: Report, hours: float, least: float) -> bool:
     """Of what was observed."""
-    percent = 100.0 if report.coverage.interval_s is None else report.coverage.covered_percent
-    return hours > 0 and hours >= least * percent / 100 * (report.gpu_hours or 0.0)
+    return hours > 0 and hours >= least * report.observed_gpu_hours
 
 
 def short_model(name: str) -> str:

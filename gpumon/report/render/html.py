@@ -152,12 +152,9 @@ def _do_this(report: Report) -> list[str]:
     head = "<tr><th>next time</th><th>now</th><th>then</th><th></th></tr>"
     copy = '<button type="button" hidden>Copy</button>'
     shown = f'<div class="lines"><pre>{lines}</pre>{copy}</div>' if lines else ""
-    return [
-        "<h2>Do this</h2>",
-        shown,
-        f'<div class="wide"><table>{head}{"".join(rows)}</table></div>',
-        *listed,
-    ]
+    table = f'<div class="wide"><table>{head}{"".join(rows)}</table></div>'
+    first, then = box.in_order([shown, table], listed)
+    return ["<h2>Do this</h2>", *first, *then]
 
 
 # -- figures -------------------------------------------------------------------------------------

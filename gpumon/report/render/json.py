@@ -126,6 +126,7 @@ def _allocated(job: Job) -> Json:
 
 
 def finding_json(finding: Finding) -> Json:
+    lines = (each.after for each in finding.actions if each.kind != "try")
     return {
         "id": finding.id,
         "level": finding.level,
@@ -134,7 +135,7 @@ def finding_json(finding: Finding) -> Json:
         "title": finding.title,
         "evidence": finding.evidence,
         "why": why(finding.id) or None,
-        "action": "; ".join(each.after for each in finding.actions if each.after) or None,
+        "action": "; ".join(filter(None, lines)) or None,
         "actions": [
             {"kind": each.kind, "before": each.before or None, "after": each.after,
              "text": each.text or None}

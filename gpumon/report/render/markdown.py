@@ -123,7 +123,7 @@ def _do_this(report: Report) -> list[str]:
     ]
     table = _table(("next time", "now", "then", ""), rows) if rows else []
     listed = [f"- {' '.join(filter(None, (escape(e.text), code(e.line))))}" for e in box.steps]
-    return _section("Do this", table, listed)
+    return _section("Do this", *box.in_order(table, listed))
 
 
 def _tasks(report: Report) -> list[str]:

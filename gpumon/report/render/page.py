@@ -152,7 +152,7 @@ def _in_brief(report: Report, width: int, glyphs: str, key: str) -> list[Block]:
         found.append(Block(rows, (title,), finding))
         if len(rows) == 1 and (fit := [each for each in rest if len(each) <= width - 2]):
             found.append(Block([[(f"  {fit[0]}", "dim")]]))
-    found += _answer(report, width, glyphs, "")
+    found += _answer(report, width, glyphs, counts=False)
     return found + _more(report, key)
 
 
@@ -165,19 +165,22 @@ def _more(report: Report, key: str) -> list[Block]:
     return [Block([[(f"  More ({key}): {', '.join(left)}", "dim")]], is_more=True)] if left else []
 
 
-def _answer(report: Report, width: int, glyphs: str, where: str = ", listed below") -> list[Block]:
-    sign, text = in_words(report, where)
+def _answer(report: Report, width: int, glyphs: str, *, counts: bool = True) -> list[Block]:
+    sign, text = in_words(report, counts=counts)
     return [Block(leveled(sign, text, width, glyphs))] if text else []
 
 
 def _do_this(report: Report, box: Box, width: int, glyphs: str) -> list[Block]:
-    if not any(box):
-        return []
-    title = f"{'Do this':<27} {'now':<19} then" if box.changes else "Do this"
     by_id = {each.id: each for each in report.findings}
     changes = [_change(each, width, by_id.get(each.finding)) for each in box.changes]
     steps = [_step(each, width, glyphs, box.cause(each, report.findings)) for each in box.steps]
-    return [Block([[(title, "title")]]), *changes, *steps]
+    first, then = box.in_order(changes, steps)
+    found = []
+    for title, part in (("Do this", first), ("Next time" if then is changes else "", then)):
+        head = f"{title:<27} {'now':<19} then" if part is changes and part else title
+        found += [Block([[(head, "title")]])] if head and (part or title == "Do this") else []
+        found += part
+    return found if changes or steps else []
 
 
 def _change(recommended: Recommendation, width: int, finding: Finding | None) -> Block:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from gpumon.model.view import DeviceView
 from gpumon.store import NodeView
 
-_SIGNS = {"bad": "●", "attention": "▲", "note": "·", "unknown": "?"}
-_ASCII_SIGNS = {"bad": "!", "attention": "^", "note": "-", "unknown": "?"}
+_SIGNS = {"bad": "●", "attention": "▲", "note": "·", "unknown": "?", "good": "✓"}
+_ASCII_SIGNS = {"bad": "!", "attention": "^", "note": "-", "unknown": "?", "good": "+"}
 
 FRAMEWORK_NAMES = {
     "tf": "TensorFlow",

@@ -181,13 +181,29 @@ def test_slurms_polls_cover_a_gap_that_page_cache_hides_from_the_kernels_peak():
     known = memory_need(data)
     assert (known.amount, known.factor, known.polled_s) == (2 * GIB, 2, 30)
     [found] = [each for each in evaluate(data).raised if each.id == "mem-over"]
-    assert (
-        "No smaller request is advised: readings of the memory were up to 30 s apart"
-        in found.actions[0].text
-    )
+    (once,) = found.actions
+    assert (once.kind, once.after) == ("try", "#SBATCH --mem=4G")
+    assert once.text.startswith("Try once: readings of the memory were up to 30 s apart")
     assert not [each for each in recommend(data, [found]) if each.change.option == "--mem"]
     assert memory_need(polled(kernel_peak=3 * GIB)).polled_s is None
     assert memory_need(polled(rss=6 * GIB)).amount == 6 * GIB
+
+
+def test_more_for_each_of_fewer_cores_may_be_less_memory():
+    """Which polls do not prove to be enough: 16 GiB stay, for one core in place of eight."""
+    made = job(
+        cpus=8, mem=16 * GIB, form="cpu", cpus_per_task=8, tasks=1, slurm_version="23.02.1",
+        acct_gather="cgroup/v2", steps=(Step("batch", max_rss_bytes=2 * GIB, tasks=1),),
+    )  # fmt: skip
+    used = {"cpu_cores_used": 1.0, "mem_charged_bytes": 1.0 * GIB}
+    one = node(
+        360, "gpu01", 8, 16 * GIB, oom_kills=0, peak60_cores=1.0, cpu_core_s=3600.0,
+        mem_peak_bytes=1.0 * GIB, mem_charged_peak_bytes=4.0 * GIB, job=used,
+    )  # fmt: skip
+    late = Coverage("recording", 100.0, 1.0, from_start=False)
+    evaluation = evaluate(evidence(360, nodes=[one], job=made, coverage=late))
+    after = {each.change.option: each.change.after for each in evaluation.recommendations}
+    assert (after["--cpus-per-task"], after["--mem-per-cpu"]) == (1, 16 * GIB)
 
 
 def test_coverage_is_of_each_node():

@@ -13,15 +13,7 @@ from gpumon.analysis.finding import Action, Change, Finding, ask_for
 from gpumon.analysis.rightsize.amounts import GIB, round_memory, round_time
 from gpumon.analysis.rightsize.changes import gpus_line, memory_line
 from gpumon.analysis.rightsize.cores import cpus_for
-from gpumon.analysis.rightsize.directives import (
-    apply,
-    apply_to_submit_line,
-    diff,
-    options_of_submit_line,
-    overridden,
-    script_options,
-    submitted_script,
-)
+from gpumon.analysis.rightsize.directives import apply, apply_to_submit_line, diff, overridden
 from gpumon.analysis.rightsize.recommend import recommend
 from gpumon.analysis.rightsize.requested import Requested, requested
 from gpumon.analysis.rules.catalogue import FAMILIES, evaluate
@@ -29,8 +21,10 @@ from gpumon.analysis.rundata import Coverage
 from gpumon.model.lines import Line
 from gpumon.model.sample import Process
 from gpumon.model.units import parse_size, size_text
+from gpumon.report.build import from_accounting
 from gpumon.site import NodeType, Site
 from gpumon.slurm.job import ExitCode, Job, Request, Resources, Step, Usage
+from gpumon.slurm.options import options_of_submit_line, script_options, submitted_script
 from tests.analysis.build import device, evidence, node, process, track
 from tests.analysis.test_accounting import js1, js1_node
 
@@ -473,6 +467,17 @@ def test_accounting_alone_lowers_only_by_its_upper_bound():
     assert "page cache included" in found[0].basis
 
 
+@pytest.mark.parametrize(
+    ("core_h", "nodes", "line"), [(2, 1, "25"), (8, 1, "46"), (16, 1, None), (2, 2, None)]
+)
+def test_accounting_alone_lowers_cores_as_far_as_no_burst_can_cost_a_twentieth(core_h, nodes, line):
+    """2 of 64 cores in the mean may be 64 at once for a 32nd of the time."""
+    step = Step("batch", cpu_s=3600.0 * core_h, max_rss_bytes=GIB, tasks=1, node_count=1)
+    made = job(cpus=64 * nodes, nodes=nodes, cpus_per_task=64, elapsed=3600.0, steps=(step,))
+    found = lines(from_accounting(made, Site()))
+    assert found.get("--cpus-per-task", ("", None))[1] == line
+
+
 def test_jobstats_gives_the_maximum_node():
     comment = js1(gpu01=js1_node(100 * GIB, 256 * GIB), gpu02=js1_node(2 * GIB, 256 * GIB))
     made = job(elapsed=3600, nodes=2, mem=256 * GIB, admin_comment=comment)
@@ -677,25 +682,6 @@ def test_submit_lines():
     assert options_of_submit_line("sbatch --exclusive --mem=4G --hold -c 3 x") == {
         "mem": "4G", "cpus-per-task": "3", "exclusive": "",
     }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("line", "options"),
-    [
-        ("-c4 -n 8 -N2", {"cpus-per-task": "4", "ntasks": "8", "nodes": "2"}),
-        ("-t1:00:00 -p gpu -G a100:2", {"time": "1:00:00", "partition": "gpu", "gpus": "a100:2"}),
-        ("-J -c4 --mem 4G", {"mem": "4G"}),  # a job called -c4
-        ("--mem=4G --mem=8G", {"mem": "8G"}),
-        ("--mem=4G --mem-per-cpu=2G", {"mem-per-cpu": "2G"}),
-        ("--mem-per-gpu=8G -c 2 --mem=4G", {"cpus-per-task": "2", "mem": "4G"}),
-        ("--gres=gpu:a100:2,shard:1", {"gres": "gpu:a100:2,shard:1"}),
-        ("--gpus-per-task=1 --exclusive", {"gpus-per-task": "1", "exclusive": ""}),
-        ("-Hc4", {"cpus-per-task": "4"}),
-    ],
-)
-def test_options_of_a_submit_line(line, options):
-    assert options_of_submit_line(f"sbatch {line} job.sh --mem=1G") == options
-    assert submitted_script(f"sbatch {line} job.sh --mem=1G") == "job.sh"
 
 
 def test_the_diff_shows_the_line_alone():

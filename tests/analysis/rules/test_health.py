@@ -1,11 +1,14 @@
-"""Rules on hardware: heat, power, faults, links."""
+"""Rules on hardware (heat, power, faults, links), and on what was read of it."""
 
 import pytest
 
 from gpumon.analysis.rules import health
+from gpumon.analysis.rules.catalogue import BY_ID
+from gpumon.model.reading import Missing
 from gpumon.model.sample import Event
 from gpumon.slurm.job import Job
 from tests.analysis.build import START, device, evidence, track
+from tests.analysis.rightsize.test_recommend import run
 from tests.analysis.rules.test_gpu_idle import only
 
 COUNT = 60
@@ -46,3 +49,16 @@ def faulty(xids=(), states=(), errors=0, state="COMPLETED", **last):
 )
 def test_the_cleanup_behind_a_killed_process_is_no_fault(state, level):
     assert only(health.gpu_health(faulty(["45"], state=state))).level == level
+
+
+def test_a_gpu_that_failed_to_answer_for_a_moment_is_no_problem_and_several_are_one():
+    def quiet(*labels, count):
+        gpus = []
+        for label in labels:
+            gpu = device(60, label, busy_percent=[50] * (60 - count) + [None] * count)
+            gpu.last["busy_percent"] = Missing("timeout", "")
+            gpus.append(gpu)
+        return BY_ID["data-stale"](run(count=60, devices=gpus))
+
+    assert quiet(0, 1, count=2) == []
+    assert len(quiet(0, 1, count=20)) == 1

@@ -27,13 +27,14 @@ from gpumon.tui.picture import width_of
 
 _ACTION_SHARE = 0.62  # of the width, in which findings stand at most before what to do
 _DO_THIS = "Do this"
-_RANK = {"bad": 0, "attention": 1, "unknown": 2, "note": 3}
+_RANK = {"bad": 0, "attention": 1, "unknown": 2, "note": 3, "good": 4}
+_WARN = {"bad", "attention"}
 
 _NOTHING_HERE = (NO_DRIVER, NO_MODULE, NO_DEVICE)
 
 
 class Note(NamedTuple):
-    level: str  # bad, attention, unknown, note
+    level: str  # bad, attention, unknown, note, good
     text: str
     action: str = ""
 
@@ -70,6 +71,7 @@ def notes(moment: Moment) -> list[Note]:
     if moment.evaluation is not None:
         found += [Note("attention", text) for text in moment.evaluation.left_out]
     found += _finding_notes(moment)
+    found += _answer(moment, found)
     return sorted(found, key=lambda note: _RANK[note.level])
 
 
@@ -91,6 +93,19 @@ def _finding_notes(moment: Moment) -> list[Note]:
         Note(LEVELS[each.level], capital(each.title), next((s.brief for s in box.beside(each)), ""))
         for each in moment.standing.findings
     ]
+
+
+def _answer(moment: Moment, found: list[Note]) -> list[Note]:
+    """That there is no problem, or why nobody knows, where nothing above warns."""
+    evaluation = moment.evaluation
+    if evaluation is None or evaluation.verdict is None or {e.level for e in found} & _WARN:
+        return []
+    from gpumon.report.verdict import NONE, unproblematic
+
+    so_far = "" if moment.has_ended else " so far"
+    sign, text = unproblematic(evaluation.verdict, so_far=so_far)
+    is_said = found and evaluation.verdict.answer == NONE
+    return [] if is_said else [Note(sign, text.rstrip("."))]
 
 
 def _folded(about: list[tuple[Note, str]]) -> list[Note]:
@@ -215,8 +230,9 @@ def box_rows(moment: Moment, width: int, most: int) -> tuple[list[Row], list[str
     stands on the Report screen.
     """
     box = moment.evaluation.box if moment.evaluation is not None else Box()
-    parts = [(box.request, box.changed)] if box.request else []
-    parts += [(each.brief, [each.commented]) for each in box.steps]
+    changes = [(box.request, box.changed)] if box.request else []
+    steps = [(each.brief, each.pasted) for each in box.steps]
+    parts = [each for shown in box.in_order(changes, steps) for each in shown]
     head = f" {_DO_THIS}  "
     for count in range(len(parts), 0, -1):
         left = len(parts) - count

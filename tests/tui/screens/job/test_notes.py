@@ -2,6 +2,10 @@
 
 from types import SimpleNamespace
 
+import pytest
+
+from gpumon.report.verdict import NONE, NOT_JUDGED, PROBLEM, Verdict
+from gpumon.tui.parts.phrasing import signs
 from gpumon.tui.screens.job import notes
 from gpumon.tui.screens.job.notes import Note, note_rows
 from gpumon.tui.theme import NAMES, style_of
@@ -44,3 +48,20 @@ def test_of_a_narrow_line_what_to_do_goes_below_or_is_left_out(monkeypatch):
 def test_more_findings_are_counted_at_the_right_edge(monkeypatch):
     drawn = rows(monkeypatch, most=2)
     assert "".join(text for text, _ in drawn[1]).endswith("+1 more")
+
+
+@pytest.mark.parametrize(
+    ("answer", "others", "shown"),
+    [
+        (Verdict(NONE), [], ["✓ No problems found so far"]),
+        (Verdict(NONE), FOUND[2:], []),
+        (Verdict(NOT_JUDGED, ("too short",)), FOUND[2:], ["? Not judged so far: too short"]),
+        (Verdict(NOT_JUDGED, ("too short",)), FOUND, []),
+        (Verdict(PROBLEM), FOUND, []),
+    ],
+)
+def test_where_nothing_warns_the_answer_stands(answer, others, shown):
+    evaluation = SimpleNamespace(verdict=answer)
+    moment = SimpleNamespace(evaluation=evaluation, has_ended=False, glyphs="braille")
+    found = notes._answer(moment, others)
+    assert [f"{signs('braille')[each.level]} {each.text}" for each in found] == shown
