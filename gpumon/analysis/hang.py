@@ -159,15 +159,16 @@ _POWER_W, _POWER_SHARE = 3.0, 0.04
 #: a bin differs from those of a standstill: %, part of their power; so many in a row end it
 _NEARLY_BUSY_PERCENT, _OTHER_POWER_SHARE, _DIFFERING_BINS = 90.0, 0.15, 3
 _DROPPED = 0.6  # of the power while it worked
-_EARLIER_S, _HEALTHY_S = 1800.0, 300.0
+_EARLIER_S, _HEALTHY_S = 1800.0, 180.0
 #: what moves although nothing goes on: parts of an earlier rate, B/s, % of the cycles
 _LINK_SHARE, _LINK_BYTES_PER_S = 0.02, 5 * _MIB
 _STILL_BYTES = 8 * _MIB
-#: where power is not known: B/s that ranks exchanged while they worked; times the duration
+#: where power is not known: B/s that ranks exchanged while they worked; times the duration, also
+#: where memory moved
 _EXCHANGED_BYTES_PER_S, _LONGER = 50 * _MIB, 2
 #: B/s of I/O for each rank of a node, for which it must stand still once more as long; of the node,
 #: from which on it is work
-_SLOW_IO_BYTES_PER_S, _IO_BYTES_PER_S = 1e6, 50e6
+_SLOW_IO_BYTES_PER_S, _IO_BYTES_PER_S = 1.6e6, 50e6
 #: cores that a waiting rank takes, for its own thread and the one of its transport
 _CORES_A_RANK = 2.2
 _TOGETHER_S = 180.0  # between the end of a rank and the standstill of the others
@@ -183,6 +184,7 @@ class Still(NamedTuple):
     links_known: bool
     busy_percent: float
     deviation: float  # of it
+    moved: bool  # its memory changed once, as where another process on it ends
 
 
 class Hang(NamedTuple):
@@ -280,7 +282,7 @@ def _patience(run: RunData, still: Sequence[Still], recent: Span) -> float:
             return float("inf")
         ranks = sum(each.device.node == node.node for each in still)
         most = max(most, io / max(1, ranks))
-    longer = _LONGER if any(each.power_w is None for each in still) else 1
+    longer = _LONGER if any(each.power_w is None or each.moved for each in still) else 1
     return longer * (1 + most / _SLOW_IO_BYTES_PER_S)
 
 
@@ -321,8 +323,11 @@ def _still(run: RunData, device: DeviceData, recent: Span) -> Still | None:
         return None
     if mean_w is not None and pstdev(watts) >= max(_POWER_W, _POWER_SHARE * mean_w):
         return None
-    if max(memory) - min(memory) > _STILL_BYTES or computes(device, recent):
+    range_bytes = max(memory) - min(memory)
+    once = max((abs(b - a) for a, b in zip(memory, memory[1:])), default=0.0)
+    if range_bytes - once > _STILL_BYTES or computes(device, recent):
         return None
+    moved = range_bytes > _STILL_BYTES
     since = _still_since(device, recent.first, mean_w)
     before = Span(max(0, since - run.bins(_EARLIER_S)), since)
     links = link_tracks(device)
@@ -330,11 +335,11 @@ def _still(run: RunData, device: DeviceData, recent: Span) -> Still | None:
         return None
     if mean_w is None:
         is_known = _exchanged(run, device, before)
-        return Still(device, since, None, None, True, *busy) if is_known else None
+        return Still(device, since, None, None, True, *busy, moved) if is_known else None
     before_w = _healthy_w(run, device, before)
     if before_w is None or mean_w >= _DROPPED * before_w:
         return None  # what never drew more may be a kernel that needs no more
-    return Still(device, since, mean_w, before_w, bool(links), *busy)
+    return Still(device, since, mean_w, before_w, bool(links), *busy, moved)
 
 
 def _still_since(device: DeviceData, first: int, power_w: float | None) -> int:
@@ -355,14 +360,15 @@ def _still_since(device: DeviceData, first: int, power_w: float | None) -> int:
 
 
 def _healthy_w(run: RunData, device: DeviceData, before: Span) -> float | None:
-    """Median power at work before, where at least 5 min of that are known."""
+    """Median power at work before, where at least 3 min of that are known."""
     power, active = device.track("power_w").mean, device.active.mean
     worked = [power[n] for n in range(*before) if active[n] > 0 and power[n] == power[n]]
-    return median(worked) if len(worked) * run.bin_s >= _HEALTHY_S else None
+    each_s = max(run.bin_s, run.coverage.interval_s or 0.0)
+    return median(worked) if len(worked) * each_s >= _HEALTHY_S else None
 
 
 def _exchanged(run: RunData, device: DeviceData, before: Span) -> bool:
-    """At least 5 min of work with traffic that stands out."""
+    """At least 3 min of work with traffic that stands out."""
     worked = sum(share > 0 for share in device.active.mean[before.first : before.last])
     rates = [each.average(*before) or 0.0 for each in link_tracks(device)]
     return worked * run.bin_s >= _HEALTHY_S and max(rates) >= _EXCHANGED_BYTES_PER_S

@@ -86,6 +86,11 @@ def test_a_small_process_without_a_probe_adds_what_it_holds():
     assert found.need.by == "PyTorch"
 
 
+def test_what_others_hold_is_no_need_of_the_job():
+    other = process(600, 0.5 * GIB, pid=9921, in_job=False, own=False)
+    assert truth(torch(9, 12), other).need == truth(torch(9, 12)).need
+
+
 def test_a_large_one_without_a_probe_decides():
     other = held(jump(20 * GIB), 600, framework="torch", pid=9)
     assert truth(torch(10, 20), other).mem_truth == "upper-bound"

@@ -82,7 +82,6 @@ NEW: tuple[tuple[Kind, float], ...] = (
 _INTERVALS = (1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0)
 #: kinds on which gpumon is wrong today, and in what; tests of fresh seeds leave them out
 NOT_YET: dict[str, str] = {
-    "stuck.rank_stuck": "a hang is missed in which the memory of a rank moves once",
     "hosts.slow_tokenizer": "of 16 ranks that few samples show, the work is told as unequal",
 }
 #: part of the jobs of a run that are of the new kinds: of those it is right on; of all of them

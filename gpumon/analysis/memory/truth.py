@@ -12,7 +12,7 @@ from gpumon.analysis.memory.need import Need, course_of, need_of, together
 from gpumon.analysis.once import once
 from gpumon.analysis.reservation import CONTEXT_BYTES
 from gpumon.analysis.rundata import DeviceData, ProcessData, Track
-from gpumon.analysis.signals import capability
+from gpumon.analysis.signals import capability, is_of_job
 
 #: the first that any process has holds for all
 _ORDER = ("unknown", "upper-bound", "real", "measured")
@@ -84,9 +84,10 @@ def _known(memory: ProcessMemory, total_bytes: float | None, mem: Track) -> Proc
 
 def _most(processes: Sequence[ProcessMemory]) -> Need:
     """What those that were there at the same time needed together, at most; of small ones that no
-    probe told of, all that they held.
+    probe told of, all that they held. What others hold is no need of the job.
     """
-    needs = [(each.process, each.need or _all_of(each.process)) for each in processes]
+    own = [each for each in processes if is_of_job(each.process.facts)] or processes
+    needs = [(each.process, each.need or _all_of(each.process)) for each in own]
     return max(
         (
             together([need for other, need in needs if other.first <= at.first <= other.last])

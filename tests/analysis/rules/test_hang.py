@@ -68,6 +68,18 @@ def test_what_moves_does_not_hang():
     assert hang.suspected_hang(reading) == []
 
 
+def test_memory_that_moved_once_asks_for_twice_the_time():
+    """As where another process on the GPU ended."""
+    for still, found in ((40, 0), (60, 1)):
+        memory = [60 * GIB] * (90 + still - 10) + [59 * GIB] * 10
+        assert len(hang.suspected_hang(hung(still=still, mem_used_bytes=memory))) == found
+
+
+def test_a_few_minutes_of_work_before_show_what_it_is():
+    for worked, found in ((10, 0), (20, 1)):
+        assert len(hang.suspected_hang(hung(worked=worked, still=60))) == found
+
+
 def test_ranks_that_wait_for_one_that_computes_on_the_host_do_not_hang():
     """`with main_process_first(): dataset.map(...)`."""
     run = hung(ended=(0,))
