@@ -174,9 +174,11 @@ def between_polls(run: RunData, device: DeviceData) -> Missed:
 
 
 def _missed_energy(run: RunData, device: DeviceData) -> bool | None:
-    """Whether it took more energy than its power at the samples tells; None: not known."""
+    """Whether it took more energy than its power at the samples tells; None: not known, as where
+    the counter also counted what a gap hides.
+    """
     joules, read_w = device.counters.get("energy_j"), device.track("power_w").average()
     node = node_of(run, device)
-    if joules is None or read_w is None or node is None or not node.covered_s:
+    if joules is None or read_w is None or node is None or not node.covered_s or node.gaps:
         return None
     return joules / node.covered_s > _MORE * read_w + _MORE_W

@@ -128,6 +128,19 @@ def _one_works(
     return bool(waiting and awaited) and max(awaited) >= _WORKS > _IDLE > min(waiting)
 
 
+def lost_bins(run: RunData, device: DeviceData) -> set[int]:
+    """Buckets in which the device was off the bus, in reset, or broken otherwise."""
+    found: set[int] = set()
+    since = None
+    for event in sorted((e for e in device.states if e.kind == "state"), key=lambda e: e.time):
+        if event.text == "well" and since is not None:
+            found |= {*range(since, run.bin_at(event.time))}
+            since = None
+        elif event.text in ("lost", "hung", "error") and since is None:
+            since = run.bin_at(event.time)
+    return found if since is None else found | {*range(since, run.count)}
+
+
 def computes(device: DeviceData, recent: Span) -> bool:
     """By the GPU's own counters of what its kernels do, where it has them."""
     dram = device.track("dram_active_percent").average(*recent) or 0.0
@@ -194,6 +207,7 @@ class Hang(NamedTuple):
     span: Span
     still: list[Still]  # empty where the probe alone shows it
     stopped: list[DeviceData]  # whose rank ended, or waits without using its GPU
+    lost: list[DeviceData]  # of its ranks
     ended: tuple[ProcessData, DeviceData] | None  # the first rank that ended, as the cause
     is_alone: bool  # no other program of the job uses a GPU, for which these ranks may wait
     stuck: Stuck | None  # what the probe shows, where the GPUs do not
@@ -210,7 +224,7 @@ def hang_of(run: RunData) -> Hang | None:
     if isinstance(found, Hang):
         return found
     ranks = stuck(run) if _may_hang(run) else None
-    return None if ranks is None else Hang(ranks.devices, ranks.span, [], [], None, True, ranks)
+    return None if ranks is None else Hang(ranks.devices, ranks.span, [], [], [], None, True, ranks)
 
 
 def _may_hang(run: RunData) -> bool:
@@ -224,9 +238,10 @@ def standstill(run: RunData) -> Hang | list[NotEvaluable]:
     is not known, for twice as long, and after traffic that stands out. I/O of the job lengthens the
     proof: a hang leaves loggers and heartbeats running.
 
-    Guards: several GPUs of one program, and none of them works; servers wait for requests so; DRAM
-    or tensor activity is work, whatever the power; where rank 0 computes on the host, or more cores
-    are busy than waiting ranks take, the others wait for it and nothing hangs. MIG: power unknown.
+    Guards: several GPUs of one program, and none of them works, as one that was lost; servers wait
+    for requests so; DRAM or tensor activity is work, whatever the power; where rank 0 computes on
+    the host, or more cores are busy than waiting ranks take, the others wait for it and nothing
+    hangs. MIG: power unknown.
     """
     if not _may_hang(run):
         return []
@@ -243,8 +258,10 @@ def _standstill(run: RunData, devices: Sequence[DeviceData]) -> Hang | list[NotE
     last = run.count if run.live else _end_of_work(run, devices)
     least_s = of_site(run.site, "suspected-hang", SuspectedHang).seconds
     recent = Span(last - run.bins(least_s), last)
-    ranks = [each for each in devices if first_active(each) is not None]
-    if len(ranks) < 2 or recent.first < 0 or any(map(is_server, ranks)):
+    active = [each for each in devices if first_active(each) is not None]
+    lost = [each for each in active if recent.last - 1 in lost_bins(run, each)]
+    ranks = [each for each in active if each not in lost]
+    if len(active) < 2 or recent.first < 0 or any(map(is_server, ranks)):
         return _unread(devices, recent) if recent.first >= 0 and len(devices) > 1 else []
     if unknown := _unread(ranks, recent):
         return unknown
@@ -266,9 +283,9 @@ def _standstill(run: RunData, devices: Sequence[DeviceData]) -> Hang | list[NotE
     span = Span(since, run.count)
     others = [each for each in job_devices(run) if each not in devices]
     is_alone = not any((each.active.average(*recent) or 0.0) > 0 for each in others)
-    ended = _first_ended(run, ranks, span)
+    ended = _first_ended(run, active, span)
     together = [*(each.device for each in still), *stopped]
-    return Hang(together, span, still, stopped, ended, is_alone, None)
+    return Hang(together, span, still, stopped, lost, ended, is_alone, None)
 
 
 def _patience(run: RunData, still: Sequence[Still], recent: Span) -> float:

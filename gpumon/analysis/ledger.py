@@ -19,7 +19,7 @@ from math import nan
 from statistics import fmean
 
 from gpumon.analysis.activity import ENGINES, between_polls, other_use
-from gpumon.analysis.hang import Hang, hang_of
+from gpumon.analysis.hang import Hang, hang_of, lost_bins
 from gpumon.analysis.once import once
 from gpumon.analysis.programs import of_one_program
 from gpumon.analysis.rundata import DeviceData, RunData, Track
@@ -271,7 +271,7 @@ def ledger_of(run: RunData) -> Ledger:
 def _own(run: RunData, device: DeviceData) -> Row:
     active, busy = _full(device.active, run), _full(busy_track(device), run)
     engines = [_full(device.tracks[each], run) for each in ENGINES if each in device.tracks]
-    lost, others, copies = _lost(run, device), _foreign(run, device), other_use(device).bins
+    lost, others, copies = lost_bins(run, device), _foreign(run, device), other_use(device).bins
     missed, held = between_polls(run, device), is_allocated(run)
     row = Row(device, [State.UNMEASURED] * run.count, [0.0] * run.count)
     for n in range(*observed(run)):
@@ -298,19 +298,6 @@ def _full(track: Track, run: RunData) -> Sequence[float]:
     """Its means, one for each bucket."""
     lacking = run.count - len(track.mean)
     return [*track.mean, *[nan] * lacking] if lacking > 0 else track.mean
-
-
-def _lost(run: RunData, device: DeviceData) -> set[int]:
-    """Buckets in which the device was off the bus, in reset, or broken otherwise."""
-    found: set[int] = set()
-    since = None
-    for event in sorted((e for e in device.states if e.kind == "state"), key=lambda e: e.time):
-        if event.text == "well" and since is not None:
-            found |= {*range(since, run.bin_at(event.time))}
-            since = None
-        elif event.text in ("lost", "hung", "error") and since is None:
-            since = run.bin_at(event.time)
-    return found if since is None else found | {*range(since, run.count)}
 
 
 def _foreign(run: RunData, device: DeviceData) -> set[int]:

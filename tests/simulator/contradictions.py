@@ -28,6 +28,8 @@ _FALSE_COMFORT = ("FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL")
 _IDLE_S = 600.0
 #: of the GPU-hours; of percent, for values that cannot be more than all
 _ROUNDING, _ALL = 0.1, 101.0
+#: GPU-hours, which pages round
+_ROUNDED_HOURS = 0.02
 
 
 class Contradiction(NamedTuple):
@@ -111,7 +113,7 @@ def _worth(page: Page) -> Iterator[str]:
         return
     seen = held * report.coverage.covered_percent / 100
     unused = (1 - worth / gpus) * seen - report.others_gpu_hours
-    if abs(unused - report.waste_gpu_hours) > _ROUNDING * seen:
+    if abs(unused - report.waste_gpu_hours) > _ROUNDING * seen + _ROUNDED_HOURS:
         yield (f"{worth:.1f} of {gpus} GPUs' worth leaves {unused:.2f} GPU-h unused, and "
                f"{report.waste_gpu_hours:.2f} are called wasted")  # fmt: skip
 

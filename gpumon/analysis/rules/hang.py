@@ -71,7 +71,7 @@ def _finding(run: RunData, found: Hang) -> Finding:
     what = f"{spinning} busy 100 %{power}{quiet} for {age_text(seconds)}"
     if probed := probed_of(run, devices):
         what = f"{what}; {_says(probed, found.span)}"
-    backed = links_known or found.ended is not None
+    backed = links_known or found.lost or found.ended is not None
     return finding(
         run,
         "critical",
@@ -129,11 +129,13 @@ def _says(programs: Sequence[ProgramData], span: Span) -> str:
 def _began(run: RunData, found: Hang) -> str:
     """Since when, and with whom it began."""
     at = age_text(window_of(run, found.span)[0] - run.start)
-    if found.ended is not None:
+    if found.ended is not None and not found.lost:
         process, device = found.ended
         name = gpus_text(run, [device])
         return f"process {process.facts.pid} on {name} ended first, {at} after the job's start"
     began = f"it began {at} after the job's start"
+    if found.lost:
+        return f"{began}, when {gpus_text(run, found.lost)} was lost"
     if found.stopped:
         return f"{began}, when {gpus_text(run, found.stopped)} stopped working"
     return began
