@@ -3,7 +3,7 @@
 import pytest
 
 from gpumon.analysis.known import most_at_once
-from gpumon.analysis.ledger import ledger_of
+from gpumon.analysis.ledger import State, ledger_of
 from gpumon.analysis.rules.time import _end_of
 from gpumon.slurm.job import Job
 from tests.analysis.build import device, evidence, process
@@ -37,6 +37,17 @@ def test_ranks_that_spin_for_one_that_rests_did_not_work_until_the_end():
     ]
     run = evidence(COUNT, ranks, job=Job(state="TIMEOUT", raw_id="4711", id="4711"))
     assert _end_of(run) == ("its other GPUs waited for GPU 1 for the last 50 min", True)
+
+
+@pytest.mark.parametrize(("gaps", "used"), [(0, State.UNMEASURED), (1, State.ALONE)])
+def test_energy_that_a_gap_hides_makes_no_zero_doubtful(gaps, used):
+    rests = device(COUNT, 0, busy_percent=[99] * 60 + [0] * 300, power_w=60.0, polled=True,
+                   processes=[process(COUNT)])  # fmt: skip
+    rests.counters["energy_j"] = 80.0 * 3600
+    works = device(COUNT, 1, busy_percent=99, power_w=300.0)
+    run = evidence(COUNT, [rests, works], job=Job(state="TIMEOUT", raw_id="4711", id="4711"))
+    run.nodes[0].gaps = gaps
+    assert ledger_of(run).rows[0].states[-1] is used
 
 
 def test_one_that_begins_when_another_ends_was_not_there_with_it():

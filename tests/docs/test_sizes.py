@@ -27,7 +27,7 @@ PARTS = {
     "store": (620, 678),
     "slurm": (2050, 2889),
     "site config toml": (450, 592),
-    "analysis": (9300, 13248),
+    "analysis": (9300, 13261),
     "report": (2250, 3283),
     "chart export exporter prometheus": (2400, 3157),
     "pipeline": (800, 917),
@@ -37,9 +37,9 @@ PARTS = {
 }
 #: lines and files, with blanks and comments, in the same way
 TREES = {
-    "lines of gpumon": (54_000, 80_401),
+    "lines of gpumon": (54_000, 80_419),
     "files of gpumon": (300, 542),
-    "lines of tests": (45_000, 76_100),
+    "lines of tests": (45_000, 76_146),
     "files of tests": (400, 516),
 }
 #: that may be missing in a budget: code lines, lines of a tree, files

@@ -55,7 +55,8 @@ _OWN_JOB = Line("sbatch --dependency=afterok:JOBID gpu-part.sh")
 )
 def idle_time(run: RunData, t: IdleTime) -> Answers:
     """One finding for the start and one for all stretches between work, with what the host did
-    meanwhile, which shows what to do. Of an ended run with next to no work, one for all of it.
+    meanwhile, which shows what to do. Of an ended run with next to no work, or one that has just
+    begun to, one for all of it.
 
     Guards: servers wait for requests: information, unless for long. Interactive jobs may pause
     between work. Polling alone misses work for minutes, by chance or in step with it: of such
@@ -73,7 +74,8 @@ def idle_time(run: RunData, t: IdleTime) -> Answers:
     if not is_interactive(run, devices):
         places.append((State.BETWEEN, _lasting(run, t, ledger.spans_of(State.BETWEEN))))
     worked = any(not row.never_worked for row in ledger.rows)
-    if run.coverage.from_start and not run.live and worked:
+    is_over = not run.live or ledger.idle_now is None
+    if run.coverage.from_start and is_over and worked:
         places.append((State.THROUGHOUT, ledger.spans_of(State.THROUGHOUT)))
     for where, spans in places:
         yield from _weighed(run, where, spans)
@@ -122,6 +124,7 @@ def _place(run: RunData, where: State, spans: Sequence[Span]) -> str:
     if where is State.BETWEEN:
         return f"in {len(spans)} stretches between work" if len(spans) > 1 else "between work"
     if where is State.THROUGHOUT:
+        work_s = ledger.seconds([ledger.whole]) - sum(map(ledger.at_rest, spans))
         return f"working for only {age_text(work_s)}"
     if work_s:
         return f"at the start, but for {age_text(work_s)} of work"

@@ -1,9 +1,11 @@
 """GPUs that spin and go nowhere: live until now, after the run until its end."""
 
+import pytest
+
 from gpumon.analysis.finding import NotEvaluable
 from gpumon.analysis.rules import hang
 from gpumon.analysis.rules.catalogue import evaluate
-from gpumon.model.sample import Process
+from gpumon.model.sample import Event, Process
 from gpumon.slurm.job import Job
 from tests.analysis.build import GIB, START, device, evidence, node, process, track
 from tests.analysis.rules.test_gpu_idle import only
@@ -73,6 +75,21 @@ def test_memory_that_moved_once_asks_for_twice_the_time():
     for still, found in ((40, 0), (60, 1)):
         memory = [60 * GIB] * (90 + still - 10) + [59 * GIB] * 10
         assert len(hang.suspected_hang(hung(still=still, mem_used_bytes=memory))) == found
+
+
+def test_the_peers_of_a_lost_gpu_hang():
+    reading, count = hung(still=40, live=False), 130
+    gone = {"busy_percent": [98] * 90 + [None] * 40, "power_w": [312] * 90 + [None] * 40,
+            "mem_used_bytes": [60 * GIB] * 90 + [None] * 40}  # fmt: skip
+    lost = device(count, 0, facts=A100, processes=[rank(0, count)], **gone)
+    lost.states = [Event(START + 900, "state", 0, text="lost")]
+    reading.devices[0] = lost
+    found = only(hang.suspected_hang(reading))
+    assert (found.level, found.devices) == ("critical", ("gpu01:1", "gpu01:2", "gpu01:3"))
+    assert "when GPU 0 was lost" in found.evidence
+    evaluation = evaluate(reading)
+    assert "low-power-high-busy" not in {each.id for each in evaluation.raised}
+    assert evaluation.waste_gpu_hours == pytest.approx(4 * 400 / 3600, rel=0.1)
 
 
 def test_a_few_minutes_of_work_before_show_what_it_is():
