@@ -255,7 +255,7 @@ def ledger_of(run: RunData) -> Ledger:
         hung = {each.label for each in hang.devices}
         for row in (row for row in rows if row.device.label in hung):
             for n in range(*hang.span):
-                if row.states[n] not in (State.NOT_HELD, State.LOST):
+                if row.states[n] not in (State.NOT_HELD, State.UNMEASURED, State.LOST):
                     row.states[n], row.used[n] = State.HUNG, 0.0
     _await_peers(run, rows)
     idle_nodes = _idle_nodes(run, rows)
