@@ -174,11 +174,15 @@ def between_polls(run: RunData, device: DeviceData) -> Missed:
 
 
 def _missed_energy(run: RunData, device: DeviceData) -> bool | None:
-    """Whether it took more energy than its power at the samples tells; None: not known, as where
-    the counter also counted what a gap hides.
+    """Whether it took more energy than its power at the samples tells, even if it took all that it
+    may in gaps, which the counter saw, too; None: not known.
     """
     joules, read_w = device.counters.get("energy_j"), device.track("power_w").average()
     node = node_of(run, device)
-    if joules is None or read_w is None or node is None or not node.covered_s or node.gaps:
+    if joules is None or read_w is None or node is None or not node.covered_s:
         return None
+    if node.gaps:
+        if (limit_w := power_limit_w(device)) is None or node.span is None:
+            return None
+        joules -= limit_w * max(0.0, node.span[1] - node.span[0] - node.covered_s)
     return joules / node.covered_s > _MORE * read_w + _MORE_W

@@ -207,7 +207,7 @@ class Hang(NamedTuple):
     span: Span
     still: list[Still]  # empty where the probe alone shows it
     stopped: list[DeviceData]  # whose rank ended, or waits without using its GPU
-    lost: list[DeviceData]  # of its ranks
+    lost: list[DeviceData]  # of its ranks, when it began
     ended: tuple[ProcessData, DeviceData] | None  # the first rank that ended, as the cause
     is_alone: bool  # no other program of the job uses a GPU, for which these ranks may wait
     stuck: Stuck | None  # what the probe shows, where the GPUs do not
@@ -284,6 +284,8 @@ def _standstill(run: RunData, devices: Sequence[DeviceData]) -> Hang | list[NotE
     others = [each for each in job_devices(run) if each not in devices]
     is_alone = not any((each.active.average(*recent) or 0.0) > 0 for each in others)
     ended = _first_ended(run, active, span)
+    near = range(since - run.bins(_TOGETHER_S), since + run.bins(_TOGETHER_S))
+    lost = [each for each in lost if min(lost_bins(run, each)) in near]
     together = [*(each.device for each in still), *stopped]
     return Hang(together, span, still, stopped, lost, ended, is_alone, None)
 
@@ -340,11 +342,10 @@ def _still(run: RunData, device: DeviceData, recent: Span) -> Still | None:
         return None
     if mean_w is not None and pstdev(watts) >= max(_POWER_W, _POWER_SHARE * mean_w):
         return None
-    range_bytes = max(memory) - min(memory)
-    once = max((abs(b - a) for a, b in zip(memory, memory[1:])), default=0.0)
-    if range_bytes - once > _STILL_BYTES or computes(device, recent):
+    steps = [abs(b - a) for a, b in zip(memory, memory[1:])] or [0.0]
+    if sum(steps) - max(steps) > _STILL_BYTES or computes(device, recent):
         return None
-    moved = range_bytes > _STILL_BYTES
+    moved = max(steps) > _STILL_BYTES
     since = _still_since(device, recent.first, mean_w)
     before = Span(max(0, since - run.bins(_EARLIER_S)), since)
     links = link_tracks(device)
@@ -387,8 +388,9 @@ def _healthy_w(run: RunData, device: DeviceData, before: Span) -> float | None:
 def _exchanged(run: RunData, device: DeviceData, before: Span) -> bool:
     """At least 3 min of work with traffic that stands out."""
     worked = sum(share > 0 for share in device.active.mean[before.first : before.last])
+    each_s = max(run.bin_s, run.coverage.interval_s or 0.0)
     rates = [each.average(*before) or 0.0 for each in link_tracks(device)]
-    return worked * run.bin_s >= _HEALTHY_S and max(rates) >= _EXCHANGED_BYTES_PER_S
+    return worked * each_s >= _HEALTHY_S and max(rates) >= _EXCHANGED_BYTES_PER_S
 
 
 def _is_quiet(track: Track, recent: Span, before: Span) -> bool:

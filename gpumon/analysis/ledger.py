@@ -171,6 +171,13 @@ class Ledger:
         rows = self.rows if self.is_held else ()
         return sum(self.unused_s(row, range(len(row.states))) for row in rows)
 
+    def known_s(self) -> float:
+        """Device seconds of the job of which it is known what the device did."""
+        rows = self.rows if self.is_held else ()
+        unknown = (State.NOT_HELD, State.UNMEASURED)
+        return sum(self._bin_s(n) for row in rows for n, state in enumerate(row.states)
+                   if state not in unknown)  # fmt: skip
+
     def shared_s(self) -> float:
         """Device seconds of the job in which another user's program worked, and none of its own."""
         rows = self.rows if self.is_held else ()

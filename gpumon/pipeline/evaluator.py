@@ -62,7 +62,8 @@ class LiveEvaluation(NamedTuple):
     @property
     def box(self) -> Box:
         """What to do about the findings."""
-        return box(self.findings, self.changes, not (self.run.job and self.run.job.has_ended))
+        job = self.run.job
+        return box(self.findings, self.changes, job is not None and job.is_running)
 
 
 class Evaluator:

@@ -28,13 +28,9 @@ class Step(NamedTuple):
         return self.line or self.text
 
     @property
-    def pasted(self) -> list[str]:
-        """Among the lines of a job script: others than those for it are comments. No line to try:
-        whoever wants it copies it alone.
-        """
-        if self.kind == "try":
-            return []
-        return [self.line if self.line and self.kind in _OF_SCRIPT else f"# {self.brief}"]
+    def commented(self) -> str:
+        """Among the lines of a job script: others than those for it are comments."""
+        return self.line if self.line and self.kind in _OF_SCRIPT else f"# {self.brief}"
 
     @property
     def brief(self) -> str:
@@ -50,7 +46,8 @@ def step_of(action: Action) -> Step:
 
 class Box(NamedTuple):
     """The changed request of next time, which holds only as a whole; and what to do beside it: a
-    step of each finding that warns, worst first, three at most with the request.
+    step of each finding that warns, worst first, three at most with the request. What may be
+    tried stands with its finding.
     """
 
     changes: tuple[Recommendation, ...] = ()
@@ -75,7 +72,7 @@ class Box(NamedTuple):
     @property
     def lines(self) -> list[str]:
         """What is to be copied of it; what is no line is a comment among them."""
-        return [*self.changed, *(line for each in self.steps for line in each.pasted)]
+        return [*self.changed, *(each.commented for each in self.steps)]
 
     @property
     def request(self) -> str:
@@ -114,9 +111,9 @@ def box(
 ) -> Box:
     """Of findings in their rank, and of what follows from them for the request."""
     warning = (each for each in findings if each.level != "info")
-    steps = (step for each in warning for step in steps_of(each, changes) if step.copied)
-    first = list(dict.fromkeys(steps))[: _MOST_STEPS - bool(changes)]
-    return Box(tuple(changes), tuple(first), is_running)
+    steps = (step for each in warning for step in steps_of(each, changes))
+    told = dict.fromkeys(each for each in steps if each.copied and each.kind != "try")
+    return Box(tuple(changes), tuple(told)[: _MOST_STEPS - bool(changes)], is_running)
 
 
 def box_of(report: Report) -> Box:

@@ -54,6 +54,7 @@ def build_array(
         gpu_hours=sum(map(gpu_hours, jobs)) or None,
         waste_gpu_hours=sum(each.waste_gpu_hours for each in found.raised),
         unattributed_gpu_hours=found.unattributed_gpu_hours,
+        known_gpu_hours=found.known_gpu_hours,
         tasks=Tasks(dict(outcomes(jobs)), len(counted), tuple(_spreads(run, counted))),
         version=__version__,
     )  # fmt: skip

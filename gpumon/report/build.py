@@ -77,6 +77,7 @@ def build(run: RunData) -> Report:
         coverage=_coverage(run), efficiency=efficiency, efficiency_missing=missing,
         gpu_hours=gpus * elapsed_s / 3600 if gpus and elapsed_s is not None else None,
         waste_gpu_hours=found.waste_gpu_hours, unattributed_gpu_hours=found.unattributed_gpu_hours,
+        known_gpu_hours=found.known_gpu_hours,
         others_gpu_hours=ledger_of(run).shared_s() / 3600, segments=segments(run),
         happenings=happenings(run), ranks=tuple(ranks_of(run)), version=__version__,
     )  # fmt: skip

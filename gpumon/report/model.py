@@ -105,6 +105,7 @@ class Report:
     gpu_hours: float | None = None  # allocated
     waste_gpu_hours: float = 0.0
     unattributed_gpu_hours: float = 0.0  # of it: what no finding explains
+    known_gpu_hours: float = 0.0  # of which it is known what the GPUs did
     others_gpu_hours: float = 0.0  # beside it: in which only others' programs worked on its GPUs
     attempts: tuple[Attempt, ...] = ()
     segments: tuple[Attempt, ...] = ()  # between the user's marks

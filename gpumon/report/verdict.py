@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from gpumon.analysis.finding import Finding, NotEvaluable
 from gpumon.analysis.rules.catalogue import Evaluation
-from gpumon.analysis.rundata import RunData
+from gpumon.analysis.rundata import Coverage, RunData
+from gpumon.analysis.signals import job_devices
 from gpumon.model.units import plural
 from gpumon.report.model import Report
 from gpumon.report.provenance import missing_text
@@ -23,6 +24,8 @@ _OF_ARRAY = ("array-gpu-idle",), ("array-cpu-over",)  # with GPUs, and without
 #: of the GPUs' time: a run that did not use so much of it, and of which no finding says why, is not
 #: judged (proposed)
 _UNUSED = 0.5
+#: % of the run, recorded
+_WHOLE = 95.0
 
 
 class Verdict(NamedTuple):
@@ -42,23 +45,24 @@ def verdict(report: Report) -> Verdict:
 
 def verdict_now(run: RunData, findings: Sequence[Finding], found: Evaluation) -> Verdict:
     """Of a job or a node that is watched, without its events. `findings`: those that stand."""
-    has_job = run.job is not None and bool(run.job.id or run.job.raw_id)
-    lacks = [*_unchecked(has_job, bool(run.devices), False, found.not_evaluable)]
-    held = run.elapsed_s / 3600 * len(run.devices) * run.coverage.covered_percent / 100
-    if has_job:
-        lacks += _unused(found.unattributed_gpu_hours, held)
+    has_job, read = run.job is not None and bool(run.job.id or run.job.raw_id), job_devices(run)
+    lacks = [*_unchecked(has_job, bool(read), False, found.not_evaluable)]
+    if unused := _unused(found.unattributed_gpu_hours, found.known_gpu_hours):
+        lacks.append(unused)
+    allocated = (run.job.gpus if run.job is not None else None) or 0
+    lacks += _unread(run.coverage, findings, allocated, len(read))
     return _verdict(findings, False, lacks)
 
 
 def is_unused(report: Report) -> bool:
     """Whether most of its GPUs' time was not used, and no finding says why."""
-    return any(_unused(report.unattributed_gpu_hours, report.observed_gpu_hours))
+    return bool(_unused(report.unattributed_gpu_hours, report.known_gpu_hours))
 
 
-def _unused(unexplained: float, held: float) -> Iterator[str]:
-    if held and unexplained >= _UNUSED * held:
-        percent = min(100.0, 100 * unexplained / held)
-        yield f"{percent:.0f} % of the GPU time was not used, and no check shows why"
+def _unused(unexplained: float, known: float) -> str:
+    if not known or unexplained < _UNUSED * known:
+        return ""
+    return f"{100 * unexplained / known:.0f} % of the GPU time was not used, and no check shows why"
 
 
 def _verdict(findings: Iterable[Finding], events: bool, lacks: Iterable[str]) -> Verdict:
@@ -78,18 +82,24 @@ def _unchecked(has_job: bool, gpus: bool, tasks: bool, missing: Missing) -> Iter
 
 
 def _lacks(report: Report) -> Iterator[str]:
+    if unused := _unused(report.unattributed_gpu_hours, report.known_gpu_hours):
+        yield unused
     is_array = report.tasks is not None
-    if report.has_job:
-        yield from _unused(report.unattributed_gpu_hours, report.observed_gpu_hours)
     yield from _unchecked(report.has_job, bool(report.gpus), is_array, report.not_evaluable)
-    unrecorded = report.coverage.unrecorded
-    if unrecorded and report.coverage.interval_s is not None:
-        yield f"{plural(len(unrecorded), 'node')} not recorded"
-    else:
-        low = (each.title for each in report.findings if each.id == "low-coverage")
-        yield from (title.partition(";")[0] for title in low)
-    if report.devices and len(report.devices) < (report.job.gpus or 0):
-        yield f"{report.job.gpus} GPUs allocated, {len(report.devices)} read"
+    gpus = report.job.gpus or 0, len(report.devices)
+    yield from _unread(report.coverage, report.findings, *gpus)
+
+
+def _unread(
+    coverage: Coverage, findings: Iterable[Finding], allocated: int, read: int
+) -> Iterator[str]:
+    if coverage.unrecorded and coverage.interval_s is not None:
+        yield f"{plural(len(coverage.unrecorded), 'node')} not recorded"
+    elif any(each.id == "low-coverage" for each in findings):
+        part, few = coverage.covered_percent, "few samples, or a gap among them"
+        yield f"{part:.0f} % of the run was recorded" if part < _WHOLE else few
+    if 0 < read < allocated:
+        yield f"{allocated} GPUs allocated, {read} read"
 
 
 def in_words(report: Report, *, counts: bool = True) -> tuple[str, str]:

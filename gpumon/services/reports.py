@@ -15,6 +15,7 @@ from gpumon.analysis.rundata import Part, Queue, RunData
 from gpumon.analysis.summary import RunSummary, run_summary
 from gpumon.errors import GpumonError, NotFoundError, UsageError
 from gpumon.model.lines import word
+from gpumon.model.sample import JobContext
 from gpumon.model.text import clean
 from gpumon.recording.runs import Run, UnclearError, find_runs, resolve
 from gpumon.report.arrays import build_array
@@ -334,14 +335,13 @@ class _Maker:
         """A recording alone, or combined with Slurm's facts of its `job`."""
         recorded = open_attempts(path)
         streams = [stream for attempt in recorded.values() for stream in attempt]
-        jobs = {each.header.job for stream in streams for each in stream.recordings}
-        ids = {context.id for context in jobs if context is not None}
-        if len(ids) > 1:
+        every = (each.header.job for stream in streams for each in stream.recordings)
+        contexts = {context for context in every if context is not None}
+        if len({context.id for context in contexts}) > 1:
             raise UsageError(f"{clean(path, 200)} contains several jobs; name the folder of one")
         told = self._told(job) if job else None
-        asked = told.raw_id if told is not None else job if job.isdecimal() else ""
-        if asked and ids and asked not in ids:
-            held = clean(f"{path} is a recording of job {ids.pop()}", 300)
+        if job and contexts and not _is_of(contexts, job, told):
+            held = clean(f"{path} is a recording of job {contexts.pop().id}", 300)
             raise UsageError(f"{held}, not of {job}")
         return self._of_attempts(recorded, told, {}, max(recorded))
 
@@ -424,6 +424,15 @@ class _Maker:
         summary = run_summary(run_of(streams).data(shared=True))
         self._note_problems(streams)
         return summary
+
+
+def _is_of(contexts: Iterable[JobContext], name: str, told: Job | None) -> bool:
+    """Whether nodes tell of this job: of it, its array or its het job, by any of their names."""
+    names = {name, name.partition("_")[0].partition("+")[0]}
+    if told is not None:
+        names |= {told.id, told.raw_id, told.array_job_id, told.het_job_id, told.sluid}
+    own = {n for each in contexts for n in (each.id, each.array, each.array.partition("_")[0])}
+    return bool((names & own) - {""})
 
 
 def _is(job: Job, id: ids.JobId) -> bool:

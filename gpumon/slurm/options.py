@@ -101,8 +101,14 @@ def options_of_submit_line(line: str) -> dict[str, str]:
 
 
 def submitted_gpus(line: str, nodes: int | None) -> dict[str, int]:
-    """By their type ("": any), of all nodes; empty where the line names none, or not how many."""
-    options = options_of_submit_line(line)
+    """By their type ("": any), of all nodes; empty where the line names none, or not how many.
+
+    Slurm keeps no quotes: words of a wrapped command read as options. Of a het job each component
+    has options of its own.
+    """
+    options = options_of_submit_line(line) if "gpu" in line or "-G" in line else {}
+    if "wrap" in options or ":" in line.split():
+        return {}
     tasks = values.count(options.get("ntasks", ""))
     for name, per in GPUS_PER.items():
         text = options.get(name, "")

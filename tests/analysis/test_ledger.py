@@ -6,7 +6,7 @@ from gpumon.analysis.known import most_at_once
 from gpumon.analysis.ledger import State, ledger_of
 from gpumon.analysis.rules.time import _end_of
 from gpumon.slurm.job import Job
-from tests.analysis.build import device, evidence, process
+from tests.analysis.build import START, device, evidence, process
 
 COUNT = 360
 
@@ -39,14 +39,18 @@ def test_ranks_that_spin_for_one_that_rests_did_not_work_until_the_end():
     assert _end_of(run) == ("its other GPUs waited for GPU 1 for the last 50 min", True)
 
 
-@pytest.mark.parametrize(("gaps", "used"), [(0, State.UNMEASURED), (1, State.ALONE)])
-def test_energy_that_a_gap_hides_makes_no_zero_doubtful(gaps, used):
+@pytest.mark.parametrize(
+    ("lost_s", "used"), [(0, State.UNMEASURED), (10, State.UNMEASURED), (600, State.ALONE)]
+)
+def test_energy_that_a_gap_hides_makes_no_zero_doubtful(lost_s, used):
+    """At most 400 W in the gap; the counter has 20 W more over the hour than the samples."""
     rests = device(COUNT, 0, busy_percent=[99] * 60 + [0] * 300, power_w=60.0, polled=True,
-                   processes=[process(COUNT)])  # fmt: skip
+                   processes=[process(COUNT)], facts={"power_limit_default_w": 400.0})  # fmt: skip
     rests.counters["energy_j"] = 80.0 * 3600
     works = device(COUNT, 1, busy_percent=99, power_w=300.0)
     run = evidence(COUNT, [rests, works], job=Job(state="TIMEOUT", raw_id="4711", id="4711"))
-    run.nodes[0].gaps = gaps
+    node, span = run.nodes[0], (START, START + 3600.0)
+    node.gaps, node.covered_s, node.span = bool(lost_s), 3600.0 - lost_s, span
     assert ledger_of(run).rows[0].states[-1] is used
 
 

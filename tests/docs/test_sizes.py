@@ -21,25 +21,25 @@ PARTS = {
     "frames": (1500, 1650),
     "collect": (4500, 6682),
     "probe": (500, 789),
-    "transport": (1950, 3421),
+    "transport": (1950, 3422),
     "sources": (1150, 1264),
     "recording": (1800, 2075),
     "store": (620, 678),
-    "slurm": (2050, 2889),
+    "slurm": (2050, 2891),
     "site config toml": (450, 592),
-    "analysis": (9300, 13261),
-    "report": (2250, 3283),
+    "analysis": (9300, 13283),
+    "report": (2250, 3290),
     "chart export exporter prometheus": (2400, 3157),
-    "pipeline": (800, 917),
-    "services": (2500, 3936),
-    "tui": (5900, 8519),
+    "pipeline": (800, 918),
+    "services": (2500, 3942),
+    "tui": (5900, 8520),
     "*": (1610, 2269),  # all others: the command line, the interface for notebooks, single modules
 }
 #: lines and files, with blanks and comments, in the same way
 TREES = {
-    "lines of gpumon": (54_000, 80_419),
+    "lines of gpumon": (54_000, 80_476),
     "files of gpumon": (300, 542),
-    "lines of tests": (45_000, 76_146),
+    "lines of tests": (45_000, 76_194),
     "files of tests": (400, 516),
 }
 #: that may be missing in a budget: code lines, lines of a tree, files

@@ -298,7 +298,7 @@ def test_jobs_by_waste_with_totals():
     none = report(waste_gpu_hours=0.0, findings=(), job=job(id="2", user="bob"))
     assert [each.job.id for each in ranked([none, small, report()])] == ["4711", "1", "2"]
     body = text_table([none, small, report()], 200)
-    assert "3 jobs, 53.7 GPU-hours, 5.0 of them wasted (9 %)" in body
+    assert "3 jobs, 53.7 GPU-hours, 5.0 of them not used (9 %)" in body
     assert body.index("ada: 1 job") < body.index("bob: 2 jobs")
     unknown = report(efficiency={"gpu_busy_percent": None}, waste_gpu_hours=0.0)
     assert totals([unknown]).unknown_gpu_hours == 17.9

@@ -58,6 +58,7 @@ def test_markers_in_the_place_of_words_change_nothing_else(name, monkeypatch):
     markers = Evaluation(
         raised, tuple(marked(each, next(number)) for each in real.suppressed),
         real.not_evaluable, real.clear, tuple(same), real.unattributed_gpu_hours,
+            real.known_gpu_hours,
     )  # fmt: skip
     words = dict(zip(map(id, markers.raised), real.raised))
     assert [words[id(each)] for each in ranked(markers.raised)] == ranked(real.raised)

@@ -72,14 +72,17 @@ def test_among_lines_of_a_script_others_are_comments():
     code = Action("code", Line("model = torch.compile(model)"))
     grow = Action("export", Line("export TF_FORCE_GPU_ALLOW_GROWTH=true"), text="Measure:")
     once = Action("try", Line("#SBATCH --mem=9G"), text="Try once: a peak may need more.")
-    assert [line for each in (kill, staff, code, grow, once) for line in step_of(each).pasted] == [
+    assert [step_of(each).commented for each in (kill, staff, code, grow)] == [
         "# Check its output; if it is stuck, end it. scancel 4711",
         "# Report: node x: hot",
         "# model = torch.compile(model)",
         "export TF_FORCE_GPU_ALLOW_GROWTH=true",
     ]
     assert step_of(kill).copied == "scancel 4711"
-    assert step_of(once).copied == "#SBATCH --mem=9G"
+    tried, reported = finding(actions=(once,)), finding(actions=(staff,))
+    made = box_of(report(findings=(tried, reported), recommendations=()))
+    assert made.lines == ["# Report: node x: hot"]
+    assert made.rest(tried) == [step_of(once)]
 
 
 def test_a_line_to_write_or_to_send_is_not_broken_behind_its_sentence():

@@ -34,3 +34,7 @@ def test_a_run_that_hardly_used_its_gpus_is_not_called_well(busy, answer):
     live = evidence(48, [gpu], job=job("RUNNING", gpus=1, limit=3600), live=True)
     found = evaluate(live)
     assert verdict_now(live, found.raised, found).answer == answer
+    live.coverage.unrecorded, live.coverage.covered_percent = ("gpu02",), 50.0
+    because = verdict_now(live, found.raised, found).because
+    assert because[-1] == "1 node not recorded"
+    assert because[:-1] == verdict(ended).because

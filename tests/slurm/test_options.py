@@ -38,6 +38,8 @@ def test_options_of_a_submit_line(line, options):
         ("--gres=tmp:10G", {}),
         ("--gres=gpu:0", {}),
         ("job.sh --gpus=8", {}),
+        ("-c 8 --wrap=python train.py --gpus 8", {}),
+        ("-N1 --gres=gpu:1 : -N2 -c4", {}),
     ],
 )
 def test_gpus_of_a_submit_line(line, gpus):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from math import ceil, inf
 from statistics import median
 
-from gpumon.analysis.accounting import POLL_S, Used, has_completed, out_of_memory, used
+from gpumon.analysis.accounting import POLL_S, Used, has_completed, is_polled, out_of_memory, used
 from gpumon.analysis.finding import Lack, NotEvaluable
 from gpumon.analysis.known import highest
 from gpumon.analysis.once import once
@@ -149,6 +149,7 @@ def memory_need(run: RunData) -> Need | NotEvaluable:
         f"{figures.source}: {bytes_text(figures.mem_bytes)}, {meaning.words}",
         "low" if meaning.cache is None or meaning.polled else "medium",
         is_upper_bound=meaning.is_upper_bound and not meaning.polled,
+        polled_s=POLL_S if run.job is not None and is_polled(run.job) else None,
         in_all=figures.mem_in_all_bytes or figures.mem_bytes * nodes,
     )
 

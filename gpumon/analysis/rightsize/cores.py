@@ -13,7 +13,7 @@ from gpumon.analysis.ledger import State, ledger_of
 from gpumon.analysis.once import once
 from gpumon.analysis.rightsize.amounts import accounted
 from gpumon.analysis.rightsize.gpus import gpus_need
-from gpumon.analysis.rightsize.proof import is_worth
+from gpumon.analysis.rightsize.proof import is_whole, is_worth
 from gpumon.analysis.rightsize.requested import cores_of, node_types, requested
 from gpumon.analysis.rundata import NodeData, RunData, Track
 from gpumon.analysis.signals import devices_on, job_devices, job_processes
@@ -225,14 +225,14 @@ def _accounted_need(run: RunData) -> CpusNeed | None:
     """
     request, figures, threads = requested(run), accounted(run), threads_per_core(run) or 1
     mean = None if isinstance(figures, NotEvaluable) else figures.cpu_cores_mean
-    if not mean or not request.cpus or request.nodes > 1:
+    steps = run.job.user_steps if run.job is not None else []
+    if not mean or not request.cpus or request.nodes > 1 or any((s.tasks or 1) > 1 for s in steps):
         return None
-    if ONE_THREAD[0] <= mean <= ONE_THREAD[1]:
+    if (request.tasks or 1) > 1 or ONE_THREAD[0] <= mean <= ONE_THREAD[1]:
         return None
     most, longer = request.cpus / threads, min(_LONGER_ACCOUNTED - 1, _longer(run))
     lasts = cores_for_bursts(min(mean, most), most, longer)
-    least = max(1 + (request.gpus or 0), request.tasks or 1)
-    needed = max(_whole_cores(threads * lasts, threads), least)
+    needed = max(_whole_cores(threads * lasts, threads), 1 + (request.gpus or 0))
     return CpusNeed(needed, f"with fewer it may be over {100 * longer:.0f} % slower", needed)
 
 
@@ -263,8 +263,10 @@ def fewer_cpus(run: RunData) -> CpusNeed | None:
 
 
 def _feeders(run: RunData) -> int:
-    """GPUs that the job needs, or processes on them, of the node with most."""
-    need = gpus_need(run)
+    """GPUs that the job needs, or processes on them, of the node with most. Of a run that was seen
+    in part, which proves no need of fewer, all of them.
+    """
+    need = gpus_need(run) if is_whole(run) else None
     feeders = need[0] if need else requested(run).gpus or 0
     for devices in (devices_on(run, node) for node in run.nodes):
         pids = {each.facts.pid for device in devices for each in job_processes(device)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from gpumon.analysis.accounting import POLL_S, has_completed, is_polled
+from gpumon.analysis.accounting import has_completed
 from gpumon.analysis.finding import (
     Action,
     Change,
@@ -118,8 +118,6 @@ def polled_s(run: RunData) -> float | None:
     """How far apart the looks at the memory were, by Slurm or by samples, where a peak of any size
     may lie between two; None where it may not.
     """
-    if not run.has_samples:
-        return POLL_S if run.job is not None and is_polled(run.job) else None
     need = memory_need(run)
     return None if isinstance(need, NotEvaluable) else need.polled_s
 

@@ -21,6 +21,7 @@ from gpumon.analysis.finding import CONFIDENCES, Change, Finding, NotEvaluable, 
 from gpumon.analysis.rightsize import amounts, changes, cores, nodes
 from gpumon.analysis.rightsize.gate import asks_for_less, refusals
 from gpumon.analysis.rightsize.gpus import gpus_need
+from gpumon.analysis.rightsize.leaking import host_leaks
 from gpumon.analysis.rightsize.proof import unproven
 from gpumon.analysis.rightsize.requested import requested
 from gpumon.analysis.rightsize.tasks import array_cpus, ended_tasks
@@ -224,12 +225,7 @@ class _Plan:
         )
         if up is not None:
             more, before = amounts.more_memory(self.run), self.request.mem_bytes
-            half = 1.5 * (before or 0.0)
-            need = amounts.memory_need(self.run)
-            adds = "half as much again" if more == half else "all that a node has"
-            if more and more > half:
-                adds = "" if isinstance(need, NotEvaluable) else f"{need.factor:.2g} × the peak"
-            return _Memory(up, more, adds) if more else None
+            return _Memory(up, more, self._why_more(more, before or 0.0)) if more else None
         if "array-mem-over" in self.raised:
             tasks = [each for each in ended_tasks(self.run) if each.mem_bytes is not None]
             most = max((each.mem_bytes or 0.0) * each.mem_factor for each in tasks)
@@ -253,6 +249,16 @@ class _Plan:
         if finding.id == "mem-over":  # which says on what the need rests
             return _Memory(finding, less, factor, need.confidence, need.basis)
         return _Memory(finding, less, f"{need.basis}; {factor}", need.confidence, "")
+
+    def _why_more(self, more: float, before: float) -> str:
+        need = amounts.memory_need(self.run)
+        if host_leaks(self.run):
+            return "as it grows, until the time limit"
+        if more == 1.5 * before:
+            return "half as much again"
+        if isinstance(need, NotEvaluable) or more != need.with_margin:
+            return "all that a node has"
+        return f"{need.factor:.2g} × the peak"
 
     def _leaks(self) -> bool:
         return self._first("host-leak") is not None

@@ -19,6 +19,7 @@ from gpumon.plain import dataclass
 from gpumon.site import NodeType, Site
 from gpumon.slurm.job import Job
 from gpumon.slurm.options import GPUS_PER, options_of_submit_line
+from gpumon.slurm.values import count
 
 #: cgroups write "no limit" as a number that is no memory's size
 _NO_LIMIT = float(1 << 60)
@@ -73,9 +74,9 @@ def requested(run: RunData) -> Requested:
         ),
         mem_bytes=_memory(run, job, nodes),
         gpus=_gpus(run, job, nodes, bool(gpu_text)),
-        tasks=asked.tasks,
-        tasks_per_node=asked.tasks_per_node,
-        cpus_per_task=asked.cpus_per_task,
+        tasks=_told(asked.tasks, options, "ntasks"),
+        tasks_per_node=_told(asked.tasks_per_node, options, "ntasks-per-node"),
+        cpus_per_task=_told(asked.cpus_per_task, options, "cpus-per-task"),
         mem_form=asked.mem_form or _form(options, _MEM_OPTIONS) or "node",
         gpu_option=gpu_option,
         gpu_form=gpu_form,
@@ -128,6 +129,11 @@ def _gpu_names(run: RunData, site: Site) -> set[str]:
         if any(re.search(each.match, name) for name in devices)
         or (not devices and each.gres.rpartition(":")[2] in types)
     }
+
+
+def _told(asked: int | None, options: dict[str, str], name: str) -> int | None:
+    """By Slurm, else by the submit line."""
+    return count(options.get(name, "")) if asked is None else asked
 
 
 def _nodes(run: RunData, job: Job) -> int:

@@ -177,7 +177,8 @@ def _imbalance(
         text = "If it is one program, check how it divides its work; separate runs may differ."
     elif kind_of(run, devices) is Kind.LEARNING:
         text = "Check each rank's shard and batch size; profile a busy rank and one that is not."
-    if name == "busy_percent" and min(means) < _NEXT_TO_NOTHING * max(means):
+    uses_more = name == "busy_percent" and min(means) < _NEXT_TO_NOTHING * max(means)
+    if uses_more:
         text = f"{use_or_return(len(devices))}: {low} does next to nothing."
     if any(map(is_server, devices)):
         text = "Check how the server shares its requests out among the GPUs."
@@ -196,6 +197,7 @@ def _imbalance(
             f"{name}_mean": fmean(means),
         },
         actions=[to_write(text)],
+        uses_more=uses_more,
     )
 
 

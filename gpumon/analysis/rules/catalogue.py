@@ -11,6 +11,7 @@ from math import inf
 from types import ModuleType
 
 from gpumon.analysis.finding import LEVELS, Finding, NotEvaluable, Recommendation
+from gpumon.analysis.ledger import ledger_of
 from gpumon.analysis.rightsize.gate import agreed
 from gpumon.analysis.rightsize.recommend import recommend
 from gpumon.analysis.rules import (
@@ -104,6 +105,7 @@ class Evaluation:
     clear: tuple[str, ...]  # ids of rules
     recommendations: tuple[Recommendation, ...] = ()  # the lines that findings' actions show, too
     unattributed_gpu_hours: float = 0.0  # held and not used, which no finding explains
+    known_gpu_hours: float = 0.0  # of which it is known what the GPUs did
 
     @property
     def waste_gpu_hours(self) -> float:
@@ -155,8 +157,9 @@ def evaluate(run: RunData, rules: Iterable[Rule] | None = None) -> Evaluation:
     found = claimed(run, map(_capped, found), _WASTING)
     found = fold([doubted(run, weighed(run, each)) for each in found], FOLDS)
     found, unexplained = shared_out(run, found, _WASTING)
+    known = ledger_of(run).known_s() / 3600
     if not found:
-        return Evaluation((), (), not_evaluable, tuple(clear), (), unexplained)
+        return Evaluation((), (), not_evaluable, tuple(clear), (), unexplained, known)
     lines = recommend(run, ranked(found))
     shared = ranked(agreed(run, found, lines))
     return Evaluation(
@@ -166,6 +169,7 @@ def evaluate(run: RunData, rules: Iterable[Rule] | None = None) -> Evaluation:
         tuple(clear),
         tuple(lines),
         unexplained,
+        known,
     )
 
 

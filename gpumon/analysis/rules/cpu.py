@@ -241,8 +241,6 @@ def cpu_mostly_idle(run: RunData, t: CpuMostlyIdle) -> Checked:
         text = COUNT_ALL
     elif request.is_alone:
         text = share_the_node(request)
-    elif line:
-        text = "Record a whole run, which shows whether even fewer would do."
     return finding(
         run,
         "info",

@@ -174,13 +174,12 @@ def _do_this(report: Report, box: Box, width: int, glyphs: str) -> list[Block]:
     by_id = {each.id: each for each in report.findings}
     changes = [_change(each, width, by_id.get(each.finding)) for each in box.changes]
     steps = [_step(each, width, glyphs, box.cause(each, report.findings)) for each in box.steps]
-    first, then = box.in_order(changes, steps)
-    found = []
-    for title, part in (("Do this", first), ("Next time" if then is changes else "", then)):
-        head = f"{title:<27} {'now':<19} then" if part is changes and part else title
-        found += [Block([[(head, "title")]])] if head and (part or title == "Do this") else []
-        found += part
-    return found if changes or steps else []
+    found: list[Block] = []
+    for part in filter(None, box.in_order(changes, steps)):
+        title = "Next time" if found and part is changes else "" if found else "Do this"
+        title = f"{title:<27} {'now':<19} then" if part is changes else title
+        found += [*([Block([[(title, "title")]])] if title else []), *part]
+    return found
 
 
 def _change(recommended: Recommendation, width: int, finding: Finding | None) -> Block:

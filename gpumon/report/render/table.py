@@ -107,7 +107,7 @@ def _sentence(total: Totals) -> str:
     text = f"{total.jobs} job{'s' if total.jobs != 1 else ''}, {total.gpu_hours:.1f} GPU-hours"
     if total.waste_gpu_hours:
         share = 100 * total.waste_gpu_hours / total.gpu_hours if total.gpu_hours else 0.0
-        text += f", {total.waste_gpu_hours:.1f} of them wasted ({share:.0f} %)"
+        text += f", {total.waste_gpu_hours:.1f} of them not used ({share:.0f} %)"
     if total.unknown_gpu_hours:
         text += f"; GPU use was not measured in {total.unknown_gpu_hours:.1f}"
     return text

@@ -66,11 +66,12 @@ class KnownHosts:
         for one in self._all(""):
             if one.key == shown.key:
                 return Verdict("known", one.where)
+        if self._all("@cert-authority"):
+            return Verdict("unknown", "openssh checks the certificates of its authority")
         for one in self._by_name[0]:
             if not one.marker and one.type == shown.type:
                 return Verdict("changed", one.where)
-        authority = "only an authority is, whose certificates openssh checks"
-        return Verdict("unknown", authority if self._all("@cert-authority") else "")
+        return Verdict("unknown")
 
     def _all(self, marker: str) -> list[KnownHost]:
         return [one for lines in self._by_name for one in lines if one.marker == marker]

@@ -58,7 +58,8 @@ class FindingPane(Pane):
             rows += wrapped("", details, min(width - 2, 100), "dim", "dim")
         rows.append([(" " + " · ".join(_facts(finding)), "dim")])
         rows += self._stack(finding, moment, width, height)
-        self._lines = [line for each in finding.actions if (line := each.after)]
+        proven = [each for each in finding.actions if each.kind != "try"]
+        self._lines = [line for each in proven or finding.actions if (line := each.after)]
         if self._lines:
             rows += [[], [(" to copy (y):", "dim")]]
             del self._lines[max(0, height - len(rows)) :]

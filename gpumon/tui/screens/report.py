@@ -74,8 +74,7 @@ class ReportPane(Pane):
         self._cursor = min(self._cursor, max(0, len(starts) - 1))
         room = height - 1
         top = self._top(len(rows), starts, columns * room)
-        box = box_of(report)
-        boxed = list(zip(starts, self._places[: len(box.changed) + len(box.steps)]))
+        boxed = list(zip(starts, self._places[: len(box_of(report).lines)]))
         ends = max((start + len(place.rows) for start, place in boxed), default=0)
         self._sees_box = not boxed or (top <= boxed[0][0] and ends <= top + columns * room)
         first = starts[self._cursor] if starts else 0

@@ -478,6 +478,34 @@ def test_accounting_alone_lowers_cores_as_far_as_no_burst_can_cost_a_twentieth(c
     assert found.get("--cpus-per-task", ("", None))[1] == line
 
 
+def test_accounting_alone_keeps_the_memory_of_fewer_cores_and_leaves_tasks_alone():
+    step = Step("batch", cpu_s=7200.0, max_rss_bytes=110 * GIB, tasks=1, node_count=1)
+    usual = dict(cpus=64, mem=256 * GIB, form="cpu", cpus_per_task=64, elapsed=3600.0,
+                 slurm_version="23.02.1", acct_gather="linux")  # fmt: skip
+    found = lines(from_accounting(job(steps=(step,), **usual), Site()))
+    assert (found["--cpus-per-task"][1], found["--mem-per-cpu"][1]) == ("25", "10485M")
+    ranks = replace(step, tasks=64)
+    assert not lines(from_accounting(job(steps=(ranks,), **usual), Site()))
+    line = "sbatch -n 8 -c 8 job.sh"
+    assert not lines(from_accounting(job(steps=(step,), submit_line=line, **usual), Site()))
+
+
+@pytest.mark.parametrize(
+    ("made", "node_gib", "adds"),
+    [
+        (dict(mem=64 * GIB), None, "half as much again"),
+        (dict(mem=64 * GIB), 80, "all that a node has"),
+    ],
+)
+def test_more_memory_says_on_what_it_rests(made, node_gib, adds):
+    step = Step("0", state="OUT_OF_MEMORY")
+    this = run(cores=1, peak=1.0, mem=20 * GIB, made=job("OUT_OF_MEMORY", steps=(step,), **made))
+    if node_gib:
+        with_facts(this, mem_total_bytes=node_gib * GIB)
+    (found,) = [e for e in recommend(this, findings_of(this)) if e.change.option == "--mem"]
+    assert found.adds == adds
+
+
 def test_jobstats_gives_the_maximum_node():
     comment = js1(gpu01=js1_node(100 * GIB, 256 * GIB), gpu02=js1_node(2 * GIB, 256 * GIB))
     made = job(elapsed=3600, nodes=2, mem=256 * GIB, admin_comment=comment)

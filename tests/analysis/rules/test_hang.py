@@ -52,6 +52,7 @@ def hung(worked=90, still=30, gpus=4, live=True, state="TIMEOUT", ended=(), core
 def test_what_moves_does_not_hang():
     moving = [900e6] * 120
     growing = [60 * GIB + n * (4 << 20) for n in range(120)]
+    swinging = [60 * GIB, 59 * GIB] * 60
     for changes in (
         {"still": 29},
         {"gpus": 1},
@@ -60,6 +61,7 @@ def test_what_moves_does_not_hang():
         {"power_w": [312] * 90 + [71, 90] * 15},
         {"busy_percent": [98] * 90 + [100, 90] * 15},
         {"mem_used_bytes": growing},
+        {"mem_used_bytes": swinging},
         {"dram_active_percent": 60},  # a kernel that is bound by memory
         {"tensor_active_percent": 5},
         {"cores": 12},  # the host works
@@ -77,19 +79,22 @@ def test_memory_that_moved_once_asks_for_twice_the_time():
         assert len(hang.suspected_hang(hung(still=still, mem_used_bytes=memory))) == found
 
 
-def test_the_peers_of_a_lost_gpu_hang():
+@pytest.mark.parametrize(("since", "began"), [(90, True), (20, False)])
+def test_the_peers_of_a_lost_gpu_hang(since, began):
     reading, count = hung(still=40, live=False), 130
-    gone = {"busy_percent": [98] * 90 + [None] * 40, "power_w": [312] * 90 + [None] * 40,
-            "mem_used_bytes": [60 * GIB] * 90 + [None] * 40}  # fmt: skip
+    gone = {"busy_percent": [98] * since + [None] * (count - since),
+            "power_w": [312] * since + [None] * (count - since),
+            "mem_used_bytes": [60 * GIB] * since + [None] * (count - since)}  # fmt: skip
     lost = device(count, 0, facts=A100, processes=[rank(0, count)], **gone)
-    lost.states = [Event(START + 900, "state", 0, text="lost")]
+    lost.states = [Event(START + 10 * since, "state", 0, text="lost")]
     reading.devices[0] = lost
     found = only(hang.suspected_hang(reading))
     assert (found.level, found.devices) == ("critical", ("gpu01:1", "gpu01:2", "gpu01:3"))
-    assert "when GPU 0 was lost" in found.evidence
+    assert ("when GPU 0 was lost" in found.evidence) == began
     evaluation = evaluate(reading)
     assert "low-power-high-busy" not in {each.id for each in evaluation.raised}
-    assert evaluation.waste_gpu_hours == pytest.approx(4 * 400 / 3600, rel=0.1)
+    lost_s = 3 * 400 + 10 * (count - since)
+    assert evaluation.waste_gpu_hours == pytest.approx(lost_s / 3600, rel=0.1)
 
 
 def test_a_few_minutes_of_work_before_show_what_it_is():

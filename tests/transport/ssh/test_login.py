@@ -370,8 +370,9 @@ def test_host_certificates_are_left_to_openssh(world):
     subprocess.run([*sign, f"{key}.pub"], check=True)
     hosted = f"none\nHostKey {key}\nHostCertificate {key}-cert.pub"
     world.sshd("n1", known=False, PidFile=hosted)
-    world.known_hosts.write_text(f"@cert-authority * {public(authority)}\n")
-    with pytest.raises(Failure, match="only an authority is, whose") as caught:
+    old = f"[127.0.0.1]:* {public(keygen(world.folder / 'before'))}"  # as it was before
+    world.known_hosts.write_text(f"@cert-authority * {public(authority)}\n{old}\n")
+    with pytest.raises(Failure, match="openssh checks the certificates") as caught:
         Transport(Person()).open("n1", CAT)
     assert caught.value.try_next
     assert hello(OpensshTransport())

@@ -100,11 +100,12 @@ def _answer(moment: Moment, found: list[Note]) -> list[Note]:
     evaluation = moment.evaluation
     if evaluation is None or evaluation.verdict is None or {e.level for e in found} & _WARN:
         return []
-    from gpumon.report.verdict import NONE, unproblematic
+    from gpumon.report.verdict import NONE, PROBLEM, unproblematic
 
     so_far = "" if moment.has_ended else " so far"
     sign, text = unproblematic(evaluation.verdict, so_far=so_far)
-    is_said = found and evaluation.verdict.answer == NONE
+    answer = evaluation.verdict.answer
+    is_said = answer == PROBLEM or (found and answer == NONE)
     return [] if is_said else [Note(sign, text.rstrip("."))]
 
 
@@ -231,7 +232,7 @@ def box_rows(moment: Moment, width: int, most: int) -> tuple[list[Row], list[str
     """
     box = moment.evaluation.box if moment.evaluation is not None else Box()
     changes = [(box.request, box.changed)] if box.request else []
-    steps = [(each.brief, each.pasted) for each in box.steps]
+    steps = [(each.brief, [each.commented]) for each in box.steps]
     parts = [each for shown in box.in_order(changes, steps) for each in shown]
     head = f" {_DO_THIS}  "
     for count in range(len(parts), 0, -1):

@@ -57,7 +57,7 @@ def test_more_findings_are_counted_at_the_right_edge(monkeypatch):
         (Verdict(NONE), FOUND[2:], []),
         (Verdict(NOT_JUDGED, ("too short",)), FOUND[2:], ["? Not judged so far: too short"]),
         (Verdict(NOT_JUDGED, ("too short",)), FOUND, []),
-        (Verdict(PROBLEM), FOUND, []),
+        (Verdict(PROBLEM), [], []),
     ],
 )
 def test_where_nothing_warns_the_answer_stands(answer, others, shown):
