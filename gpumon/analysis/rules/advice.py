@@ -136,7 +136,7 @@ def software_check(run: RunData, devices: Sequence[DeviceData] = ()) -> Action:
     text = "First check that the program sees a GPU (in Apptainer it needs --nv)."
     if facts and not is_python:
         return to_do(text.replace("check", "check in its output"))
-    job = word("job", run.job.raw_id) if run.live and run.job is not None else None
-    line = Line("srun --jobid={} --overlap --mem=0 -n1 {}", job, _SEES_GPU) or _SEES_GPU
-    where = text if line != _SEES_GPU else text.replace("check", "check in the job")
-    return Action("shell", line, text=where)
+    if not run.live or run.job is None:
+        return Action("shell", _SEES_GPU, text=text.replace("check", "check in the job"))
+    where = Line("srun --jobid={} --overlap --mem=0 -n1", word("job", run.job.raw_id))
+    return Action("shell", Line("{} {}", where, _SEES_GPU), text=text)
