@@ -285,9 +285,14 @@ def _standstill(run: RunData, devices: Sequence[DeviceData]) -> Hang | list[NotE
     is_alone = not any((each.active.average(*recent) or 0.0) > 0 for each in others)
     ended = _first_ended(run, active, span)
     near = range(since - run.bins(_TOGETHER_S), since + run.bins(_TOGETHER_S))
-    lost = [each for each in lost if min(lost_bins(run, each)) in near]
+    lost = [each for each in lost if _is_lost_in(near, lost_bins(run, each))]
     together = [*(each.device for each in still), *stopped]
     return Hang(together, span, still, stopped, lost, ended, is_alone, None)
+
+
+def _is_lost_in(near: range, lost: set[int]) -> bool:
+    """Whether a loss begins there."""
+    return any(n in lost and n - 1 not in lost for n in near)
 
 
 def _patience(run: RunData, still: Sequence[Still], recent: Span) -> float:

@@ -119,7 +119,7 @@ def in_words(report: Report, *, counts: bool = True) -> tuple[str, str]:
 
 
 def unproblematic(found: Verdict, more: str = "", so_far: str = "") -> tuple[str, str]:
-    """(sign, sentence) of a verdict that is no problem."""
+    """(sign, sentence) where no problem was found, or nobody looked."""
     if found.answer == NOT_JUDGED:
         return "unknown", f"Not judged{so_far}: {'; '.join(found.because)}{more}."
     return "good", f"No problems found{so_far}{more}."

@@ -83,6 +83,8 @@ def _read(text: str, start: int, end: int, line: bool = False) -> tuple[list[Opt
         option, uses_next = _option(text, word, following)
         if option is not None:
             found.append(option)
+            if line and option.name == "wrap":
+                return found, end  # Slurm keeps no quotes: the rest may be the command's own words
         at += 2 if uses_next else 1
     return found, end
 
@@ -90,9 +92,12 @@ def _read(text: str, start: int, end: int, line: bool = False) -> tuple[list[Opt
 def options_of_submit_line(line: str) -> dict[str, str]:
     """What `sbatch --mem=4G -c 8 job.sh` asked for: {"mem": "4G", "cpus-per-task": "8"}.
 
-    The last option of a name counts, and of several forms of one amount the last form.
+    The last option of a name counts, and of several forms of one amount the last form. Of a het
+    job nothing is known: each component has options of its own.
     """
     found: dict[str, str] = {}
+    if ":" in line.split():
+        return found
     for option in submit_options(line):
         for other in _REPLACED_BY.get(option.name, (option.name,)):
             found.pop(other, None)
@@ -101,14 +106,8 @@ def options_of_submit_line(line: str) -> dict[str, str]:
 
 
 def submitted_gpus(line: str, nodes: int | None) -> dict[str, int]:
-    """By their type ("": any), of all nodes; empty where the line names none, or not how many.
-
-    Slurm keeps no quotes: words of a wrapped command read as options. Of a het job each component
-    has options of its own.
-    """
+    """By their type ("": any), of all nodes; empty where the line names none, or not how many."""
     options = options_of_submit_line(line) if "gpu" in line or "-G" in line else {}
-    if "wrap" in options or ":" in line.split():
-        return {}
     tasks = values.count(options.get("ntasks", ""))
     for name, per in GPUS_PER.items():
         text = options.get(name, "")

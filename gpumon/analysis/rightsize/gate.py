@@ -55,7 +55,7 @@ class Refused(NamedTuple):
     is_plausible: bool = False  # it was enough whenever somebody looked: worth a try
 
 
-#: (change, id of the finding that asks for it) -> why it is no line; None: it may be
+#: (change, id of the finding that asks for it) -> why the line is refused, if it is
 Refusal = Callable[[Change, str], "Refused | None"]
 
 

@@ -18,6 +18,8 @@ from gpumon.model.units import plural
 _COMPUTES_SHARE, _COMPUTES_PERCENT = 0.5, 2.0
 #: part of the cores that the threads which are advised must use
 _MOST_CORES = 0.9
+#: of data to the node's own disk; never into / where TMPDIR is not set
+COPY_HERE = Line('cp -r DATA "${TMPDIR:?}"/')
 _DIVIDE = "Set OMP_NUM_THREADS to the number of cores divided by the number of processes."
 
 

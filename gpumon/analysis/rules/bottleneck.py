@@ -15,6 +15,7 @@ from gpumon.analysis.once import once
 from gpumon.analysis.rightsize.changes import action_of, cpus_line
 from gpumon.analysis.rightsize.cores import cores_per_gpu, more_cpus
 from gpumon.analysis.rightsize.requested import cores_of, requested
+from gpumon.analysis.rules.advice import COPY_HERE
 from gpumon.analysis.rules.gpu_ineffective import LowBusy, Shown
 from gpumon.analysis.rules.gpu_waits import (
     MOVES_BYTES_PER_S,
@@ -45,7 +46,6 @@ from gpumon.analysis.signals import (
 )
 from gpumon.analysis.thresholds import Percent, Seconds, of_site
 from gpumon.analysis.waiting import bound_nodes
-from gpumon.model.lines import Line
 
 
 class InputBound(NamedTuple):
@@ -422,7 +422,7 @@ _IDLE_CORES, _IDLE_SHARE = 2, 0.25
 
 _STAGE = Action(
     "shell",
-    Line('cp -r DATA "${TMPDIR:?}"/'),
+    COPY_HERE,
     text="Copy the data to the node's own disk first, if it fits, and read it there; few large "
     "files (shards), not many small ones.",
 )

@@ -218,9 +218,9 @@ class CpuMostlyIdle(NamedTuple):
 def cpu_mostly_idle(run: RunData, t: CpuMostlyIdle) -> Checked:
     """Of more than 2 cores, by the mean: by Slurm's accounting, or by the kernel's counter where a
     recording began late. A mean proves no need, only how much longer the run can take with fewer
-    cores. Guards: not where
-    a recording of the whole run shows the peak; not where `cpu-binding`, `cpu-low`,
-    `serial-many-cores` or `cpu-never-used` says it better. Source: jobstats; 0.25 proposed.
+    cores. Guards: not where a recording of the whole run shows the peak; not where `cpu-binding`,
+    `cpu-low`, `serial-many-cores` or `cpu-never-used` says it better. Source: jobstats; 0.25
+    proposed.
     """
     request = requested(run)
     if not request.cpus:

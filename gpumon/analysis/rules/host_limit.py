@@ -16,6 +16,7 @@ from gpumon.analysis.rightsize.amounts import MIB
 from gpumon.analysis.rightsize.changes import action_of, memory_line
 from gpumon.analysis.rightsize.leaking import HostLeak, host_leaks, outlasts
 from gpumon.analysis.rightsize.requested import mem_limit_bytes, requested
+from gpumon.analysis.rules.advice import COPY_HERE
 from gpumon.analysis.rules.bottleneck import storage_waits
 from gpumon.analysis.rules.phrasing import filling_text, finding, more_memory, percent
 from gpumon.analysis.rules.rule import Checked, of_nodes, rule
@@ -328,7 +329,6 @@ def _swapping(run: RunData, node: NodeData, t: SwapIo) -> list[Finding] | None:
     if not words:
         return []
     line = more_memory(run) if swapped else None
-    stage = Line('cp -r DATA "${TMPDIR:?}"/')
     made = finding(
         run,
         "warning",
@@ -339,7 +339,9 @@ def _swapping(run: RunData, node: NodeData, t: SwapIo) -> list[Finding] | None:
         confidence="medium",
         actions=(
             action_of(line) if line else None,
-            Action("shell", stage, text="Copy the data to the node's own disk, and read it there."),
+            Action(
+                "shell", COPY_HERE, text="Copy the data to the node's own disk, and read it there."
+            ),
         ),
     )
     return [made]
